@@ -1,1 +1,1 @@
-"""The node role (DaemonSet): answers the kubelet, keeps claims, writes CDI, publishes ResourceSlices."""
+"""The node role (DaemonSet): answers the kubelet, stores claims, writes CDI specs, publishes ResourceSlices."""

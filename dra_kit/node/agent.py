@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
 _A_MOMENT: Final = 1.0
-"""Seconds until it is said of a call of the author's code that it has not returned."""
+"""Seconds after which a call of the author's code that has not returned is reported."""
 
 
 async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
@@ -87,26 +87,26 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         The exit code of the process.
 
     Raises:
-        ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect does not fit.
+        ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect is invalid.
         StoreError: the durable state cannot be opened.
     """
     return await NodeAgent(driver, settings, await load_credentials(settings.kubeconfig)).run()
 
 
 class NodeAgent:
-    """Everything the node role consists of; see :func:`run_node` for its other arguments and errors.
+    """All parts of the node role; see :func:`run_node` for its other arguments and errors.
 
     Args:
-        driver: what runs.
-        settings: how.
+        driver: the driver to run.
+        settings: the settings of the node role.
         credentials: for the API server.
-        undertaking: it is the driver's end: no devices, and nothing new is prepared.
-        clock: gives seconds that only rise.
+        undertaking: set when the driver is being decommissioned: it has no devices and prepares nothing new.
+        clock: returns monotonic seconds.
 
     Attributes:
         supervisor: runs the parts.
         orphans: looks for claims that the kubelet has forgotten.
-        nothing_left: at the driver's end, once no claim and no effect is left.
+        nothing_left: when decommissioning, set once no claim and no effect is left.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class NodeAgent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            effects=lambda: self._engine.known(),  # noqa: PLW0108 - it is made later
+            effects=lambda: self._engine.known(),  # noqa: PLW0108 - the engine is created later
             stopping=self._stopping,
             metrics=self._metrics,
         )
@@ -241,13 +241,13 @@ class NodeAgent:
         self._add_probes()
         self.supervisor.add(self._operation(kubelet, kopf))
         self.supervisor.add(status)  # stopped after the kubelet's last call
-        # nothing else, kopf least of all, eats the kubelet's drain
+        # nothing else, in particular not kopf, may use up the time in which the kubelet's calls drain
         self.supervisor.add(service, stops_first=True)
         self.supervisor.add(kubelet, after=service, stops_first=True, waits_for=kubelet.waits_for)
         self.supervisor.add(self._watchdog, after=service)
         self.supervisor.add(self._events.recorder, after=service)
         self.supervisor.add(startup, after=service, waits_for=self._calls_under_way)
-        # beside an older process all upkeep is that one's until this one has taken over
+        # while an older process runs, that one does all maintenance, until this one has taken over
         serving = (startup, kubelet)
         self.supervisor.add(self._replugging, after=serving)
         self.supervisor.add(self._leftovers, after=serving)
@@ -269,11 +269,11 @@ class NodeAgent:
             self.supervisor.add(kopf, after=self._publisher)
 
     def _missing(self) -> list[str]:
-        """Return what this process needs before it can serve the kubelet, a line each."""
+        """Return what this process needs before it can serve the kubelet, one line each."""
         return unready_parts(self.supervisor, self.supervisor.before(self._kubelet_part))
 
     async def _publishable(self) -> None:
-        if self._undertaking is None:  # else there is nothing to publish, and claims are released without it
+        if self._undertaking is None:  # otherwise nothing is published, and a release needs no inventory
             await self._publisher.try_out()
 
     def _calls_under_way(self) -> str:
@@ -295,7 +295,7 @@ class NodeAgent:
         self._classes, self._engine, self._unrecorded = wired.classes, wired.engine, wired.unrecorded
         self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
         if wired.runner is not None:
-            self.supervisor.add(wired.runner)  # stopped when no claim needs a program any more
+            self.supervisor.add(wired.runner)  # stopped once no claim needs a program
             wired.runner.listen(self._reapplying.look_again)
         return wired.hardware, wired.engine, wired.holding
 
@@ -316,7 +316,7 @@ class NodeAgent:
             ready=[partial(unready_parts, self.supervisor)],
             metrics=self._metrics,
         )
-        self.supervisor.add(self._probes)  # stopped last: also what stops is alive
+        self.supervisor.add(self._probes)  # stopped last: a process that is shutting down is still alive
 
     def _kubelet(self, boot_id: str) -> tuple[KubeletService, KubeletRegistration]:
         name, service = self._driver.name, self._service
@@ -350,14 +350,14 @@ class NodeAgent:
         )  # fmt: skip
 
     async def run(self) -> int:
-        """Run until SIGTERM or :meth:`stop`; the exit code."""
+        """Run until SIGTERM or :meth:`stop`; return the exit code."""
         try:
             with self._processes.present():
                 self._events.damaged()
                 await self._leftovers.sweep()
                 hit(Failpoint.FILES_SWEPT)
                 code = await self._run_parts()
-                await self._leftovers.sweep()  # of a process that was killed beside this one
+                await self._leftovers.sweep()  # leftovers of another process that was killed meanwhile
                 return code
         finally:
             await self._events.close()
@@ -375,33 +375,33 @@ class NodeAgent:
             telling.cancel()
 
     async def _announce_stop(self) -> None:
-        """Tell the author's code at once that the driver stops, however long running calls take to drain."""
+        """Notify the author's code immediately that the driver stops, however long running calls take to drain."""
         await self.supervisor.stopping.wait()
         self._stopping.set()
 
     @property
     def probe_port(self) -> int:
-        """The port where liveness and readiness are reported; 0 for none."""
+        """The port where liveness and readiness are served; 0 for none."""
         return self._probes.port if self._probes is not None else 0
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line for each call of the author's code that hangs for so many seconds; from any thread."""
+        """Return a line for each call of the author's code that has hung for ``patience`` seconds. Thread-safe."""
         health = [] if self._health is None else self._health.hanging(patience)
         discover = [] if self._undertaking is not None else self._discovery.hanging(patience)  # no undo waits for it
         return [*HangingCallCheck(self._loop, patience)(), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
-        """Make something wrong with a device, for drills and tests; from any thread.
+        """Simulate a problem with a device, for drills and tests. Thread-safe.
 
         Args:
-            device: its name.
+            device: the name of the device.
             reason: a key of the health source's policy.
-            message: for people; None takes it back.
-            pool: its pool, where the name alone does not tell.
+            message: a text for people; None withdraws the problem.
+            pool: the pool of the device, if the name alone is ambiguous.
 
         Returns:
-            Done when what follows is published; fails with a ConfigurationError when the driver has no health source,
-            or no such device or reason.
+            A future that is done when the consequences are published. It fails with a ConfigurationError if the
+            driver has no health source, or if the device or the reason is unknown.
         """
 
         async def inject() -> None:
@@ -415,7 +415,7 @@ class NodeAgent:
         return asyncio.run_coroutine_threadsafe(inject(), self._loop)
 
     def stop(self) -> None:
-        """Ask the process to end."""
+        """Ask the process to stop."""
         self.supervisor.stop()
 
     def _nothing_left(self) -> None:
@@ -427,7 +427,7 @@ class NodeAgent:
         self._events.effect_replaced(effect, claims)
 
     def _process_ended(self) -> None:
-        """Take over what another process had begun, or supervised."""
+        """Take over the unfinished work and the programs of another process that has exited."""
         self._replugging.process_ended()
         if self._health is not None:
             self._health.process_ended()
@@ -436,21 +436,21 @@ class NodeAgent:
         self._publisher.look_again()
 
     def _update(self, facts: DeviceUpdate) -> None:
-        """Report facts that an author's code reports later, from whatever thread it runs in."""
-        with suppress(RuntimeError):  # the process has ended, the author's thread has not
+        """Report facts that the author's code reports later, from any thread."""
+        with suppress(RuntimeError):  # the process has stopped, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.report, facts)
 
 
 class NodeEffects(Struct, frozen=True):
-    """What a node has for its effects.
+    """The parts of a node that handle effects.
 
     Attributes:
-        classes: what is understood of stored effects.
-        runner: of programs; None where no effect is one.
+        classes: interpret stored effects.
+        runner: runs the programs of effects; None if no effect is a program.
         hardware: the author's handle.
-        engine: makes effects true.
-        holding: asks whether they still are.
-        unrecorded: finds what they have made and no record knows.
+        engine: applies effects.
+        holding: verifies that effects still hold.
+        unrecorded: finds results of effects that have no record.
     """
 
     classes: EffectClasses
@@ -473,18 +473,18 @@ def wire_effects(
     boot_id: str,
     replaced: Replaced,
 ) -> NodeEffects:
-    """Put them together.
+    """Create and connect the parts that handle effects.
 
     Args:
-        driver: whose effects these are.
+        driver: the driver that defines the effects.
         settings: of the node.
-        classes: what is understood; None for the driver's own.
+        classes: interpret stored effects; None for the driver's own classes.
         store: the records.
         client: for objects in the cluster.
-        facts: of the API server.
-        locks: hold across the driver's processes.
+        facts: about the API server.
+        locks: shared by all processes of the driver.
         boot_id: of this boot.
-        replaced: is notified of an effect whose outcome is another one now.
+        replaced: notified when the outcome of an effect changes.
     """
     classes, runner = classes or EffectClasses(driver.effects), None
     if classes.runs_programs:
@@ -510,7 +510,7 @@ def wire_effects(
 
 
 class Advertising(NamedTuple):
-    """The parts between inventory and publisher; what a driver does not have takes no memory."""
+    """The parts between inventory and publisher; parts that the driver does not need are not created."""
 
     health: HealthMonitor | None = None
     policy: PolicyPart | None = None
@@ -526,15 +526,15 @@ def advertise(
     publisher: Publisher,
     changed: Callable[..., None],
 ) -> Advertising:
-    """Notify the publisher of each inventory.
+    """Connect the inventory to the publisher, through health and policy if the driver has them.
 
     Args:
         driver: with or without a health source and a policy.
         settings: of the node.
         client: of the node.
         source: of the inventory.
-        inventory: what is found.
-        publisher: of what is advertised.
+        inventory: notifies of each new inventory.
+        publisher: publishes the devices.
         changed: notified of devices whose health changes.
     """
     publish: Callable[[Inventory[Device]], None] = publisher.publish
@@ -568,14 +568,14 @@ def operation_of(
     metrics: Metrics,
     serving: asyncio.Event,
 ) -> OperationServer:
-    """Return the operation socket of a node; its numbers are among the process's from now on.
+    """Return the operation socket of a node, and add the node's metrics to those of the process.
 
     Args:
-        view: what there is to look at.
+        view: the data that is reported.
         settings: of the node.
         calls: of the kubelet.
         watchdog: of the event loop that this is called in.
-        kopf_restarts: how often kopf was started again.
+        kopf_restarts: how often kopf was restarted.
         metrics: of the process.
         serving: set once the kubelet calls this process.
 

@@ -1,4 +1,4 @@
-"""The node as code sees it: ``Context``, the handle to the hardware, the API server's release and the Node object."""
+"""The node as code sees it: ``Context``, the hardware handle, the API server's release and the Node object."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class DeviceUpdate(Struct, frozen=True):
-    """What is reported of a device.
+    """Facts that are reported about a device.
 
     Attributes:
         pool: its pool.
         device: the device.
-        claim: UID of the one claim concerned; None for all that have the device.
-        share: of a device that is shared, the one concerned; None for all of the claim.
-        status: replaces what was reported of it; None leaves that as it is.
+        claim: UID of the only claim concerned; None for all claims that have the device.
+        share: of a shared device, the only share concerned; None for all shares of the claim.
+        status: replaces what was reported before; None leaves that unchanged.
         metadata: likewise.
     """
 
@@ -55,17 +55,17 @@ class DeviceUpdate(Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """What they are about, in each claim."""
+        """What the facts are about, in each claim."""
         return self.pool, self.device, self.share
 
     def after(self, earlier: DeviceUpdate | None) -> DeviceUpdate:
-        """Return these facts, and of earlier ones those that they leave unchanged."""
+        """Return these facts, merged with the earlier ones that they do not replace."""
         if earlier is None:
             return self
         return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
 
     def are_of(self, device: DeviceRecord) -> bool:
-        """Return whether these are facts of a device of a claim."""
+        """Return whether these are facts about a given device of a claim."""
         return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
 
     def concern(self, record: ClaimRecord) -> bool:
@@ -77,22 +77,22 @@ Update = Callable[[DeviceUpdate], None]
 
 
 class NodeContext(Context[Any]):
-    """What an author's code gets, and what it may ask, from any thread.
+    """The context that the author's code gets; all methods are thread-safe.
 
     Args:
         driver: the driver's name.
         node: the node this process runs on.
-        state_dir: the author's own directory; made when missing.
-        settings: the author's settings, already filled; None where the driver has none.
+        state_dir: the author's own directory; created if missing.
+        settings: the author's settings, already filled in; None if the driver has none.
         store: where prepared claims are looked up.
         rescan: starts ``discover`` again.
-        update: takes facts that came later.
-        effects: tells of effects, from any thread.
-        stopping: whether the process is asked to end.
+        update: takes facts that are reported later.
+        effects: returns the stored effects; thread-safe.
+        stopping: whether the process was asked to stop.
         metrics: of the process.
 
     Raises:
-        ConfigurationError: when the author's directory cannot be made.
+        ConfigurationError: the author's directory cannot be created.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class NodeContext(Context[Any]):
         return self._metrics.registry
 
     def node_known(self, node: NodeInfo) -> None:
-        """Note that the Node was read, with its labels."""
+        """Store the Node's data, with its labels, after it was read."""
         self.node = node
 
     def rescan(self) -> None:
@@ -189,12 +189,12 @@ EffectT = TypeVar("EffectT", bound="Effect[Any, Any]")
 
 
 class HardwareHandle:
-    """Made before the author's startup; who needs it waits for it.
+    """The author's hardware handle, created before the author's startup; code that needs it waits for it.
 
     Args:
-        driver: whose handle it is.
-        runner: runs the programs of effects; None where the driver has no such effect.
-        keeper: keeps the objects of effects.
+        driver: the driver that has the handle.
+        runner: runs the programs of effects; None if the driver has no such effect.
+        keeper: manages the objects of effects.
     """
 
     def __init__(
@@ -208,11 +208,11 @@ class HardwareHandle:
 
     @property
     def lacking(self) -> bool:
-        """Whether it is still being made."""
+        """Whether it is still being created."""
         return self._driver.hardware is not None and not self._made.is_set()
 
     async def make(self, context: Context[Any]) -> None:
-        """Call the author's factory, and give what it made to all of the driver that is bound to a node.
+        """Call the author's factory, and pass its result to all parts of the driver that are bound to a node.
 
         Raises:
             ConfigurationError: the factory returned nothing.
@@ -233,13 +233,13 @@ class HardwareHandle:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """Return the effect as it may be called: with the handle, if the driver has one, and what runs or keeps it."""
+        """Return the effect ready to be called: with the driver's handle, if any, and with its runner or client."""
         if self._driver.hardware is not None:
             await self._made.wait()
         return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
-        """Return the same for whoever only looks at it, from any thread; without the handle before that is there."""
+        """Return the same for code that only reads it, without the handle if that is not created yet. Thread-safe."""
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
         if isinstance(effect, ChildProcess) and self._runner is not None:
@@ -250,12 +250,12 @@ class HardwareHandle:
 
 
 class ClusterFacts:
-    """Asks once, remembers what was answered until asked to forget it; an error is not remembered.
+    """Facts about the cluster, requested once and cached until :meth:`forget`; errors are not cached.
 
     Args:
-        client: to ask with.
+        client: sends the requests.
         node_name: the Node object's name.
-        node_known: notified of the Node each time it was read.
+        node_known: notified each time the Node was read.
     """
 
     def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:
@@ -270,11 +270,11 @@ class ClusterFacts:
         return (await self._all())[0]
 
     async def owner(self) -> OwnerReference:
-        """Return the Node as the owner of its slices, so that they go when it goes."""
+        """Return the Node as the owner of its slices, so that they are garbage-collected with it."""
         return (await self._all())[1]
 
     def forget(self) -> None:
-        """Forget the answers: a Node that is created again has another UID, and other labels too."""
+        """Forget the answers: a Node that is created again has another UID and may have other labels."""
         self._facts = None
 
     async def _all(self) -> tuple[ServerFeatures, OwnerReference]:
@@ -299,4 +299,4 @@ class ClusterFacts:
 
 
 Subject: TypeAlias = tuple[str, str, str | None]
-"""Pool, device, and share or None for all shares."""
+"""Pool, device, and share (None for all shares)."""

@@ -1,4 +1,4 @@
-"""Work for the kubelet under a deadline, and work in threads that cannot be cancelled."""
+"""Runs work for the kubelet under a deadline, and work in threads that cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dra_kit.errors import TransientError
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
-_TO_TELL: Final = 0.1  # of the deadline: in which work that would go on trying says how far it has come
-_ON_ITS_WAY: Final = 0.02  # seconds until an answer that was given has left the process
-_UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began, when the process ends
+_TO_TELL: Final = 0.1  # of the deadline, in seconds: reserved for retrying work to report its progress
+_ON_ITS_WAY: Final = 0.02  # seconds until an answer has left the process
+_UNDOING: Final = 2.0  # seconds for cancelled work to undo what it began, on shutdown
 _try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
 
 
 def retry_deadline() -> float | None:
-    """Return until when, by the loop's clock, the work that runs here may try again; None without a deadline."""
+    """Return the event loop time until which the current work may retry; None without a deadline."""
     return _try_until.get()
 
 
 @contextmanager
 def retry_window(seconds: float) -> Iterator[None]:
-    """Yield what would try again says after so long how far it has come; 0: at once."""
+    """Limit retries in this context: after ``seconds``, retrying work must report its progress; 0 means at once."""
     before = _try_until.set(asyncio.get_running_loop().time() + seconds)
     try:
         yield
@@ -38,14 +38,14 @@ def retry_window(seconds: float) -> Iterator[None]:
 
 
 class DeadlineRunner:
-    """The work that runs now.
+    """Runs work under a deadline.
 
     Args:
         deadline: seconds that a piece of work may take.
-        at_rest: called when all work that ran has ended and a moment has passed.
+        at_rest: called when all running work has finished and a short time has passed.
 
     Attributes:
-        deadline: seconds that a piece of work that begins now may take.
+        deadline: seconds that a piece of work may take that begins now.
     """
 
     def __init__(self, deadline: float, *, at_rest: Callable[[], None] | None = None) -> None:
@@ -58,17 +58,17 @@ class DeadlineRunner:
     def begin(
         self, work: Coroutine[Any, Any, T], *, failed: Callable[[Exception], T], late: Callable[[], str]
     ) -> asyncio.Future[T]:
-        """Do the work, and answer in time: with its result, or with what is made of an error.
+        """Do the work, and return in time: either its result, or an answer made from an error.
 
-        The work is cancelled at its deadline, also when nobody waits for it any more, and keeps its locks until it has
-        ended: a call that hangs holds up nobody else. What it comes to after its deadline is discarded. Once drained,
-        nothing is begun any more: the answer is that it was cut off.
+        The work is cancelled at its deadline, even if no caller waits for it any more. It holds its locks until it has
+        finished, so a call that hangs blocks no other claim. A result after the deadline is discarded. After
+        :meth:`drain`, no work is started any more: the answer is that it was cut off.
 
         Args:
-            work: what is to be done.
-            failed: makes an answer of an error of the work, or of the TransientError that the deadline passed (code
-                ``deadline``) or that the work was cut off; called once.
-            late: what is reported when the deadline passes, with the remedy; asked then.
+            work: the work to do.
+            failed: makes an answer from an error of the work, or from a TransientError if the deadline passed (code
+                ``deadline``) or the work was cut off; called once.
+            late: returns what is reported when the deadline passes, with the remedy; called at that time.
 
         Returns:
             The answer, which is never an exception.
@@ -97,7 +97,7 @@ class DeadlineRunner:
         return call.answer
 
     async def drain(self, grace: float) -> None:
-        """Wait for what runs, at most ``grace`` seconds, then cancel it and let it undo what it began."""
+        """Wait for running work, at most ``grace`` seconds, then cancel it and let it undo what it began."""
         if self._running:
             await asyncio.wait(set(self._running), timeout=grace)
         if self._running:
@@ -105,17 +105,17 @@ class DeadlineRunner:
                 task.cancel()
             await asyncio.wait(set(self._running), timeout=_UNDOING)
         for task in self._running:
-            task.cancel()  # for the second time, which nothing outlasts
+            task.cancel()  # for the second time, which no work survives
         self._drained = True
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Do work that would have to be begun again if it were cut off at a deadline.
+    """Do work that would have to start over if it were cut off at a deadline.
 
-    Being cancelled waits until it has ended; being cancelled for the second time, when the process ends, cuts it off.
+    A first cancellation waits until the work has finished. A second one, on shutdown, cuts it off.
 
     Args:
-        work: an error of it is logged where nobody waits for it any more.
+        work: its errors are logged if no caller waits for it any more.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -148,7 +148,7 @@ class _Call(Generic[T]):
     async def run(self) -> None:
         try:
             result = await self._work
-        except Exception as error:  # noqa: BLE001 - whatever happens, there is an answer
+        except Exception as error:  # noqa: BLE001 - there is an answer in any case
             if not self.answer.done():
                 self.answer.set_result(self._failed(error))
         else:
@@ -161,7 +161,7 @@ class _Call(Generic[T]):
         task.cancel()
 
     def ended(self) -> None:
-        """Note that the task is done, perhaps because it was cancelled, perhaps before it began."""
+        """Note that the task is done, even if it was cancelled before it began."""
         self._work.close()
         if not self.answer.done():
             self.answer.set_result(self._failed(TransientError(_CUT_OFF)))
@@ -171,7 +171,7 @@ P = ParamSpec("P")
 
 
 class UncancellableFuture(asyncio.Future[T]):
-    """The outcome of work in a thread that goes on whether somebody waits for it or not.
+    """The outcome of work in a thread, which continues even if no task waits for it.
 
     See :func:`wait_to_completion`.
     """
@@ -179,15 +179,15 @@ class UncancellableFuture(asyncio.Future[T]):
     _asked_to_stop = False
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Do nothing at first; cancelled a second time, at the end of the process, give up."""
+        """Ignore the first cancellation; on the second one, at shutdown, give up."""
         if self._asked_to_stop:
             return super().cancel(msg)
         self._asked_to_stop = True
-        return False  # the task that waits is cancelled as soon as it goes on
+        return False  # the waiting task is cancelled when it resumes
 
     def settle(self, result: Any, error: BaseException | None) -> None:
-        """Note that the work is done; in the thread of the loop."""
-        if self.done():  # given up on
+        """Set the outcome of the work; call it in the thread of the loop."""
+        if self.done():  # given up
             return
         if error is None:
             self.set_result(result)
@@ -198,8 +198,8 @@ class UncancellableFuture(asyncio.Future[T]):
 async def wait_to_completion(work: UncancellableFuture[T]) -> T:
     """Return the outcome of the work.
 
-    When the caller is cancelled, the work is waited for all the same, so that nothing is done behind the back of
-    whoever undoes it next. Its error then comes before the cancellation.
+    If the caller is cancelled, it still waits for the work, so that no work goes on while its effects are being undone.
+    An error of the work takes precedence over the cancellation.
     """
     try:
         return await work
@@ -210,7 +210,7 @@ async def wait_to_completion(work: UncancellableFuture[T]) -> T:
 
 
 async def run_in_thread_to_completion(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run in a thread like :func:`asyncio.to_thread`, but wait for it by the rules of :func:`wait_to_completion`."""
+    """Run in a thread like :func:`asyncio.to_thread`, but wait for it as :func:`wait_to_completion` does."""
     loop = asyncio.get_running_loop()
     outcome: UncancellableFuture[T] = UncancellableFuture(loop=loop)
     context = copy_context()

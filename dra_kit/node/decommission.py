@@ -1,9 +1,9 @@
 """Decommission: the node role when a driver is removed, with its code or without.
 
-A kubelet cannot end a pod whose driver is gone: no process answers its NodeUnprepareResources, and it asks again
-forever. This mode registers in the driver's place, releases each claim that the kubelet gives back, undoes what is in
-force for it, withdraws the node's devices, removes the state, and ends when nothing is left. In a DaemonSet it stays:
-without state it answers late calls of the kubelet, and its pod has the condition that nothing is left.
+The kubelet cannot terminate a pod whose driver is gone: no process answers its NodeUnprepareResources, and it retries
+forever. This mode registers in the driver's place, releases each claim that the kubelet unprepares, reverts its
+effects, withdraws the node's devices, removes the state, and exits when nothing is left. In a DaemonSet it keeps
+running without state: it answers late calls of the kubelet, and a condition of its pod shows that nothing is left.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StateNeedingCode(Struct, frozen=True, kw_only=True):
-    """What a driver has left that is not to be undone without its code.
+    """The part of a driver's state that cannot be undone without its code.
 
     Attributes:
-        claims: that only its ``unprepare`` can release, by UID, as people read them.
-        effects: that only their class can undo, as people read them.
+        claims: claims that only its ``unprepare`` can release, by UID, as text for people.
+        effects: effects that only their class can revert, as text for people.
     """
 
     claims: dict[str, str]
@@ -74,16 +74,16 @@ async def run_decommission(
     Args:
         name: of the driver.
         settings: of its node role.
-        driver: its code; None where that is gone.
+        driver: its code; None if that is gone.
         abandon: without code, forget what only the code could undo.
-        stays: answer late calls of the kubelet when nothing is left, until SIGTERM.
-        pod: that it runs in: gets the condition that nothing is left, once the state is removed.
+        stays: keep running when nothing is left, and answer late calls of the kubelet until SIGTERM.
+        pod: the pod of this process; gets the condition that nothing is left, once the state is removed.
 
     Returns:
-        The exit code of the process: 0 when nothing is left, also of an earlier end, or it was asked to end, else 1.
+        The exit code: 0 if nothing is left, now or from an earlier run, or if the process was asked to stop; else 1.
 
     Raises:
-        ConfigurationError: as of :func:`decommission_agent`.
+        ConfigurationError: as for :func:`decommission_agent`.
         StoreError: likewise.
     """
     directory = settings.state(name)
@@ -126,18 +126,18 @@ async def decommission_agent(
     stays: bool = False,
     confirmation: RemovalConfirmation | None = None,
 ) -> NodeAgent:
-    """Return the node role at the end of a driver; it does not run yet.
+    """Return the node role that decommissions a driver; it is not running yet.
 
     Args:
         name: of the driver.
         settings: of its node role.
-        driver: its code; None where that is gone.
+        driver: its code; None if that is gone.
         abandon: without code, forget what only the code could undo.
-        stays: the process goes on afterwards, see :class:`dra_kit.node.decommission.Decommission`.
+        stays: the process keeps running afterwards, see :class:`dra_kit.node.decommission.Decommission`.
         confirmation: gets what is left.
 
     Raises:
-        ConfigurationError: there is no state, the driver has another name, or a setting does not fit.
+        ConfigurationError: there is no state, the driver has another name, or a setting is invalid.
         StoreError: the durable state cannot be opened.
     """
     if driver is not None and driver.name != name:
@@ -178,12 +178,12 @@ def state_needing_code(settings: NodeSettings, name: str) -> StateNeedingCode:
 
 
 def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
-    """Return claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
+    """Return the claims that the kubelet will still ask for: an answer may have been lost, or the state."""
     return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
 
 def _remove_state(settings: NodeSettings, name: str) -> bool:
-    """Remove the state, and return whether nothing of it is left."""
+    """Remove the state, and return whether all of it is gone."""
     directory = settings.state(name)
     try:
         others = remove_state(directory)
@@ -200,13 +200,13 @@ def _remove_state(settings: NodeSettings, name: str) -> bool:
 
 
 def _remove_folder(directory: Path) -> None:
-    """Remove the folder of the sockets; another process may have some in it."""
+    """Remove the directory of the sockets, unless another process has sockets in it."""
     with suppress(OSError):
         directory.rmdir()
 
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two looks at the state, which is a file."""
+"""Seconds between two checks of the state, which is a file."""
 _DATABASE: Final = "state.sqlite"
 _BESIDE_IT: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
 _LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
@@ -219,11 +219,11 @@ class Remainder(Struct, frozen=True):
     """What is left of a driver; nothing by default.
 
     Attributes:
-        claims: that are not released, and those that the kubelet will ask for still: it may not have had an answer.
-        effects: that no claim needs, and that are not undone.
-        processes: others of the driver run on this node, and might write state again.
-        slices: are to be withdrawn still, and that has not failed. What stays, the kubelet removes 30 s after it has
-            lost the driver (``wipingDelay`` of its DRA manager).
+        claims: not released yet, or still to be asked for by the kubelet, which may not have got an answer.
+        effects: needed by no claim, and not reverted yet.
+        processes: other processes of the driver run on this node, and might write state again.
+        slices: slices still have to be withdrawn, and no attempt has failed. The kubelet removes remaining ones 30 s
+            after it has lost the driver (``wipingDelay`` of its DRA manager).
     """
 
     claims: list[str] = field(default_factory=list)
@@ -243,17 +243,17 @@ class Remainder(Struct, frozen=True):
 
 
 class RemainderWatch:
-    """A part of the process: tells what is left, and when nothing is.
+    """A part of the process: reports what is left, and when nothing is.
 
     Args:
-        driver: whose end it is.
+        driver: the driver that is being decommissioned.
         store: the records.
         checkpoint: the claims that the kubelet knows.
         publisher: withdraws the devices.
-        title: what people read of an effect.
-        all_known: whether effects without a record were looked for: before that, there may be more than is recorded.
-        others: whether other processes of the driver that must be gone first run on this node.
-        confirmation: gets what is left; None where nothing waits for it.
+        title: returns the text of an effect for people.
+        all_known: whether effects without a record were searched for; before that, more may be left than is recorded.
+        others: whether other processes of the driver, which must stop first, run on this node.
+        confirmation: gets what is left; None if no client waits for it.
         ended: called once when nothing is left.
     """
 
@@ -297,7 +297,7 @@ class RemainderWatch:
         while True:
             try:
                 left = self.left()
-            except DraKitError as error:  # a disk that does not work now is no reason to end
+            except DraKitError as error:  # a failing disk must not stop the process
                 logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
             else:
                 if left != Remainder():
@@ -331,9 +331,9 @@ class RemainderWatch:
 
 
 def is_decommissioned(directory: Path) -> bool:
-    """Whether a driver's state is removed already: its directory is gone, or has only what :func:`remove_state` leaves.
+    """Return whether a driver's state is removed: its directory is gone, or has only what :func:`remove_state` leaves.
 
-    A directory in a place that does not exist, or with other things in it, was never that of a driver.
+    A directory whose parent does not exist, or that contains anything else, never belonged to a driver.
 
     Args:
         directory: of the durable state.
@@ -346,7 +346,7 @@ def is_decommissioned(directory: Path) -> bool:
 
 
 def is_emptied(directory: Path) -> bool:
-    """Whether nothing is in the directory of a driver's state any more: who removed it was killed just before the end.
+    """Return whether the state directory has no files left: the process that removed the state was killed at the end.
 
     Args:
         directory: of the durable state.
@@ -359,15 +359,15 @@ def is_emptied(directory: Path) -> bool:
 
 
 def remove_state(directory: Path) -> list[str]:
-    """Remove the state of a driver that has ended: what the framework keeps there, and nothing else.
+    """Remove the state of a decommissioned driver: the framework's own files, and nothing else.
 
-    The database goes last: after a crash it tells the next undertaker that there is something to remove. Without it,
-    what it had beside it would tell the driver's next release that its state was lost. The directory goes with it,
-    unless it is a mount point: then it is empty.
+    The database is removed last: after a crash it shows the next decommission that there is something to remove.
+    Without it, the files beside it would make the driver's next release believe that its state was lost. The directory
+    is removed too, unless it is a mount point: then it is left empty.
 
     Args:
-        directory: of the durable state. Files of the author's own, and databases that were set aside, stay; empty
-            folders do not.
+        directory: of the durable state. The author's own files, and corrupt databases that were renamed, stay; empty
+            directories do not.
 
     Returns:
         The names of what stays.
@@ -381,7 +381,7 @@ def remove_state(directory: Path) -> list[str]:
     unfinished = (path.name for pattern in _UNFINISHED for path in directory.glob(pattern))
     for name in (*unfinished, *_BESIDE_IT, _DATABASE, *_LOGS):
         (directory / name).unlink(missing_ok=True)
-    # folders without files, such as one for a journal that has no entries any more, are not worth keeping
+    # directories without files, such as that of a journal without entries, are removed too
     for folder in (*_folders(directory / _AUTHORS), directory):
         if folder.is_dir() and not any(folder.iterdir()):
             try:
@@ -393,18 +393,18 @@ def remove_state(directory: Path) -> list[str]:
 
 
 def _folders(top: Path) -> list[Path]:
-    """Return a folder and all below it, the innermost first; no links to others."""
+    """Return a directory and all directories below it, the innermost first, without following links."""
     if top.is_symlink():
         return []
     return [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
 
 
 class EffectFacts(Struct, frozen=True):
-    """What is known of effects where the driver's code is not there to apply them again.
+    """What is known about effects when the driver's code is not available to apply them again.
 
     Attributes:
-        is_in_force: whether an effect is, as far as is known.
-        title: what people read of an effect.
+        is_in_force: whether an effect is in force, as far as is known.
+        title: returns the text of an effect for people.
     """
 
     is_in_force: Callable[[EffectRecord], bool]
@@ -412,14 +412,15 @@ class EffectFacts(Struct, frozen=True):
 
 
 class ReleaseOnlyService:
-    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares nothing new.
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares no new claims.
 
     Args:
-        service: that of the node role.
+        service: the service of the node role.
         store: the records.
         driver: the driver's name.
         boot_id: of this boot; what was prepared in another one is not prepared again.
-        without_code: the driver's code is not there; None where it is, and prepares again what does not hold any more.
+        without_code: set if the driver's code is missing; None if it is available, and prepares again what does not
+            hold any more.
     """
 
     def __init__(
@@ -432,19 +433,19 @@ class ReleaseOnlyService:
         self._without_code = without_code
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
-        """Answer for claims that are prepared; refuse all others."""
+        """Answer for claims that are prepared; reject all others."""
         refused = {claim.uid: problem for claim in claims if (problem := self._refusal(claim)) is not None}
         prepared = [claim for claim in claims if claim.uid not in refused]
         return {**refused, **(await self._service.prepare(prepared) if prepared else {})}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
-        """Release claims as ever."""
+        """Release claims as usual."""
         return await self._service.unprepare(claims)
 
     def _refusal(self, claim: ClaimReference) -> PermanentError | StoreError | None:
         try:
             record, effects = self._store.claim(claim.uid), self._store.effects_of(claim.uid)
-        except StoreError as error:  # whether it is prepared is not known
+        except StoreError as error:  # it is unknown whether the claim is prepared
             return error
         if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
             return removed_error(claim, self._driver)
@@ -467,7 +468,7 @@ class _NoDevices(DeviceProvider[Device]):
 
 
 class _NoCode(Preparer):
-    """Releases claims that the driver's code has nothing to undo of.
+    """Releases claims for which the driver's code has nothing to undo.
 
     Args:
         imperative: UIDs of claims that only the driver's ``unprepare`` can release.
@@ -497,18 +498,18 @@ def driver_without_code(name: str, imperative: Collection[str], *, abandon: bool
     """Return a driver that has no devices and prepares nothing.
 
     Args:
-        name: of the driver whose state is there.
+        name: the name of the driver whose state exists.
         imperative: UIDs of claims that only its own ``unprepare`` can release.
-        abandon: release them all the same.
+        abandon: release them anyway.
 
     Raises:
-        ConfigurationError: the name is none.
+        ConfigurationError: the name is invalid.
     """
     return Driver(name, provider=_NoDevices(), preparer=_NoCode(imperative, abandon=abandon))
 
 
 class DecommissionDiscovery:
-    """A part of the process: finds the devices, so that a claim whose effects do not hold can be prepared again.
+    """A part of the process: discovers the devices, so that a claim whose effects do not hold can be prepared again.
 
     Args:
         discovery: of the driver's provider.
@@ -520,20 +521,20 @@ class DecommissionDiscovery:
         self._discovery = discovery
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready at once: what is to be undone needs no device."""
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once: undoing needs no devices."""
         ready.set()
         await self._discovery.run(asyncio.Event())
 
 
 class Decommission(Struct, frozen=True, kw_only=True):
-    """What is different from an ordinary node, and the parts that this takes: no other node loads them.
+    """What differs from an ordinary node, and the parts for it, which no ordinary node loads.
 
     Attributes:
-        classes: undo what is in force; None for the driver's own effect classes.
-        stays: the process goes on when nothing is left, as a DaemonSet's must. Another process of the driver, such as
-            the pod of before an update, is waited for: it might write state again.
-        confirmation: gets what is left; None where nothing waits for it.
-        devices: the part that takes the place of a discovery.
+        classes: revert the effects in force; None for the driver's own effect classes.
+        stays: the process keeps running when nothing is left, as a DaemonSet requires. Another process of the driver,
+            such as the pod before an update, is waited for: it might write state again.
+        confirmation: gets what is left; None if no client waits for it.
+        devices: the part that replaces the discovery.
         remaining: the part that watches what is left.
     """
 
@@ -545,7 +546,7 @@ class Decommission(Struct, frozen=True, kw_only=True):
 
     @property
     def has_code(self) -> bool:
-        """Whether the driver's own code is here."""
+        """Whether the driver's own code is available."""
         return self.classes is None
 
     def calls(
@@ -558,6 +559,6 @@ class Decommission(Struct, frozen=True, kw_only=True):
         is_in_force: Callable[[EffectRecord], bool],
         title: Callable[[EffectRecord], str],
     ) -> ReleaseOnlyService:
-        """Return what takes the place of a service; see :class:`ReleaseOnlyService` and :class:`EffectFacts`."""
+        """Return the replacement for a service; see :class:`ReleaseOnlyService` and :class:`EffectFacts`."""
         without_code = None if self.has_code else EffectFacts(is_in_force, title)
         return ReleaseOnlyService(service, store, driver, boot_id, without_code=without_code)

@@ -1,7 +1,7 @@
-"""A node on which nothing of a driver is left: the removal is confirmed, and late calls of the kubelet are answered.
+"""A node without any leftovers of a driver: the removal is confirmed, and late calls of the kubelet are answered.
 
-The confirmation is a condition of the decommissioning pod. Everything that waits for a removal reads it:
-``dra-kit drain``, the chart's guard, and ``kubectl wait --for=condition=dra-kit/Undertaken pod --selector …``.
+The confirmation is a condition of the decommissioning pod. Everything that waits for a removal reads it: ``dra-kit
+drain``, the chart's guard, and ``kubectl wait --for=condition=dra-kit/Undertaken pod --selector …``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNREGISTER_SECONDS: Final = 0.5
 
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT while no supervisor handles them: between the removal and what follows it."""
+    """Records SIGTERM and SIGINT while no supervisor handles them, which is between the removal and what follows it."""
 
     def __init__(self) -> None:
         self._requested = False
@@ -45,7 +45,7 @@ class StopRequest:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note signals instead of being killed by them; off the main thread signals are left alone."""
+        """Record signals instead of being killed by them; outside of the main thread, signals are not handled."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -57,7 +57,7 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def stops(self, supervisor: Supervisor) -> None:
-        """Let the signals stop a supervisor that does not run yet, also those that came before."""
+        """Let the signals stop a supervisor that does not run yet, including signals received before."""
         self._supervisor = supervisor
         if self._requested:
             supervisor.stop()
@@ -74,13 +74,13 @@ async def answer_late_calls(
     """Serve the kubelet without state until SIGTERM, and confirm the removal.
 
     A claim that was allocated before the devices were withdrawn may still reach the kubelet. Without a registered
-    driver its pod could not be deleted.
+    driver, its pod could not be deleted.
 
     Args:
         driver: its name.
         settings: of the node role.
-        confirmation: of the removal; None where nothing waits for one.
-        stop: of this process.
+        confirmation: of the removal; None if no client waits for one.
+        stop: requests to stop this process.
 
     Returns:
         The exit code of the process.
@@ -104,7 +104,7 @@ async def answer_late_calls(
 
 
 class _NoClaims:
-    """A :class:`dra_kit.kubelet.plugin_server.NodeService` without claims: none is prepared, all are released."""
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` without claims: rejects prepares, accepts unprepares."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
@@ -117,7 +117,7 @@ class _NoClaims:
 
 
 class _LateCallServer:
-    """A part of the process: both sockets."""
+    """A part of the process: the service socket and the registration socket."""
 
     name = "kubelet"
 
@@ -133,7 +133,7 @@ class _LateCallServer:
         )
 
     def readings(self) -> Iterator[Reading]:
-        """Yield whether the kubelet has registered the driver: without that number an alert would miss the process."""
+        """Yield whether the kubelet has registered the driver; an alert on that metric needs this process, too."""
         status = self._registration.status
         yield REGISTERED.of(int(status is not None and status.registered))
 
@@ -150,7 +150,7 @@ class _LateCallServer:
 
 
 class _ConfirmationPart:
-    """A part of the process: writes the confirmation; ready at once, so that an outage does not stop the driver."""
+    """A part of the process: writes the confirmation; ready at once, so that an API outage does not stop the driver."""
 
     name = "confirmation"
 
@@ -168,7 +168,7 @@ _MESSAGE_CHARACTERS: Final = 1024
 
 
 class PodName(Struct, frozen=True):
-    """The pod that an undertaker runs in.
+    """The pod in which the decommission runs.
 
     Attributes:
         namespace: of the pod.
@@ -180,7 +180,7 @@ class PodName(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> PodName:
-        """Return the pod of ``NAMESPACE/NAME``.
+        """Parse ``NAMESPACE/NAME``.
 
         Raises:
             ConfigurationError: the text has another form.
@@ -192,11 +192,11 @@ class PodName(Struct, frozen=True):
 
 
 class RemovalConfirmation:
-    """Keeps the pod's condition at what was set last, and retries while the API server does not answer.
+    """Sets the pod's condition to its last value, and retries while the API server does not answer.
 
     Args:
         client: needs ``patch`` on pods/status of this pod.
-        pod: the undertaker's own pod.
+        pod: the pod in which the decommission runs.
     """
 
     def __init__(self, client: Client, pod: PodName) -> None:
@@ -207,11 +207,11 @@ class RemovalConfirmation:
         self._logged = ""
 
     def set(self, done: bool, message: str) -> None:
-        """Set what the condition says.
+        """Set the condition.
 
         Args:
             done: whether nothing is left.
-            message: what is left, for people.
+            message: what is left, as text for people.
         """
         wanted = done, message[:_MESSAGE_CHARACTERS]
         if wanted != self._wanted:
@@ -256,7 +256,7 @@ class RemovalConfirmation:
 
 
 def removed_error(claim: ClaimReference, driver: str) -> PermanentError:
-    """Return what the kubelet gets for a claim that is not prepared any more."""
+    """Return the error that the kubelet gets for a claim that cannot be prepared any more."""
     return PermanentError(
         f"claim {claim} is not prepared: driver {driver} is being removed from this node; delete the pod, or install "
         "the driver again",

@@ -1,4 +1,4 @@
-"""The author's device policy, as a part of the process between the inventory and the publisher."""
+"""The author's device policy: a part of the process, between the inventory and the publisher."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dra_kit.slices.inventory import CurrentInventory, validate_device
 
 logger: logging.Logger = logging.getLogger(__name__)
 ASK_AGAIN: Final = 10.0
-"""Seconds until a policy that failed is asked again."""
+"""Seconds until a policy that failed is called again."""
 _OF_NODE: Final = ProviderCapabilities("node")
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
 
 
 class PolicyFilter:
-    """A part of the node process, between the inventory with its health and the publisher; belongs to the main loop.
+    """A part of the node process, between the health-checked inventory and the publisher; used in the main loop.
 
     Args:
-        policy: the author's.
+        policy: the author's policy.
         current: knows the devices as ``discover`` yielded them.
         publish: takes what is to be published.
-        serving: what can be served of the devices.
-        again: seconds until a policy that failed is asked again.
+        serving: what can be served for the devices.
+        again: seconds until a policy that failed is called again.
     """
 
     name = "policy"
@@ -63,20 +63,20 @@ class PolicyFilter:
         self._reported: dict[str, str] = {}
 
     def publish(self, inventory: Inventory[Device]) -> None:
-        """Publish this from now on, as far as the policy lets it through."""
+        """Publish this inventory from now on, as far as the policy allows."""
         self._wanted = inventory
         self._news.set()
 
     def watched_changed(self) -> None:
-        """Note that what the policy reads has changed."""
+        """React to a change of the object that the policy reads."""
         self._news.set()
 
     async def run(self, ready: asyncio.Event, watched: WatchedObjectFollower | None = None) -> None:
-        """Ask again whenever something changes.
+        """Call the policy again whenever something changes.
 
         Args:
-            ready: set when something was published for the first time.
-            watched: what the policy looks at.
+            ready: set when an inventory was published for the first time.
+            watched: follows the object that the policy reads.
         """
         while True:
             await self._news.wait()
@@ -92,7 +92,7 @@ class PolicyFilter:
                 self._news.set()
 
     async def _decide(self, inventory: Inventory[Device], watched: Mapping[str, Any] | None) -> bool:
-        """Publish what the policy makes of the inventory; return whether it failed somewhere."""
+        """Publish the inventory as the policy changes it; return whether the policy failed for any device."""
         raw = {(pool.name or "", device.name): device for pool in self._found() for device in pool.devices}
         shown = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         asked = {key: raw.get(key, device) for key, device in shown.items()}
@@ -110,7 +110,7 @@ class PolicyFilter:
         self._decided = decided
         try:
             pools = [_pool(pool, self._of_pool(pool, asked)) for pool in inventory.pools]
-        except InvalidDevice as error:  # each device is valid, all of them together are not
+        except InvalidDevice as error:  # each device is valid, but their combination is not
             self._report(("", ""), error)
             return True
         if not failed:
@@ -133,12 +133,12 @@ class PolicyFilter:
         return {key: await _of(answer) for key, answer in answers.items()}
 
     def _all(self, devices: Mapping[Key, Device], watched: Mapping[str, Any] | None) -> dict[Key, object]:
-        """Run a ``def`` in one thread for all devices: one for each would cost more than what it does."""
+        """Run a sync policy in one thread for all devices: a thread for each would cost more than the policy itself."""
         answers: dict[Key, object] = {}
         for key, device in devices.items():
             try:
                 answers[key] = self._policy.advertise(device, watched)
-            except Exception as error:  # noqa: BLE001 - the author's code may raise anything; reported by the caller
+            except Exception as error:  # noqa: BLE001 - author's code may raise anything; the caller reports it
                 answers[key] = error
         return answers
 
@@ -176,7 +176,7 @@ async def _of(answer: object) -> object:
 
 
 def _checked(device: Device, answer: object, serving: ProviderCapabilities) -> Device | Exception | None:
-    """Return what the policy returned, if it may be published; else why not."""
+    """Return what the policy returned if it may be published, or the reason why not."""
     if answer is None or answer is device:
         return device if answer is not None else None
     if isinstance(answer, Exception):
@@ -194,7 +194,7 @@ def _checked(device: Device, answer: object, serving: ProviderCapabilities) -> D
 
 
 def _with_taints(decided: Device, raw: Device, shown: Device) -> Device:
-    """Return a device with the taints that health has added to what ``discover`` yielded."""
+    """Return a device with the taints that health has added to the discovered device."""
     added = shown.taints[len(raw.taints) :] if shown is not raw else ()
     if not added:
         return decided
@@ -210,22 +210,22 @@ def _pool(pool: Pool[Device], devices: Sequence[Device]) -> Pool[Device]:
 
 
 WATCH_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds until a kind that does not exist, or may not be read, is asked for again; the last one repeats."""
+"""Seconds until a kind that does not exist, or cannot be read, is requested again; the last one repeats."""
 
 
 class WatchedObjectFollower:
-    """Follows the object.
+    """Follows the object that a policy reads.
 
     Args:
         client: of the node.
-        what: its kind.
-        node_name: its name.
-        changed: called when it is known, and whenever it changes.
-        again: seconds until what was refused is asked for again.
+        what: the kind of the object.
+        node_name: the name of the object.
+        changed: called when its state is known for the first time, and whenever it changes.
+        again: seconds until a refused request is repeated.
 
     Attributes:
-        known: whether it is known what it is, or that there is none.
-        object: as it is; None when there is none.
+        known: whether the object was read, or is known not to exist.
+        object: the current object; None if there is none.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class WatchedObjectFollower:
         again: Sequence[float] = WATCH_AGAIN,
     ) -> None:
         self._client = client
-        # of a custom kind the API server sends the kind with every object
+        # for a custom kind, the API server sends the kind with every object
         self._resource = Resource(what.group, what.version, what.plural, what.plural, namespaced=False)
         self._node_name = node_name
         self._changed = changed
@@ -248,7 +248,7 @@ class WatchedObjectFollower:
         self.object: Mapping[str, Any] | None = None
 
     async def follow(self) -> None:
-        """Follow it until cancelled."""
+        """Follow the object until cancelled."""
         for attempt in itertools.count():
             informer = Informer(self._client, self._resource, field_selector=f"metadata.name={self._node_name}")
             synced = asyncio.ensure_future(self._when_synced(informer))
@@ -288,15 +288,15 @@ class WatchedObjectFollower:
 
 
 class PolicyPart:
-    """See :class:`dra_kit.process.supervisor.Part`.
+    """The policy as a part of the process, see :class:`dra_kit.process.supervisor.Part`.
 
     Args:
-        policy: the author's.
+        policy: the author's policy.
         client: of the node.
         node_name: of the node.
         current: knows the devices.
         publish: takes what is to be published.
-        serving: what can be served of the devices.
+        serving: what can be served for the devices.
     """
 
     name = "policy"
@@ -318,7 +318,7 @@ class PolicyPart:
             self._watched = WatchedObjectFollower(client, policy.watches, node_name, self._filter.watched_changed)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Run until cancelled; ready when something was published."""
+        """Run until cancelled; ready when an inventory was published."""
         async with asyncio.TaskGroup() as group:
             if self._watched is not None:
                 group.create_task(self._watched.follow(), name="watched object")

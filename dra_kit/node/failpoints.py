@@ -1,7 +1,7 @@
-"""Failpoints: every step after which the outside world, or the disk, is different.
+"""Failpoints: every step that changes the outside world or the disk.
 
-The code names each step when it is done. Only crash tests listen: they kill the process after each step, and fail when
-one of them is never reached.
+The code reports each step when it is done. Only crash tests listen: they kill the process after each step, and fail if
+a step is never reached.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """What was just done, in the order of a claim's life and of the process's."""
+    """The steps, in the order of a claim's life and of the process's life."""
 
     STATE_REBUILT = "what can be read of a damaged database is in a new one"
     STATE_SET_ASIDE = "the damaged database has another name, the new one has not got its own"
@@ -83,12 +83,12 @@ _listener: Callable[[Failpoint], None] | None = None
 
 
 def hit(step: Failpoint) -> None:
-    """Tell the listener, if there is one, that a step is done. From any thread."""
+    """Notify the listener, if any, that a step is done. Thread-safe."""
     if _listener is not None:
         _listener(step)
 
 
 def set_listener(listener: Callable[[Failpoint], None] | None) -> None:
-    """Call ``listener`` after each step, in the thread that did it; None ends it. For tests only."""
+    """Call ``listener`` after each step, in the thread that did it; None removes it. For tests only."""
     global _listener  # noqa: PLW0603 - one process, one listener
     _listener = listener

@@ -24,7 +24,7 @@ from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, node_source
 
 NODE: Final = "this-node"
-"""What the machine is called, which is no node."""
+"""The node name used for a machine that is not a node."""
 _POLL_SECONDS: Final = 0.02
 _REMEDY: Final = "run this where its devices are, or correct it"
 
@@ -35,10 +35,10 @@ def discover_once(
     """Return the first complete inventory of a driver's provider.
 
     Args:
-        driver: the driver; its provider is started as the node role starts it.
+        driver: the driver; its provider is started as in the node role.
         settings: the author's settings.
         timeout: seconds that the provider gets.
-        node: what the provider knows of its node; None: this machine, which is no node.
+        node: the node data for the provider; None for this machine, which is not a node.
 
     Raises:
         ConfigurationError: the provider fails, or yields nothing in time.
@@ -79,7 +79,7 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
         await HardwareHandle(driver).make(context)
     except ConfigurationError:
         raise
-    except Exception as error:  # the author's code may raise anything
+    except Exception as error:  # author's code may raise anything
         raise ConfigurationError(
             f"Driver(hardware=…) {describe_raised_error(error, provider.__module__)}; {_REMEDY}"
         ) from error
@@ -93,7 +93,7 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
 
 
 class _OnceContext(Context[Any]):
-    """For a provider that is asked once."""
+    """The context of a provider that is run once."""
 
     def __init__(self, driver: str, node: NodeInfo, state_dir: Path, settings: Any) -> None:
         self.driver = driver
@@ -110,11 +110,11 @@ class _OnceContext(Context[Any]):
 
     @override
     def rescan(self) -> None:
-        """Do nothing: one inventory is enough."""
+        """Do nothing: a single inventory is enough."""
 
     @override
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """Return nothing: where there are no claims, nothing is prepared."""
+        """Return nothing: without claims, nothing is prepared."""
         return {}
 
     @override
@@ -128,4 +128,4 @@ class _OnceContext(Context[Any]):
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Do nothing: nobody listens."""
+        """Do nothing: no claim can use the update."""

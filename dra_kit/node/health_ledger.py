@@ -1,4 +1,4 @@
-"""The health of all devices: reports come in, and what follows by the author's policy can be read off; pure."""
+"""The health of all devices: takes reports, and computes the consequences by the author's policy, without I/O."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dra_kit.slices.inventory import CurrentInventory, identity_differs
 from dra_kit.text import did_you_mean
 
 _ABSENT_MAX: Final = 1024
-"""Devices that are gone and whose health is stored, should they come back."""
+"""Maximum number of missing devices whose health is stored in case they come back."""
 Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
 class HealthVerdict(Struct, frozen=True):
-    """What follows for a device.
+    """The consequences for a device.
 
     Attributes:
         reported: what the kubelet gets, with a text for people; None for nothing.
-        taints: those that it has beside the author's own.
-        withdrawn: it is not published.
+        taints: taints in addition to the author's own.
+        withdrawn: whether the device is not published.
     """
 
     reported: tuple[Status, str] | None
@@ -40,13 +40,13 @@ class HealthVerdict(Struct, frozen=True):
 
 
 class HealthProblem(Struct, frozen=True):
-    """Something that is wrong with a device, and counts.
+    """A problem of a device that is in effect.
 
     Attributes:
         reason: a key of the policy.
         message: for people.
-        value: of the taint, None where the rule says it.
-        since: when it began to count, in whole seconds as the API has them.
+        value: of the taint; None if the rule sets it.
+        since: when it took effect, in whole seconds like in the API.
     """
 
     reason: str
@@ -58,16 +58,16 @@ class HealthProblem(Struct, frozen=True):
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
 Identity: TypeAlias = Mapping[str, str]
-"""What makes it the same device, in short, by key."""
+"""What identifies the same device, in short form, by key."""
 
 
 class StoredHealth(Struct, frozen=True):
-    """What is stored of a device for the next process.
+    """What is stored about a device for the next process.
 
     Attributes:
         key: pool and name.
-        identity: which device it is.
-        problems: what counts.
+        identity: of the device.
+        problems: the problems in effect.
     """
 
     key: Key
@@ -76,27 +76,27 @@ class StoredHealth(Struct, frozen=True):
 
 
 class DeviceConditions:
-    """One device.
+    """The conditions of one device.
 
     Args:
-        policy: the author's.
-        stale_after: the author's.
+        policy: the author's policy.
+        stale_after: the author's setting.
     """
 
     def __init__(self, policy: Mapping[str, HealthRule], stale_after: float | None = None) -> None:
         self._policy = policy
         self._stale_after = stale_after
-        self._heard: float | None = None  # when the source last spoke of it
-        self._unknown: str | None = None  # why nothing can be known
+        self._heard: float | None = None  # when the source last reported the device
+        self._unknown: str | None = None  # why the health is unknown
         self._stale = False
         self._conditions: dict[str, _Condition] = {}
 
-    # -- what is reported
+    # -- reports
 
     def unhealthy(
         self, reason: str, message: str, value: str | None, now: HealthTime, *, injected: bool = False
     ) -> None:
-        """Take a report that something is wrong; an injected one counts at once and stays until it is withdrawn."""
+        """Take a report of a problem; an injected one takes effect at once and stays until it is withdrawn."""
         if not injected:
             self._listen(now)
         condition = self._of(reason)
@@ -114,7 +114,7 @@ class DeviceConditions:
         self.settle(now)
 
     def healthy(self, reason: str, now: HealthTime) -> None:
-        """Take a report that one thing, or everything, is healthy."""
+        """Take a report that one problem, or every problem, is over."""
         self._listen(now)
         for one in [reason] if reason else list(self._conditions):
             condition = self._of(one)
@@ -124,7 +124,7 @@ class DeviceConditions:
         self.settle(now)
 
     def unknown(self, reason: str, message: str, now: HealthTime) -> None:
-        """Take a report that one thing, or anything, is unknown; what is known to be wrong stays so."""
+        """Take a report that one problem, or the whole health, is unknown; known problems stay in effect."""
         self._listen(now)
         if reason:
             self._of(reason).unknown = message
@@ -132,7 +132,7 @@ class DeviceConditions:
             self._unknown = message
 
     def taken_back(self, reason: str, now: HealthTime) -> None:
-        """End an injected condition; the source decides again."""
+        """Withdraw an injected problem; from now on the reports of the source count again."""
         condition = self._of(reason)
         condition.injected = False
         if not condition.rule.sticky:
@@ -151,15 +151,15 @@ class DeviceConditions:
         self.settle(now)
 
     def restore(self, problem: HealthProblem) -> None:
-        """Restore what counted when it was stored, by the process before."""
+        """Restore a problem that was in effect when the previous process stored it."""
         if problem.reason in self._policy:
             condition = self._of(problem.reason)
             condition.problem, condition.message, condition.value = problem, problem.message, problem.value
 
-    # -- what follows
+    # -- consequences
 
     def settle(self, now: HealthTime) -> None:
-        """Let what has lasted long enough count."""
+        """Let reports take effect that have lasted long enough."""
         for reason, condition in self._conditions.items():
             if condition.turned is None or now.seconds < condition.turned + _patience(condition):
                 continue
@@ -173,18 +173,18 @@ class DeviceConditions:
         self._stale = stale is not None and now.seconds >= stale
 
     def due(self) -> float | None:
-        """Return when :meth:`settle` has something to do; None for never, if nothing is reported."""
+        """Return when :meth:`settle` has something to do; None for never, unless there are further reports."""
         times = [item.turned + _patience(item) for item in self._conditions.values() if item.turned is not None]
         if not self._stale and self._stale_at is not None:
             times.append(self._stale_at)
         return min(times, default=None)
 
     def problems(self) -> Mapping[str, HealthProblem]:
-        """Return what counts, by reason."""
+        """Return the problems in effect, by reason."""
         return {reason: item.problem for reason, item in self._conditions.items() if item.problem is not None}
 
     def to_ask(self) -> list[str]:
-        """Return the reasons whose end only the author's ``recovered`` tells."""
+        """Return the reasons that only the author's ``recovered`` can end."""
         return [
             reason
             for reason, item in self._conditions.items()
@@ -192,7 +192,7 @@ class DeviceConditions:
         ]
 
     def status(self) -> tuple[Status, str] | None:
-        """Return what the kubelet is to get, with a text for people; None where nothing was reported yet."""
+        """Return what the kubelet should get, with a text for people; None if nothing was reported yet."""
         wrong = [item.problem for item in self._reported() if item.problem is not None]
         if wrong:
             texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)
@@ -230,12 +230,12 @@ class _Entry(Struct, frozen=True):
 
 
 class HealthLedger:
-    """All devices.
+    """The health of all devices.
 
     Args:
         driver: its name, for the keys of taints.
-        source: whose policy it is.
-        identity_of: of a device that was reported and is not the one of the inventory.
+        source: the health source with the policy.
+        identity_of: returns the identity of a reported device that is not the one in the inventory.
     """
 
     def __init__(
@@ -247,17 +247,17 @@ class HealthLedger:
         self._identity_of = identity_of
         self._devices: dict[Key, Device] = {}
         self._by_name: dict[str, list[Key]] = {}
-        self._entries: dict[Key, _Entry] = {}  # also of devices that are gone, with what is wrong with them
+        self._entries: dict[Key, _Entry] = {}  # also of missing devices, with their problems
 
     def remember(self, known: Sequence[StoredHealth]) -> None:
-        """Restore what the process before stored."""
+        """Restore what the previous process stored."""
         for item in known:
             entry = self._entries[item.key] = _Entry(item.identity, self._new())
             for problem in item.problems:
                 entry.conditions.restore(problem)
 
     def adopt(self, known: Sequence[StoredHealth]) -> None:
-        """Take over what another process beside this one had found out; the source will report the rest again."""
+        """Take over what another process of the driver had found out; the source will report the rest again."""
         for item in known:
             entry = self._entries.get(item.key)
             if entry is None or identity_differs(item.identity, entry.identity):
@@ -269,7 +269,7 @@ class HealthLedger:
                     entry.conditions.restore(problem)
 
     def inventory(self, devices: Mapping[Key, tuple[Device, Identity]]) -> None:
-        """Take the complete list of devices that there are now."""
+        """Take the complete list of devices that exist now."""
         self._devices = {key: device for key, (device, _) in devices.items()}
         self._by_name = {}
         for key in devices:
@@ -285,11 +285,11 @@ class HealthLedger:
             del self._entries[key]
 
     def take(self, report: HealthReport, now: HealthTime) -> None:
-        """Take a report of the source; one of a device that was replaced since says nothing.
+        """Take a report of the source; a report about a device that was replaced meanwhile is ignored.
 
         Raises:
-            ConfigurationError: it is none, or its device is unknown; code ``invalid-health-report``, or
-                ``unknown-health-reason`` where the reason has no rule: the kubelet gets it all the same.
+            ConfigurationError: it is not a valid report, or its device is unknown (code ``invalid-health-report``), or
+                its reason has no rule (code ``unknown-health-reason``); in the last case the kubelet gets it anyway.
         """
         if not (
             isinstance(report, Healthy | Unhealthy | HealthUnknown)
@@ -326,10 +326,10 @@ class HealthLedger:
     def inject(
         self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None, now: HealthTime
     ) -> None:
-        """Make something wrong with a device, with message and value, or take that back.
+        """Simulate a problem of a device, with message and value, or withdraw it.
 
         Raises:
-            ConfigurationError: there is no such device, or no rule for the reason.
+            ConfigurationError: the device does not exist, or the reason has no rule.
         """
         key = self._key(device, pool)
         if key is None:
@@ -354,7 +354,7 @@ class HealthLedger:
             self._entries[key].conditions.asked(reason, now, recovered=recovered)
 
     def settle(self, now: HealthTime) -> None:
-        """Let what has lasted long enough count."""
+        """Let reports take effect that have lasted long enough."""
         for entry in self._entries.values():
             entry.conditions.settle(now)
 
@@ -364,7 +364,7 @@ class HealthLedger:
         return min((time for time in times if time is not None), default=None)
 
     def to_ask(self) -> list[tuple[Key, Device, str]]:
-        """Return the devices that are there, with the reasons whose end only ``recovered`` tells."""
+        """Return the existing devices, with the reasons that only ``recovered`` can end."""
         return [
             (key, device, reason)
             for key, device in self._devices.items()
@@ -372,12 +372,12 @@ class HealthLedger:
         ]
 
     def problems(self) -> dict[Key, Mapping[str, HealthProblem]]:
-        """Return what is wrong, also with devices that are gone."""
+        """Return the problems in effect, including those of missing devices."""
         found = ((key, entry.conditions.problems()) for key, entry in self._entries.items())
         return {key: problems for key, problems in found if problems}
 
     def remembered(self) -> list[StoredHealth]:
-        """Return what the next process is to know."""
+        """Return what to store for the next process."""
         return [
             StoredHealth(key, entry.identity, tuple(problems.values()))
             for key, entry in self._entries.items()
@@ -385,7 +385,7 @@ class HealthLedger:
         ]
 
     def verdicts(self) -> dict[Key, HealthVerdict]:
-        """Return what follows, for each device that is there."""
+        """Return the consequences for each existing device."""
         return {key: self._verdict(self._entries[key].conditions) for key in self._devices}
 
     def _verdict(self, conditions: DeviceConditions) -> HealthVerdict:
@@ -404,10 +404,10 @@ class HealthLedger:
         return HealthVerdict(conditions.status(), tuple(taints.values()), withdrawn)
 
     def _key(self, device: str, pool: str | None) -> Key | None:
-        """Return where a device is; None for one that is gone.
+        """Return the key of a device; None for a missing device.
 
         Raises:
-            ConfigurationError: several pools have one of that name.
+            ConfigurationError: several pools have a device of that name.
         """
         found = [key for key in self._by_name.get(device, ()) if pool in {None, key[0]}]
         if len(found) > 1:
@@ -427,14 +427,14 @@ class HealthLedger:
 
 
 _REPORTED_ALONE: Final = HealthRule()
-"""For a reason without a rule."""
+"""The rule for a reason that has none."""
 
 
 class HealthTime(Struct, frozen=True):
     """A point in time.
 
     Attributes:
-        seconds: by a clock that does not jump.
+        seconds: by a monotonic clock.
         date: by the wall clock, for people and the API.
     """
 
@@ -443,18 +443,18 @@ class HealthTime(Struct, frozen=True):
 
 
 def health_time_now() -> HealthTime:
-    """Return the time now."""
+    """Return the current time."""
     return HealthTime(time.monotonic(), dt.datetime.now(dt.UTC))
 
 
 class _Condition(Struct):
     rule: HealthRule
-    problem: HealthProblem | None = None  # None: nothing is wrong
-    turned: float | None = None  # since when the reports say the opposite of that
+    problem: HealthProblem | None = None  # None: no problem in effect
+    turned: float | None = None  # since when the reports contradict that
     message: str = ""  # of the last report, and its value
     value: str | None = None
-    unknown: str | None = None  # why nothing is known of it
-    injected: bool = False  # reports of the source do not count
+    unknown: str | None = None  # why it is unknown
+    injected: bool = False  # reports of the source are ignored
 
 
 def _well(condition: _Condition, now: HealthTime) -> None:
@@ -470,11 +470,11 @@ def _patience(condition: _Condition) -> float:
 
 
 TAINTS_MAX: Final = 16
-"""Taints of one device (resource.k8s.io/v1)."""
+"""Maximum number of taints of one device (resource.k8s.io/v1)."""
 
 
 def advertised_inventory(inventory: Inventory[Device], verdicts: Mapping[Key, HealthVerdict]) -> Inventory[Device]:
-    """Return the inventory without the devices that are withdrawn, and with taints beside the author's own.
+    """Return the inventory without withdrawn devices, and with the taints of health in addition to the author's own.
 
     Args:
         inventory: as ``discover`` yielded it.
@@ -508,15 +508,15 @@ def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
         return device
     published = {field: getattr(device, field) for field in Device.model_fields}
     all_taints = (*device.taints, *taints)
-    # of those that mean the same one would do, but the API takes them; of too many the author's own come first
+    # the API accepts equivalent taints; if there are too many, the author's own come first
     return Device(**{**published, "taints": all_taints[:TAINTS_MAX]})
 
 
 def identity(current: CurrentInventory, key: Key) -> Identity:
-    """Return that of a device of the latest inventory; it was found out where the device was discovered."""
+    """Return the identity of a device in the latest inventory; it was computed when the device was discovered."""
     return current.identity(*key).hashes
 
 
 def identity_of(device: Device) -> Identity:
-    """Return that of a device that is in no inventory any more."""
+    """Return the identity of a device that is not in any inventory any more."""
     return slices_identity.device_identity(device).hashes

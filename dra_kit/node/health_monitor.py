@@ -1,4 +1,4 @@
-"""Health on a node: from the source's reports to slices, the kubelet, Events and the file that outlives the process."""
+"""Health on a node: passes the source's reports on to slices, the kubelet, Events and the file for the next process."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from dra_kit.slices.inventory import CurrentInventory
 
 logger: logging.Logger = logging.getLogger(__name__)
 SETTLE: Final = 0.02
-"""Seconds in which several reports become one look at what follows."""
+"""Seconds in which several reports are collected before their consequences are computed."""
 STORE_AGAIN: Final = 5.0
-"""Seconds until what could not be stored is tried again."""
+"""Seconds until a failed store is retried."""
 _LINES_MAX: Final = 64
-"""Different mistakes of a source that are logged."""
+"""Maximum number of different mistakes of a source that are logged."""
 
 
 class DeviceChanged(Protocol):
-    """Is notified of each problem that begins to count, or ends."""
+    """Notified of each problem that takes effect or ends."""
 
     def __call__(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
-        """Report a device with a text for people; ``healthy`` when a problem ends."""
+        """Report a device with a text for people; ``healthy`` is set if a problem has ended."""
         ...
 
 
@@ -69,12 +69,12 @@ def create_monitor(
     publish: Callable[[Inventory[Device]], None],
     changed: DeviceChanged,
 ) -> HealthMonitor:
-    """Return the monitor of a node's driver, with what the process before has stored.
+    """Return the monitor of a node's driver, with what the previous process has stored.
 
     Args:
         driver: its name.
-        source: the author's.
-        state_dir: where it is stored.
+        source: the author's health source.
+        state_dir: where health is stored.
         current: knows the devices.
         publish: takes what is to be published from now on.
         changed: notified of each problem.
@@ -95,20 +95,20 @@ def create_monitor(
 
 
 class HealthMonitor:
-    """A part of the node process; belongs to the main loop.
+    """A part of the node process; used in the main loop.
 
     Args:
-        source: the author's.
-        ledger: what is known, with what the process before has stored.
-        memory: where it is stored.
-        identity: of a device of the latest inventory.
+        source: the author's health source.
+        ledger: computes the consequences; has what the previous process has stored.
+        memory: the file in which health is stored.
+        identity: returns the identity of a device in the latest inventory.
         publish: takes what is to be published from now on.
         streams: see the attribute.
-        changed: notified of each problem that begins to count, or ends.
-        now: the present.
+        changed: notified of each problem that takes effect or ends.
+        now: returns the current time.
 
     Attributes:
-        streams: tells the kubelet.
+        streams: report to the kubelet.
     """
 
     name = "health"
@@ -136,18 +136,18 @@ class HealthMonitor:
         self._watching = Watching(source, self._wake)
         self._recovery = RecoveryPoller(source, ledger, now, self._wake)
         self._inventory: Inventory[Device] | None = None
-        self._known = asyncio.Event()  # the first inventory
+        self._known = asyncio.Event()  # set with the first inventory
         self._news = asyncio.Event()
-        self._published: object = None  # what follows for slices of what was published last
-        self._shown: list[ReportedHealth] = []  # to the kubelet
+        self._published: object = None  # the consequences for slices, as published last
+        self._shown: list[ReportedHealth] = []  # as last reported to the kubelet
         self._problems = ledger.problems()
         self._stored = _worth_storing(ledger.remembered())
         self._store_at: float | None = None
         self._logged: set[str] = set()
-        self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
+        self._waiting: list[asyncio.Future[None]] = []  # done when the consequences are passed on
 
     def inventory_changed(self, inventory: Inventory[Device]) -> None:
-        """Publish another inventory with what is known of its devices."""
+        """Publish a new inventory with the known health of its devices."""
         self._inventory = inventory
         found = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._ledger.inventory({key: (device, self._identity(key)) for key, device in found.items()})
@@ -157,21 +157,21 @@ class HealthMonitor:
         self._wake()
 
     def shown(self) -> Sequence[ReportedHealth]:
-        """Return what the kubelet got last of each device; from any thread."""
+        """Return what the kubelet got last for each device. Thread-safe."""
         return self._shown
 
     def process_ended(self) -> None:
-        """React to the end of another process of the driver, whose source may have seen more than ours."""
+        """React when another process of the driver stops, whose source may have reported more than this one's."""
         self._ledger.adopt(self._memory.of_another())
         self._wake()
 
     async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
-        """Make something wrong with a device, with message and value, or take that back; for drills and tests.
+        """Simulate a problem of a device, with message and value, or withdraw it; for drills and tests.
 
-        When it returns, what follows has been handed on.
+        When this returns, the consequences have been passed on.
 
         Raises:
-            ConfigurationError: there is no such device, or the policy has no such reason.
+            ConfigurationError: the device does not exist, or the policy has no such reason.
         """
         now = self._now()
         self._ledger.inject(device, pool, reason, problem, now)
@@ -183,7 +183,7 @@ class HealthMonitor:
         await followed
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line while the source hangs, as far as that can be known; from any thread."""
+        """Return a line while the source hangs, as far as that can be detected. Thread-safe."""
         return self._watching.hanging(patience)
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -197,7 +197,7 @@ class HealthMonitor:
                 now = self._now()
                 self._take(now)
                 self._ledger.settle(now)
-                if self._is_to_be_stored(now):  # what another process has stored is not to be written over
+                if self._is_to_be_stored(now):  # do not overwrite what another process has stored
                     self._ledger.adopt(self._memory.of_another())
                 self._recovery.ask(now)
                 waiting, self._waiting = self._waiting, []
@@ -208,7 +208,7 @@ class HealthMonitor:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._pause()):
                         await self._news.wait()
-                        await asyncio.sleep(SETTLE)  # a source says something of each device in one go
+                        await asyncio.sleep(SETTLE)  # a source reports all devices in quick succession
         finally:
             self._watching.stop()
             self._recovery.stop()
@@ -217,7 +217,7 @@ class HealthMonitor:
         self._news.set()
 
     def _pause(self) -> float | None:
-        """Return seconds until there is something to do by itself."""
+        """Return the seconds until something is due without a report."""
         times = (self._ledger.due(), self._store_at, self._recovery.due())
         at = min((time for time in times if time is not None), default=None)
         return None if at is None else max(0.0, at - self._now().seconds)
@@ -237,14 +237,14 @@ class HealthMonitor:
         if healthy:
             self._recovery.soon(healthy, now)
 
-    # -- what follows
+    # -- consequences
 
     async def _follow(self, now: HealthTime) -> None:
-        """Store, publish and tell what is different from before; stored first, so that no taint is lost by a crash."""
+        """Store, publish and report the changes; they are stored first, so that a crash loses no taint."""
         before, self._problems = self._problems, self._ledger.problems()
         self._report(before, self._problems, now)
         await self._store(now)
-        verdicts = self._ledger.verdicts()  # there may be another inventory meanwhile
+        verdicts = self._ledger.verdicts()  # the inventory may have changed meanwhile
         if self._inventory is not None and self._published != _for_slices(verdicts):
             self._advertise(self._inventory, verdicts)
         shown = [
@@ -288,7 +288,7 @@ class HealthMonitor:
         known = self._ledger.remembered()
         try:
             await run_in_thread_to_completion(self._memory.write, known)
-        except StoreError as error:  # what follows of it is more urgent than that the next process knows it
+        except StoreError as error:  # the consequences are more urgent than the next process's knowledge
             if self._store_at is None:
                 logger.error("health of devices not stored", extra={"error": str(error), "code": error.code})
             self._store_at = now.seconds + STORE_AGAIN
@@ -305,7 +305,7 @@ def _for_slices(verdicts: Mapping[Key, HealthVerdict]) -> object:
 
 
 def _worth_storing(known: Sequence[StoredHealth]) -> object:
-    """Return what is worth storing of devices: not the wording of a problem."""
+    """Return the part of the health that is worth storing: everything except the message of a problem."""
     return [
         (item.key, dict(item.identity), [(one.reason, one.value, one.since) for one in item.problems]) for item in known
     ]
@@ -313,14 +313,14 @@ def _worth_storing(known: Sequence[StoredHealth]) -> object:
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 _WAITING_MAX: Final = 1024
-"""Reports that may wait for the main loop; a source that has more of them waits."""
+"""Maximum number of reports that wait for the main loop; a source that has more of them blocks."""
 
 
 class Watching:
-    """The thread of one source.
+    """The thread of one health source.
 
     Args:
-        source: the author's.
+        source: the author's health source.
         arrived: called in the main loop when there are reports to :meth:`take`.
     """
 
@@ -330,22 +330,22 @@ class Watching:
         self._changed = threading.Condition()
         self._reports: deque[HealthReport] = deque()
         self._stopping = False
-        self._failure = ""  # why it failed the last time, empty when it did not
-        self._asked: float | None = None  # since when it is asked for its next report
+        self._failure = ""  # why it failed the last time; empty if it did not
+        self._asked: float | None = None  # since when its next report is awaited
 
     def start(self) -> None:
-        """Start the thread; from the main loop."""
+        """Start the thread; call it in the main loop."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._work, args=(loop,), name="health", daemon=True).start()
 
     def stop(self) -> None:
-        """Take no report any more; a thread that blocks in the author's code ends with the process."""
+        """Accept no more reports; a thread that blocks in the author's code is stopped with the process."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def take(self) -> list[HealthReport]:
-        """Return the reports that have come, in their order."""
+        """Return the reports that have arrived, in order."""
         with self._changed:
             reports = list(self._reports)
             self._reports.clear()
@@ -353,12 +353,12 @@ class Watching:
         return reports
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line while a source that reports regularly, as its ``stale_after`` says, has long reported nothing.
+        """Return a line while a source that declares regular reports (``stale_after``) has sent none for too long.
 
-        Any other one may wait for the next event as long as it likes. May be asked from any thread.
+        Any other source may wait for the next event for any time. Thread-safe.
 
         Args:
-            patience: seconds beyond ``stale_after``.
+            patience: seconds in addition to ``stale_after``.
         """
         asked, stale_after, now = self._asked, self._source.stale_after, time.monotonic()
         if asked is None or stale_after is None or not self._source.devices or now - asked <= stale_after + patience:
@@ -374,11 +374,11 @@ class Watching:
             except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; reported and tried again
                 error = contained_exception(raised)
             else:
-                return  # it has nothing more to say
+                return  # the source has finished
             finally:
                 self._asked = None
             if time.monotonic() - began > RETRY_SECONDS[-1]:
-                attempt, self._failure = 0, ""  # it worked for a while: this is a new trouble
+                attempt, self._failure = 0, ""  # it worked for a while, so this is a new problem
             delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             attempt += 1
             self._report(error, delay)
@@ -386,7 +386,7 @@ class Watching:
                 self._changed.wait_for(lambda: self._stopping, timeout=delay)
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run one life of the generator."""
+        """Run the generator once, until it stops."""
         self._asked = time.monotonic()
         produced: object = self._source.watch()
         if isinstance(produced, AsyncIterable):
@@ -420,14 +420,14 @@ class Watching:
             try:
                 loop.call_soon_threadsafe(self._arrived)
             except RuntimeError:
-                self._stopping = True  # the main loop has ended: the process is going down
+                self._stopping = True  # the main loop has stopped: the process is shutting down
         self._asked = time.monotonic()
 
     def _report(self, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
         text = str(error) if expected else describe_error(error)
         if text == self._failure:
-            logger.info("health not watched again", extra={"again_in": delay})  # nothing new to say
+            logger.info("health not watched again", extra={"again_in": delay})  # the same error as before
             return
         self._failure = text
         module = type(self._source).__module__
@@ -444,16 +444,16 @@ class Watching:
 
 
 FILE: Final = "health.json"
-"""Its name, below the state directory."""
+"""Name of the file, in the state directory."""
 _FORM: Final = 1
-"""A release that reads another one knows nothing: what it would misread is worse."""
+"""Format version; a release ignores a file of another version: misreading it would be worse."""
 
 
 class HealthFile:
     """The file :data:`FILE` of the state directory.
 
     Args:
-        path: of the file; its directory is there.
+        path: of the file; its directory exists.
     """
 
     def __init__(self, path: Path) -> None:
@@ -461,24 +461,24 @@ class HealthFile:
         self._seen: tuple[int, int] | None = None  # which file was read or written last
 
     def sweep(self) -> None:
-        """Remove what a process left that was killed while it wrote; one that lives tries again."""
+        """Remove temporary files of a process that was killed while it wrote; a running process retries."""
         for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
             unfinished.unlink(missing_ok=True)
 
     def read(self) -> list[StoredHealth]:
-        """Return what was written last; nothing where there is no file, or it is damaged, which is reported."""
+        """Return what was written last; nothing if the file is missing, or is corrupt, which is reported."""
         self._seen = self._signature()
         try:
             return [_remembered(item) for item in _stored(self._path)]
         except (OSError, ValueError, KeyError, TypeError) as cause:
             error = _damaged(self._path, cause)
             logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
-            with suppress(OSError):  # then it is written over
+            with suppress(OSError):  # the next write replaces it
                 self._path.replace(_aside(self._path))
             return []
 
     def of_another(self) -> list[StoredHealth]:
-        """Return what another process has written since this one read or wrote last; nothing where none has."""
+        """Return what another process has written since the last read or write of this one; nothing if none has."""
         return self.read() if self._signature() != self._seen else []
 
     def _signature(self) -> tuple[int, int] | None:
@@ -489,14 +489,14 @@ class HealthFile:
         return (status.st_ino, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
     def write(self, known: Sequence[StoredHealth]) -> None:
-        """Replace what is stored, durably.
+        """Replace the stored health, durably.
 
         Raises:
             StoreError: the file cannot be written.
         """
         text = json.dumps([_json(item) for item in known])
         document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
-        # no process ID: in containers both processes of an update have the same
+        # not the process ID: in containers, both processes of an update have the same one
         temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -515,10 +515,10 @@ class HealthFile:
 
 
 def dump_health(path: Path) -> list[dict[str, Any]]:
-    """Return what ``dra-kit node --dump-state`` shows of the file: devices with their problems; change nothing.
+    """Return the file's content for ``dra-kit node --dump-state``: devices with their problems; change nothing.
 
     Raises:
-        StoreError: the file is damaged, or cannot be read.
+        StoreError: the file is corrupt or cannot be read.
     """
     try:
         return [{name: item[name] for name in ("pool", "device", "problems")} for item in _stored(path)]
@@ -569,19 +569,19 @@ def _remembered(item: dict[str, Any]) -> StoredHealth:
 
 
 ASK_EVERY: Final = 10.0
-"""Seconds between two questions whether a device has recovered."""
+"""Seconds between two calls of ``recovered`` for a device."""
 ASK_AT_MOST: Final = 1.0
-"""Seconds until it is asked when the source says that the device is healthy."""
+"""Maximum seconds until ``recovered`` is called when the source reports the device healthy."""
 _Question: TypeAlias = tuple[Key, str]
 
 
 class RecoveryPoller:
-    """The questions; belongs to the main loop.
+    """Calls ``recovered``; used in the main loop.
 
     Args:
-        source: the author's.
-        ledger: knows what sticks, and takes the answers.
-        now: the present.
+        source: the author's health source.
+        ledger: knows the problems to ask about, and takes the answers.
+        now: returns the current time.
         answered: called after each answer.
     """
 
@@ -597,26 +597,26 @@ class RecoveryPoller:
         self._now = now
         self._answered = answered
         self._under_way: dict[_Question, asyncio.Task[None]] = {}
-        self._due: dict[_Question, float] = {}  # none: at once, as of what holds since before this process
+        self._due: dict[_Question, float] = {}  # missing: at once, for problems older than this process
         self._failure = ""
 
     def begun(self, key: Key, reason: str, now: HealthTime) -> None:
-        """Note that something begins to hold: it is not over at once."""
+        """Note that a problem takes effect; it is not checked for recovery at once."""
         self._due[key, reason] = now.seconds + ASK_EVERY
 
     def soon(self, healthy: Collection[tuple[str, str]], now: HealthTime) -> None:
-        """Ask soon: devices are reported healthy.
+        """Ask soon about devices that are reported healthy.
 
         Args:
-            healthy: names of devices, each with the reason for which it is healthy, empty for all.
-            now: the present.
+            healthy: names of devices, each with the reason that is over; an empty reason stands for all.
+            now: the current time.
         """
         for key, _, one in self._open():
             if (key[1], "") in healthy or (key[1], one) in healthy:
                 self._due[key, one] = min(self._due.get((key, one), 0.0), now.seconds + ASK_AT_MOST)
 
     def ask(self, now: HealthTime) -> None:
-        """Ask what is due."""
+        """Call ``recovered`` for everything that is due."""
         for key, device, reason in self._open():
             if now.seconds >= self._due.get((key, reason), 0.0):
                 self._under_way[key, reason] = asyncio.ensure_future(self._question(key, reason, device))

@@ -1,4 +1,4 @@
-"""The service socket and the registration socket, and the measured service between them and the claims."""
+"""The service socket and the registration socket, and metrics of the service behind them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger(__name__)
 KUBELET_WAIT: Final = 10.0
-"""Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
+"""Seconds for a kubelet that watches the registration socket to answer; it needs about one."""
 NODE_WAIT: Final = 5.0
-"""Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
+"""Seconds that the author's startup waits for the Node's labels; if the API server is down, it starts without them."""
 RESUME_AGAIN: Final = 2.0
-"""Seconds until what the last process left half done is looked for again, when the state could not be read."""
+"""Seconds until unfinished work is searched for again, if the state could not be read."""
 
 
 class KubeletService:
     """The service socket, on which the kubelet's calls are answered.
 
     Args:
-        server: answers them.
+        server: answers the calls.
         service: does what the kubelet asks for.
-        drain: seconds that calls of the kubelet may take to end when the process stops.
+        drain: seconds that calls of the kubelet may take to finish when the process stops.
     """
 
     name = "service"
@@ -72,11 +72,11 @@ class KubeletService:
 
 
 class KubeletRegistration:
-    """The registration socket, which leads the kubelet to the service socket.
+    """The registration socket, through which the kubelet finds the service socket.
 
     Args:
-        server: answers the kubelet's questions there.
-        takeover: says when it is this process's turn.
+        server: answers the kubelet's requests there.
+        takeover: decides when this process may register.
     """
 
     name = "kubelet"
@@ -87,21 +87,21 @@ class KubeletRegistration:
 
     @property
     def status(self) -> RegistrationStatus | None:
-        """The kubelet's last verdict on the registration; None before the first."""
+        """The kubelet's last response to the registration; None before the first."""
         return self._server.status
 
     @property
     def status_at(self) -> datetime | None:
-        """When that came; None before the first."""
+        """The time of that response; None before the first."""
         return self._server.status_at
 
     @property
     def is_deferred(self) -> bool:
-        """Whether this process has not registered yet, because an older one serves; from any thread."""
+        """Whether this process has not registered yet, because an older one still serves. Thread-safe."""
         return bool(self._takeover.waits_for)
 
     def waits_for(self) -> str:
-        """Return what it waits for, in words; from any thread."""
+        """Return what it waits for, as text. Thread-safe."""
         status = self._server.status
         if status is not None and not status.registered:
             return f"the kubelet refuses the driver: {status.error}"
@@ -110,7 +110,8 @@ class KubeletRegistration:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`.
 
-        Ready when the kubelet can find the driver, and beside an older process when it has registered this one.
+        Ready when the kubelet can find the driver. While an older process runs: ready when the kubelet has registered
+        this one.
         """
         try:
             preceded = await self._takeover.turn()
@@ -158,11 +159,11 @@ def kubelet_parts(
 
     Args:
         driver: its name.
-        settings: say where they are.
+        settings: contain the paths.
         service: does what the kubelet asks for.
-        takeover: says when to register.
-        calls: answers the kubelet, and passes on to ``service``.
-        health: of its devices; None where the driver reports none.
+        takeover: decides when to register.
+        calls: answers the kubelet, and delegates to ``service``.
+        health: of its devices; None if the driver reports none.
     """
     kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
     endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
@@ -177,16 +178,16 @@ def kubelet_parts(
 
 
 class NodeStartup:
-    """The author's hardware, the startup of provider and preparer, and what the last process left half done.
+    """Starts the author's code (hardware, provider, preparer), and finishes the last process's work.
 
     Args:
-        driver: the author's.
-        context: of its code.
-        unasked: finishes what the last process left.
+        driver: the driver.
+        context: passed to its code.
+        unasked: finishes the work of the last process.
         facts: knows the Node.
         started: set when the author's code may be called.
-        hardware: made first.
-        takeover: beside an older process nothing is finished before this one takes over.
+        hardware: created first.
+        takeover: while an older process runs, nothing is finished before this one takes over.
     """
 
     name = "startup"
@@ -215,7 +216,7 @@ class NodeStartup:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
         try:
-            async with asyncio.timeout(NODE_WAIT):  # wait_for of Python 3.11 may forget that it is cancelled
+            async with asyncio.timeout(NODE_WAIT):  # wait_for of Python 3.11 may lose a cancellation
                 await self._facts.owner()
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
@@ -234,13 +235,13 @@ class NodeStartup:
         while True:
             try:
                 return await self._unasked.resume()
-            except DraKitError as error:  # a disk that does not work now is no reason to end
+            except DraKitError as error:  # a failing disk must not stop the process
                 logger.error("claims not resumed", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(RESUME_AGAIN)
 
 
 async def _abandonable(work: Coroutine[Any, Any, object]) -> None:
-    """Wait for an author's call that nothing depends on when the process ends, even if it hangs in its thread."""
+    """Wait for an author's call that may be abandoned when the process stops, even if it hangs in its thread."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task})
@@ -254,17 +255,17 @@ _BUG: Final = "internal"
 
 
 class MeasuredService:
-    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService` by another one.
+    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`: delegates to another one and counts its results.
 
     Args:
-        service: what does the work.
+        service: does the work.
     """
 
     def __init__(self, service: NodeService) -> None:
         self._service = service
         self._seconds: dict[tuple[Method, str], Durations] = {}
         self._claims: Counter[tuple[Method, str, str]] = Counter()
-        self._codes = BoundedLabel()  # an author may give any
+        self._codes = BoundedLabel()  # an author may use any code
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
@@ -298,7 +299,7 @@ class MeasuredService:
         durations.add(time.monotonic() - began)
 
     def readings(self) -> Iterator[Reading]:
-        """Yield what was counted."""
+        """Yield the counters."""
         for key, durations in list(self._seconds.items()):
             yield KUBELET_CALL_SECONDS.of(durations, *key)
         for labels, count in list(self._claims.items()):

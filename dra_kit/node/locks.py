@@ -1,4 +1,4 @@
-"""Locks by name that hold across the processes of a rolling update, and the order of calls to the author's code."""
+"""Named locks that are shared by the processes of a rolling update, and the order of calls to the author's code."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from msgspec import Struct, field
 from dra_kit.errors import StoreError
 from dra_kit.node.state.database_files import recreate_directory
 
-_FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
+_FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled each time
 _LAST_WAIT: Final = 0.05
 
 
 class _Queue(Struct):
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    ours: bool = False  # other processes are kept out
+    ours: bool = False  # other processes are excluded
 
 
 class NamedLocks:
-    """One lock for each name: first come first served within a process, one process at a time among several.
+    """One lock for each name: first come, first served within a process; one process at a time on the node.
 
     Args:
-        file: keeps other processes out; see :class:`ByteLocks`.
+        file: excludes other processes; see :class:`ByteLocks`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -39,24 +39,24 @@ class NamedLocks:
         self._here: dict[str, _Queue] = {}
 
     def hold(self, name: str) -> HeldLock:
-        """Hold the lock of that name, waiting for it as long as it takes (``async with``)."""
+        """Return an ``async with`` context that holds the lock of that name, and waits for it without a timeout."""
         return HeldLock(name, self._here, self._between, wait=True)
 
     def try_hold(self, name: str) -> HeldLock:
-        """Hold the lock of that name if nobody else does, here or in another process (``async with``)."""
+        """Return an ``async with`` context that holds the lock of that name if no other task or process does."""
         return HeldLock(name, self._here, self._between, wait=False)
 
     @asynccontextmanager
     async def hold_all(self, names: Iterable[str]) -> AsyncIterator[None]:
         """Hold the locks of all these names (``async with``)."""
         async with AsyncExitStack() as stack:
-            for name in sorted(set(names)):  # one order for everybody, so that nobody waits in a circle
+            for name in sorted(set(names)):  # the same order everywhere, to avoid deadlocks
                 await stack.enter_async_context(self.hold(name))
             yield
 
     @asynccontextmanager
     async def try_hold_all(self, names: Iterable[str]) -> AsyncIterator[bool]:
-        """Hold the locks of all these names, or give False and hold none of them (``async with``)."""
+        """Hold the locks of all these names, or yield False and hold none of them (``async with``)."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 if not await stack.enter_async_context(self.try_hold(name)):
@@ -69,19 +69,19 @@ class NamedLocks:
         """Return whether another process holds that lock now.
 
         Raises:
-            StoreError: when that cannot be found out.
+            StoreError: that cannot be determined.
         """
         queue = self._here.get(name)
         return (queue is None or not queue.ours) and self._between.is_taken(name)
 
 
 class NodeLocks(Struct, frozen=True):
-    """The locks of a driver on a node, which its processes share.
+    """The locks of a driver on a node, shared by its processes.
 
     Attributes:
         claims: by UID.
         devices: by pool and name, while they are being prepared.
-        calls: by what of the author's code does not overlap.
+        calls: by the calls of the author's code that must not overlap.
         effects: by the keys of effects.
         children: by the names of programs, held by the process that owns them.
     """
@@ -100,9 +100,9 @@ class NodeLocks(Struct, frozen=True):
 
 
 class HeldLock:
-    """One use of a lock: a context manager that gives whether the lock is held, and gives it up at the end.
+    """One use of a lock: a context manager that yields whether the lock is held, and releases it at the end.
 
-    It is a class, not a generator, because each claim that is prepared needs several.
+    This is a class, not a generator, for speed: each prepared claim needs several.
     """
 
     __slots__ = ("_between", "_descriptor", "_here", "_name", "_queue", "_wait")
@@ -122,10 +122,10 @@ class HeldLock:
         self.give_up()
 
     async def take(self) -> bool:
-        """Return whether the lock is held now; False only where it was not to be waited for.
+        """Return whether the lock is held now; False only if the caller did not want to wait.
 
         Raises:
-            StoreError: when other processes cannot be excluded.
+            StoreError: other processes cannot be excluded.
         """
         queue = self._here.get(self._name)
         if queue is None:
@@ -157,7 +157,7 @@ class HeldLock:
         return True
 
     def give_up(self) -> None:
-        """Let the next one have the lock; does nothing where it is not held."""
+        """Release the lock to the next waiter; a no-op if it is not held."""
         queue, self._queue = self._queue, None
         if queue is None:
             return
@@ -178,13 +178,13 @@ _FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whe
 
 
 class ByteLocks:
-    """fcntl(2) open file description locks: each name has one byte of the file for its own, which need not exist.
+    """fcntl(2) open file description locks: each name locks its own byte of the file, which need not exist.
 
-    The kernel gives such a lock up with the process that holds it, however that ends. A file for each name would cost a
-    claim more than all its reads of the database: directories are slow to change.
+    The kernel releases such a lock when its process exits, in whatever way. A separate file for each name would cost a
+    claim more than all its reads of the database: changing a directory is slow.
 
     Args:
-        file: on a local file system; made, with its directory, when missing, and left there.
+        file: on a local file system; created with its directory if missing, and never removed.
     """
 
     def __init__(self, file: Path) -> None:
@@ -192,10 +192,10 @@ class ByteLocks:
         self._path = str(file)  # opened for each claim
 
     def take(self, name: str) -> int | None:
-        """Take the lock; return what :meth:`give_up` needs, or None when another process, or another use here, has it.
+        """Take the lock; return a value for :meth:`give_up`, or None if another process or another use here has it.
 
         Raises:
-            StoreError: when the file cannot be made.
+            StoreError: the file cannot be created.
         """
         descriptor = self._open()
         try:
@@ -208,21 +208,21 @@ class ByteLocks:
         return descriptor
 
     def give_up(self, taken: int) -> None:
-        """Let others have the lock."""
+        """Release the lock."""
         # closing is not enough: a process that the author's code forked meanwhile has the same descriptor; and that
-        # code may have closed it, as some libraries do that become daemons, and the lock with it
+        # code may have closed it together with the lock, as some daemonizing libraries do
         with suppress(OSError):
             fcntl.fcntl(taken, fcntl.F_OFD_SETLK, _EVERYTHING)
         with suppress(OSError):
             os.close(taken)
 
     def is_taken(self, name: str) -> bool:
-        """Return whether somebody has the lock now.
+        """Return whether the lock is taken now, by any process.
 
         Raises:
-            StoreError: when the file cannot be made.
+            StoreError: the file cannot be created.
         """
-        # only asked for: whoever tries to have it in the same moment finds it free
+        # this only queries the lock, so that a concurrent attempt to take it still succeeds
         descriptor = self._open()
         try:
             found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
@@ -260,11 +260,11 @@ _EVERYTHING: Final = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)  # a lengt
 
 
 class CallSerializer:
-    """Taken for each call; the one call at a time of a claim is its own lock's affair.
+    """Serializes calls of the author's code; calls for the same claim are serialized by the claim's own lock.
 
     Args:
-        concurrency: what may overlap with nothing else of its kind.
-        locks: hold across the driver's processes.
+        concurrency: which calls must not overlap with others.
+        locks: shared by the driver's processes.
     """
 
     def __init__(self, concurrency: Literal["claim", "device", "driver"], locks: NamedLocks) -> None:
@@ -275,7 +275,7 @@ class CallSerializer:
         """Return a context that waits for its turn.
 
         Args:
-            devices: pool and name of those that the call is about.
+            devices: pool and name of the devices that the call is about.
         """
         if self._concurrency == "driver":
             return self._locks.hold_all(["driver"])

@@ -26,22 +26,22 @@ from dra_kit.process.metrics import CONTENT_TYPE
 logger: logging.Logger = logging.getLogger(__name__)
 Document = Callable[[], Awaitable[Mapping[str, Any]]]
 TRY_AGAIN: Final = 60.0
-"""Seconds until the socket is tried again, when it cannot be made; the driver does without it meanwhile."""
+"""Seconds until the socket is tried again if it cannot be created; meanwhile the driver works without it."""
 LOOK_EVERY: Final = 10.0
-"""Seconds between two looks whether the link leads to somebody; a look is one system call."""
+"""Seconds between two checks whether the process behind the link still runs; a check is one system call."""
 _BACKLOG: Final = 16
 _CONNECTIONS: Final = 32
 
 
 class OperationServer:
-    """A part of the node process.
+    """A part of the node process: serves the operation socket.
 
     Args:
-        path: of the socket, this instance's own.
-        link: where it is found; leads to the instance that took over last among those that answer.
-        documents: what is reported at which path.
-        metrics: gives the text of ``/metrics``; called in a thread.
-        serving: set once this instance has taken over; until then the link leads to another one that answers.
+        path: of the socket of this instance.
+        link: where clients find it; points to the instance that took over last, among those that answer.
+        documents: the documents by path.
+        metrics: returns the text of ``/metrics``; called in a thread.
+        serving: set once this instance has taken over; until then the link points to another one that answers.
     """
 
     name = "operation"
@@ -61,7 +61,7 @@ class OperationServer:
         self._metrics = metrics
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready at once: nobody's pod depends on it."""
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once: no pod depends on it."""
         ready.set()
         while True:
             try:
@@ -83,7 +83,7 @@ class OperationServer:
             file.publish()
             looking = asyncio.create_task(self._look_after_link())
             try:
-                await wait_until_readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
+                await wait_until_readable(listening)  # aiohttp's server is imported only at the first request
                 await self._answer_from(listening)
             finally:
                 looking.cancel()
@@ -118,7 +118,7 @@ class OperationServer:
     # -- the link
 
     async def _look_after_link(self) -> None:
-        """Lead the link here when this instance takes over, and whenever the one that it leads to was killed."""
+        """Point the link here when this instance takes over, and whenever the instance it points to was killed."""
         while not self._serving.is_set():
             self._replace_dead_link()
             await wait_for_event(self._serving, LOOK_EVERY)
@@ -133,17 +133,17 @@ class OperationServer:
 
     def _leads_here(self) -> bool:
         with suppress(OSError):
-            return os.readlink(self._link) == self._path.name  # noqa: PTH115 - its text, not what it leads to
+            return os.readlink(self._link) == self._path.name  # noqa: PTH115 - the text of the link, not its target
         return False
 
     def _lead_here(self) -> None:
         self._lead_to(self._path)
 
     def _lead_to(self, path: Path) -> None:
-        """Replace the link in one step; it is relative, so that it holds wherever the directory is mounted."""
+        """Replace the link atomically; it is relative, so that it works wherever the directory is mounted."""
         new = hidden_link(self._path)
         try:
-            new.unlink(missing_ok=True)  # of a process that was killed here
+            new.unlink(missing_ok=True)  # left by a process that was killed here
             new.symlink_to(path.name)
             new.replace(self._link)
         except OSError as error:
@@ -151,7 +151,7 @@ class OperationServer:
             logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
 
     def _lead_to_another(self) -> None:
-        """Lead the link to another instance that answers, or remove it, if it leads here or to one that was killed."""
+        """Point the link to another instance that answers, or remove it, if it points here or to a killed instance."""
         with suppress(OSError):
             if not self._leads_here() and self._link.exists():
                 return
@@ -165,9 +165,9 @@ class OperationServer:
 WHO: Final = "/v1/who"
 """``{"driver": …, "node": …, "devices": [DeviceUse, …]}``: what is prepared here."""
 STATUS: Final = "/v1/status"
-"""How the driver is; :mod:`dra_kit.node.status` says what is in it."""
+"""The status of the driver; see :mod:`dra_kit.node.status` for its content."""
 METRICS: Final = "/metrics"
-"""The process's numbers, in the text format of Prometheus."""
+"""The metrics of the process, in the Prometheus text format."""
 _BYTES_MAX: Final = 64 * 1024 * 1024
 
 
@@ -180,7 +180,7 @@ async def ask(socket: Path, path: str, *, timeout: float = 10.0) -> dict[str, An
         timeout: seconds for the answer.
 
     Raises:
-        Unavailable: nobody answers, or not so.
+        Unavailable: the socket does not answer, or the answer is invalid.
     """
     text = await ask_text(socket, path, timeout=timeout)
     try:

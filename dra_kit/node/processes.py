@@ -1,4 +1,4 @@
-"""The processes of one driver on one node: which of them run, which began last, when one takes over."""
+"""The processes of one driver on one node: which ones run, which started last, and when one takes over."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from dra_kit.errors import DraKitError, StoreError
 
 _SUFFIX: Final = ".lock"
 _STARTING: Final = b"starting"
-"""In the file of a process that has nothing to publish yet. Releases that do not know this word leave theirs empty."""
+"""Content of the file of a process that has nothing to publish yet; older releases leave the file empty instead."""
 _STOPPING: Final = b"stopping"
-"""In the file of a process that takes no more calls of the kubelet."""
+"""Content of the file of a process that accepts no more calls of the kubelet."""
 
 
 class DriverProcesses:
-    """Each process has a file for its own and holds flock(2) on it for as long as it lives.
+    """The driver's processes on this node: each has its own file and holds flock(2) on it while it runs.
 
-    The kernel gives that lock up however a process ends. One that ends in order removes its file too, so that a file
-    that nobody holds tells of a process that was killed. Whose file is found when a process begins is its elder, and
-    whose comes later is younger, whatever its release: no clock is needed for that.
+    The kernel releases that lock however a process exits. A process that exits cleanly removes its file too, so a file
+    that is not locked belongs to a killed process. If a process finds another's file when it starts, the other one is
+    older; if the file appears later, the other one is younger, whatever its release. No clock is needed for that.
 
-    A file has two lines. The first is what its process does: ``starting``, nothing once it publishes, ``stopping``. The
-    second is the number of younger processes that have taken over from it; it is missing before the first.
+    A file has two lines. The first is the state of its process: ``starting``, empty once it publishes, ``stopping``.
+    The second is the number of younger processes that have taken over from it; it is missing before the first takeover.
 
     Args:
-        directory: of the files, on a local file system; made when missing.
+        directory: of the files, on a local file system; created if missing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,13 +45,13 @@ class DriverProcesses:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Mark this process as present, so that no other one takes its work for a leftover.
+        """Mark this process as present, so that no other process treats its work as a leftover.
 
         Raises:
-            StoreError: when its file cannot be made.
+            StoreError: its file cannot be created.
         """
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
-        with self._alone():  # of two that begin at once each knows which of them is the elder
+        with self._alone():  # of two that start at the same time, both agree which one is older
             self._own = path, self._made(path)
             self._elders = self._others()
         try:
@@ -61,10 +61,10 @@ class DriverProcesses:
             self._own = None
 
     def publishes(self) -> None:
-        """Note that this process knows its devices now: from here on those that began earlier leave slices to it.
+        """Note that this process knows its devices now: from here on, older processes leave the slices to it.
 
         Raises:
-            StoreError: when that cannot be written.
+            StoreError: that cannot be written.
         """
         if self._own is None or self._publishes:
             return
@@ -76,10 +76,10 @@ class DriverProcesses:
         self._publishes = True
 
     def stops(self) -> None:
-        """Note that this process takes no more calls: one that waits behind it need not wait any longer.
+        """Note that this process accepts no more calls: a younger one need not wait for it any longer.
 
         Raises:
-            StoreError: when that cannot be written.
+            StoreError: that cannot be written.
         """
         if self._own is None:
             return
@@ -91,27 +91,27 @@ class DriverProcesses:
             raise _store_error(path, error) from error
 
     def is_succeeded(self) -> bool:
-        """Return whether a process that began later is there and publishes: this one leaves slices to it.
+        """Return whether a younger process runs and publishes: then this one leaves the slices to it.
 
         Raises:
-            StoreError: when a file cannot be opened.
+            StoreError: a file cannot be opened.
         """
         younger = self._others() - self._elders
         return any(_lives(path) and _read(path)[0] not in {_STARTING, _STOPPING} for path in younger)
 
     def is_preceded(self) -> bool:
-        """Return whether a process that began earlier is there and takes calls, or will.
+        """Return whether an older process runs and accepts calls, or will.
 
         Raises:
-            StoreError: when a file cannot be opened.
+            StoreError: a file cannot be opened.
         """
         return bool(self._serving_elders())
 
     def takes_over(self) -> None:
-        """Note beside each process that began earlier that this one takes over from it now.
+        """Record in the file of each older process that this one takes over from it now.
 
         Raises:
-            StoreError: when that cannot be written.
+            StoreError: that cannot be written.
         """
         for path in self._serving_elders():
             word, outlived = _read(path)
@@ -119,15 +119,15 @@ class DriverProcesses:
                 with path.open("r+b", buffering=0) as file:
                     file.write(b"%s\n%d" % (word, outlived + 1))
             except FileNotFoundError:
-                continue  # it has just ended
+                continue  # it has just exited
             except OSError as error:
                 raise _store_error(path, error) from error
 
     def outlived(self) -> int:
-        """Return how many processes have taken over from one that began earlier, and ended before it.
+        """Return how many processes took over from an older one that still runs, and exited before it.
 
         Raises:
-            StoreError: when a file cannot be opened.
+            StoreError: a file cannot be opened.
         """
         return max((_read(path)[1] for path in self._serving_elders()), default=0)
 
@@ -135,20 +135,20 @@ class DriverProcesses:
         return [path for path in self._elders if _lives(path) and _read(path)[0] != _STOPPING]
 
     def has_others(self) -> bool:
-        """Return whether another process is there.
+        """Return whether another process of the driver runs.
 
         Raises:
-            StoreError: when a file cannot be opened.
+            StoreError: a file cannot be opened.
         """
         return any(map(_lives, self._others()))
 
     def _others(self) -> set[Path]:
-        """Return the files of other processes, dead ones too."""
+        """Return the files of other processes, including dead ones."""
         return set(self._directory.glob(f"*{_SUFFIX}")) - {self._own[0] if self._own is not None else None}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes from beginning in this moment."""
+        """Prevent other processes from starting at this moment."""
         try:
             self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             file = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -161,23 +161,23 @@ class DriverProcesses:
             os.close(file)
 
     def _made(self, path: Path) -> int:
-        """Return the descriptor of this process's file, which is made and locked."""
+        """Create and lock this process's file; return its descriptor."""
         file = _made(path)
         if not self._publishes:
             os.write(file, _STARTING)
         return file
 
     def sweep(self) -> tuple[int, int]:
-        """Remove the files of processes that were killed; the one of this process is made again if somebody removed it.
+        """Remove the files of killed processes; create the file of this process again if it was removed.
 
-        A process that was preceded leaves those files to the one that began earlier: who removes a file finishes what
-        was begun by the process that was killed.
+        A process that started while an older one runs leaves those files to the older one: the process that removes a
+        file also finishes the work of the killed process.
 
         Returns:
-            How many files were removed, and how many other processes are there.
+            The number of removed files, and the number of other running processes.
 
         Raises:
-            StoreError: when a file cannot be opened, or that of this process not be made.
+            StoreError: a file cannot be opened, or that of this process cannot be created.
         """
         if self._own is not None:
             own, held = self._own
@@ -191,10 +191,10 @@ class DriverProcesses:
             try:
                 file = _locked(path, 0)
             except FileNotFoundError:
-                continue  # it has ended in order
+                continue  # it has exited cleanly
             except OSError as error:
                 for _, other in dead:
-                    os.close(other)  # they are counted when all can be
+                    os.close(other)  # they are counted once all files can be read
                 raise _store_error(path, error) from error
             if file is None:
                 others += 1
@@ -210,18 +210,18 @@ class DriverProcesses:
 
 
 def _made(path: Path) -> int:
-    """Return the descriptor of a new file that is locked."""
+    """Create and lock a new file; return its descriptor."""
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         while (file := _locked(path, os.O_CREAT)) is None:
-            pass  # another process has taken it for a leftover before it was locked, and is about to remove it
+            pass  # another process found it before it was locked, and will remove it as a leftover
     except OSError as error:
         raise _store_error(path, error) from error
     return file
 
 
 def _locked(path: Path, flags: int) -> int | None:
-    """Return the descriptor of the locked file, None when another process has it, or has just removed it."""
+    """Return the descriptor of the locked file; None if another process has locked it, or has just removed it."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,12 +244,12 @@ def _lives(path: Path) -> bool:
     except OSError as error:
         raise _store_error(path, error) from error
     if file is not None:
-        os.close(file)  # swept by and by
+        os.close(file)  # swept later
     return file is None
 
 
 def _read(path: Path) -> tuple[bytes, int]:
-    """Return what a process does, and how many have taken over from it; one that has ended is stopping."""
+    """Return the state of a process, and the number of takeovers from it; a process that has exited is ``stopping``."""
     try:
         word, _, outlived = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 def _remove(path: Path, file: int) -> None:
-    with suppress(OSError):  # the file stays; it tells of a killed process once it is closed, and is removed then
+    with suppress(OSError):  # the file then looks like that of a killed process, and is swept
         path.unlink(missing_ok=True)
     os.close(file)
 
@@ -273,28 +273,28 @@ def _store_error(path: Path, error: OSError) -> StoreError:
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 0.1
-"""Seconds between two looks whether the older process still serves, and whether this one can."""
+"""Seconds between two checks whether the older process still serves, and whether this one can."""
 LOG_AFTER: Final = 10.0
-"""Seconds until it is logged what this process waits for: an ordinary update takes less."""
+"""Seconds after which the reason for the wait is logged: an ordinary update takes less."""
 _TRY_AGAIN: Final = 10.0
-"""Seconds between two tries of the publication while a process has to prove itself."""
+"""Seconds between two attempts to publish while a process has to prove that it is stable."""
 _DOUBLED_AT_MOST: Final = 4
 
 
 class Takeover:
-    """Waits until it is this process's turn.
+    """Waits until this process may take over.
 
     Args:
-        processes: those of the driver on this node.
-        missing: returns what this process needs before it can serve, a line each; nothing when it can.
-        publishable: returns when the API server would take the slices.
-        settle: seconds that this process must have been able to serve where another one took over from the same older
-            process and has ended; twice as long after the second one, and so on, up to sixteen times as long.
-        clock: gives seconds that only rise.
+        processes: the driver's processes on this node.
+        missing: returns what this process needs before it can serve, one line each; empty if it can serve.
+        publishable: returns when the API server would accept the slices.
+        settle: seconds that this process must have been able to serve, if another process took over from the same older
+            process and has exited; twice as long after the second one, and so on, up to sixteen times as long.
+        clock: returns monotonic seconds.
 
     Attributes:
         done: set once the kubelet calls this process.
-        waits_for: what it waits for, in words; empty while it does not. May be read from any thread.
+        waits_for: what it waits for, as text; empty while it does not wait. Thread-safe.
     """
 
     def __init__(
@@ -316,9 +316,9 @@ class Takeover:
         self.waits_for: str = ""
 
     async def turn(self) -> bool:
-        """Wait until this process may register; return whether an older one serves beside it.
+        """Wait until this process may register; return whether an older one serves at the same time.
 
-        Without an older one nothing is awaited.
+        Without an older process, it does not wait.
         """
         if not self._is_preceded():
             return False
@@ -343,21 +343,21 @@ class Takeover:
         return preceded
 
     async def confirmed(self, is_registered: Callable[[], bool]) -> None:
-        """Wait until the kubelet has registered this process, or no older one is there that it could call instead."""
+        """Wait until the kubelet has registered this process, or no older one runs that it could call instead."""
         self.waits_for = "the kubelet has not registered this process yet; an older one serves meanwhile"
-        while not is_registered() and self._is_preceded():  # noqa: ASYNC110 - other processes, and a thread
+        while not is_registered() and self._is_preceded():  # noqa: ASYNC110 - depends on other processes and a thread
             await asyncio.sleep(LOOK_EVERY)
         self.waits_for = ""
 
     def ends(self) -> None:
-        """Note that this process takes no more calls."""
+        """Note that this process accepts no more calls."""
         try:
             self._processes.stops()
-        except StoreError as error:  # a younger process then waits until this one has ended
+        except StoreError as error:  # a younger process then waits until this one has exited
             logger.warning("end not noted", extra={"error": str(error), "code": error.code})
 
     async def _until_able(self) -> None:
-        """Return when this process can serve, and has been able to for as long as it must."""
+        """Wait until this process can serve, and has been able to for the required time."""
         since: float | None = None
         attempt = 0
         while True:
@@ -385,10 +385,10 @@ class Takeover:
             await asyncio.sleep(min(settle - seconds, _TRY_AGAIN))
 
     def _needed(self) -> tuple[int, float]:
-        """Return how many have ended too early, and the seconds that follow from it."""
+        """Return how many processes have exited too early, and the resulting seconds to wait."""
         try:
             outlived = self._processes.outlived()
-        except StoreError:  # reported when it is asked whether an older one is there
+        except StoreError:  # reported by the check for older processes
             outlived = 0
         return outlived, self._settle * 2 ** min(outlived - 1, _DOUBLED_AT_MOST) if outlived else 0.0
 
@@ -406,13 +406,13 @@ class Takeover:
     def _note(self) -> None:
         try:
             self._processes.takes_over()
-        except StoreError as error:  # the next one then takes over sooner
+        except StoreError as error:  # the next process then takes over sooner
             logger.warning("takeover not noted", extra={"error": str(error), "code": error.code})
 
     def _is_preceded(self) -> bool:
         try:
             return self._processes.is_preceded()
-        except StoreError as error:  # a disk that does not work now says nothing of another process
+        except StoreError as error:  # a failing disk proves nothing about another process
             if str(error) != self._logged:
                 self._logged = str(error)
                 logger.error("other processes not looked for", extra={"error": str(error), "code": error.code})

@@ -16,28 +16,28 @@ class NodeSettings(Struct, frozen=True):
 
     Attributes:
         node_name: the Node object's name.
-        kubeconfig: None: $KUBECONFIG, in the cluster the service account, else ~/.kube/config.
+        kubeconfig: None for $KUBECONFIG, else the service account inside a cluster, else ~/.kube/config.
         kubelet_dir: the kubelet's root directory; the same path inside and outside of a container.
         cdi_dir: where container runtimes look for CDI files.
-        state_dir: durable state; None: ``plugins/<driver>`` below ``kubelet_dir``.
-        pod_uid: of the driver's pod; makes socket names unique, so that rolling updates overlap.
+        state_dir: durable state; None for ``plugins/<driver>`` below ``kubelet_dir``.
+        pod_uid: of the driver's pod; makes socket names unique, so that rolling updates can overlap.
         dra_versions: versions of the DRA service to offer.
-        boot_id: the file that tells one boot from another.
-        deadline: seconds after which the kubelet is answered that a claim is not ready. The kubelet gives up after
-            45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
-        drain: seconds that calls of the kubelet may take to end when the role stops; then they are cut off, and undone.
-        orphan_after: seconds that a claim must have been gone, at two looks, until it is released without the kubelet.
-        effects_interval: seconds between two looks whether effects still hold.
-        leftovers_interval: seconds between two looks for other processes of the driver that have ended.
-        mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
-        settle: seconds that this process must have been able to serve before it takes over from an older one, where
-            another one took over from that and has ended; see :class:`dra_kit.node.processes.Takeover`.
-        probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
-        hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
-        child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
-        check_device_nodes: whether device files are looked for on the host before a claim counts as prepared; not where
-            the process does not see the host's.
-        author: the author's own settings, already filled.
+        boot_id: the file that identifies the current boot.
+        deadline: seconds after which the kubelet gets the answer that a claim is not ready. The kubelet gives up after
+            45 s (Kubernetes 1.37, cm/dra/plugin), so the answer must come before that.
+        drain: seconds that calls of the kubelet may take to finish when the role stops; then they are cancelled.
+        orphan_after: seconds that a claim must have been gone, at two checks, until its release without the kubelet.
+        effects_interval: seconds between two checks whether effects still hold.
+        leftovers_interval: seconds between two checks for other processes of the driver that have exited.
+        mending_interval: seconds between two checks for files of claims that another process has removed or changed.
+        settle: seconds that this process must have been able to serve before it takes over from an older one, if
+            another process took over from that one and has exited; see :class:`dra_kit.node.processes.Takeover`.
+        probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable.
+        hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness probe.
+        child_environment: variables for the programs of ``ChildProcess`` effects, in addition to their own.
+        check_device_nodes: whether device files are checked on the host before a claim counts as prepared; disable it
+            if the process does not see the host's device files.
+        author: the author's own settings, already filled in.
     """
 
     node_name: str
@@ -66,7 +66,7 @@ class NodeSettings(Struct, frozen=True):
         return self.state_dir or self.kubelet_dir / "plugins" / driver
 
     def read_boot_id(self) -> str:
-        """Return what tells this boot from every other.
+        """Return the id of the current boot.
 
         Raises:
             ConfigurationError: it cannot be read.

@@ -1,4 +1,4 @@
-"""The slices of this node, the watch that has the publisher look again, and devices of pools without a node."""
+"""The slices of this node, the watch that triggers the publisher, and devices of pools without a node."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _STEPS: Final = {
 
 
 def field_selector(driver: str, node_name: str) -> str:
-    """Return what selects this driver's slices of this node on the server."""
+    """Return the server-side field selector for this driver's slices of this node."""
     return f"spec.driver={driver},spec.nodeName={node_name}"
 
 
 def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
-    """Return an author's pool of this node as it is to be published."""
+    """Return the desired state of an author's pool of this node."""
     return DesiredPool(
         name=pool.name or node_name,
         node_name=node_name,
@@ -61,14 +61,14 @@ def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
 
 
 class NodeScope(SliceScope):
-    """Of one driver on this node.
+    """The scope of one driver on this node.
 
     Args:
         driver: the driver's name.
         node_name: the node that the slices belong to.
-        facts: what the API server can do, and the Node as the slices' owner.
-        processes: those of the driver on this node: what began earlier leaves slices to what began later, so that two
-            releases with different inventories do not undo each other's writes. None when there is only this one.
+        facts: the features of the API server, and the Node as the slices' owner.
+        processes: the driver's processes on this node: older ones leave the slices to younger ones, so that two
+            releases with different inventories do not undo each other's writes. None if there is only this one.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class NodeScope(SliceScope):
     async def publishable(
         self, pools: tuple[DesiredPool, ...]
     ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
-        return pools, None  # whether pools of no node have such names, the controller asks once, not every node
+        return pools, None  # the controller checks once for name conflicts with pools without a node
 
     @override
     def left_to_another(self) -> bool:
@@ -119,7 +119,7 @@ class NodeScope(SliceScope):
         try:
             self._processes.publishes()
             succeeded = self._processes.is_succeeded()
-        except StoreError as error:  # a disk that does not work now is no reason to publish nothing
+        except StoreError as error:  # a failing disk must not stop the publication
             logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
             succeeded = False
         if succeeded != self._succeeded:
@@ -134,16 +134,16 @@ class NodeScope(SliceScope):
 
 
 class ClusterPoolDevices:
-    """For a driver with a cluster provider; nothing is asked for claims of this node's own devices.
+    """Looks up devices of a cluster provider; claims of this node's own devices cause no request.
 
-    Each claim sees what is published when it is prepared: one list for it, which claims that come meanwhile share.
+    Each claim sees what is published when it is prepared: one list request, shared with claims that arrive meanwhile.
 
     Args:
         client: needs ``list`` on resourceslices, as the publisher does.
         driver: the driver's name.
-        facts: what the API server can select by.
+        facts: the selectors that the API server supports.
         device_class: of the cluster provider, without fields of its own.
-        clock: seconds that only rise.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class ClusterPoolDevices:
         self._read: dict[str, tuple[float, Sequence[v1.ResourceSlice]]] = {}
 
     async def device(self, pool: str, name: str) -> tuple[Device, DeviceIdentity]:
-        """Return the device as it is published, and what makes it the same one.
+        """Return the device as it is published, and its identity.
 
         Raises:
-            TransientError: it is not published (code ``device-gone``), or the API server cannot be asked.
+            TransientError: it is not published (code ``device-gone``), or the API server cannot be reached.
         """
         try:
             slices = await self._slices(pool)
@@ -190,8 +190,8 @@ class ClusterPoolDevices:
         async with self._reading:
             began, slices = self._read.get(pool, (-1.0, ()))
             if began >= asked:
-                return slices  # another claim's answer, to a question that was asked later than ours
-            self._read.clear()  # what is kept is for those who wait now
+                return slices  # the answer to another claim's later request
+            self._read.clear()  # cached answers are only for claims that wait now
             began = self._clock()
             slices = await self._list(pool)
             self._read[pool] = (began, slices)
@@ -229,13 +229,13 @@ def cluster_pool_devices(driver: Driver[Any, Any], client: Client, facts: Cluste
 
 
 class SliceWatch:
-    """kopf in its own thread; started late, since its import costs more than all the rest of the start.
+    """Runs kopf in its own thread; started late, since importing it takes longer than the rest of the start.
 
     Args:
         credentials: of the API server.
         driver: its name.
-        node_name: the node's.
-        publisher: is to look again when slices have changed.
+        node_name: the name of the node.
+        publisher: checks the slices again when they have changed.
     """
 
     name = "kopf"
@@ -254,32 +254,33 @@ class SliceWatch:
         self._thread: KopfThread | None = None
 
     def restarts(self) -> int:
-        """Return how often kopf was started again; from any thread."""
+        """Return how often kopf was restarted. Thread-safe."""
         return self._thread.restarts if self._thread is not None else 0
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
+        """See :class:`dra_kit.process.supervisor.Part`; kopf may crash and restart while the rest keeps working."""
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(_import_kopf)
         from dra_kit.client.operator import KopfThread
 
         def look_again() -> None:
-            with suppress(RuntimeError):  # the process has ended, kopf's thread has not
+            with suppress(RuntimeError):  # the process has stopped, kopf's thread has not
                 loop.call_soon_threadsafe(self._publisher.look_again)
 
         self._thread = thread = KopfThread(
             self._credentials,
             lambda: _watch_slices(self._driver, self._node_name, self._publisher.look_again, loop),
-            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
+            # changes between the publisher's list and kopf's list produce no event
             watching=look_again,
         )
         await thread.run(ready)
 
 
 def _import_kopf() -> None:
-    import dra_kit.client.operator  # noqa: F401 - kopf: half a second, in a thread of its own
+    import dra_kit.client.operator  # noqa: F401 - kopf: half a second, in a separate thread
 
-    # all that is loaded now stays: without this each full collection costs a prepare some ten milliseconds (make bench)
+    # everything loaded now stays: without this, each full collection costs a prepare about ten milliseconds (make
+    # bench)
     gc.collect()
     gc.freeze()
 
@@ -287,13 +288,13 @@ def _import_kopf() -> None:
 def _watch_slices(
     driver: str, node_name: str, look_again: Callable[[], None], loop: asyncio.AbstractEventLoop
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Return registry and settings of one life of kopf; nothing but this driver's slices of this node is watched."""
+    """Return registry and settings of one kopf run, which watches only this driver's slices of this node."""
     from dra_kit.client.operator import kopf, kopf_settings, on_event
 
     registry = kopf.OperatorRegistry()
 
     async def slice_changed(event: EventType, _: Mapping[str, Any]) -> None:
-        if event is not None:  # what the initial list shows, the publisher has listed itself
+        if event is not None:  # the publisher has listed the initial state itself
             look_again()
 
     on_event(registry, RESOURCE_SLICES, slice_changed, id="slice-changed", loop=loop)

@@ -59,7 +59,7 @@ class DevicesInUse:
         driver: the driver's name.
         node: the node's name.
         store: the records.
-        kubelet_dir: where the kubelet's PodResources may be found; it is not mounted into every driver's pod.
+        kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
     """
 
     def __init__(self, driver: str, node: str, store: StateStore, kubelet_dir: Path) -> None:
@@ -70,7 +70,7 @@ class DevicesInUse:
         self._reported = ""
 
     def recorded(self) -> list[DeviceUse]:
-        """As they are recorded: with the pods that claims were reserved for when they were prepared.
+        """Return them as recorded: with the pods that claims were reserved for when they were prepared.
 
         Raises:
             StoreError: the records cannot be read.
@@ -78,7 +78,7 @@ class DevicesInUse:
         return [use for record in self._store.claims() if record.phase == "prepared" for use in self._of(record)]
 
     async def in_use(self) -> list[DeviceUse]:
-        """With containers, where the kubelet tells them; none of other drivers.
+        """Return them with containers, if the kubelet reports those; without devices of other drivers.
 
         Raises:
             StoreError: the records cannot be read.
@@ -95,7 +95,7 @@ class DevicesInUse:
             return uses
         self._reported = ""
         own = {use.allocation for use in uses}
-        # what the kubelet knows and no record does is being released, or was prepared by a release that is gone
+        # what the kubelet knows but no record contains is being released, or was prepared by a release that is gone
         return with_users(uses, (user for user in map(device_use_of, held) if user.allocation in own))
 
     def _of(self, record: ClaimRecord) -> Iterator[DeviceUse]:
@@ -116,7 +116,7 @@ class DevicesInUse:
 
 
 class RecentFailures:
-    """The latest failures, newest last; a claim that fails alike again counts as one."""
+    """The latest failures, newest last; repeated equal failures of a claim count as one."""
 
     def __init__(self) -> None:
         self._latest: deque[PrepareFailure] = deque(maxlen=_KEPT)
@@ -131,25 +131,25 @@ class RecentFailures:
         self._latest.append(PrepareFailure(datetime.now(UTC), claim, error.code, str(error), times))
 
     def all(self) -> list[PrepareFailure]:
-        """Return the last failures."""
+        """Return the latest failures."""
         return list(self._latest)
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """What there is to look at on a node; nothing is changed through it.
+    """The data that status and metrics are made of; read-only.
 
     Attributes:
-        prepared: devices and who has them.
+        prepared: the devices in use and their claims.
         store: the durable state.
-        in_force: whether an effect is.
+        in_force: returns whether an effect is in force.
         publisher: of slices.
         inventory: the latest one.
         client: of the API server.
         kubelet: the registration with it.
-        pod_uid: of the process's pod; empty where it has none.
-        health: what the kubelet gets of devices; None where the driver tells nothing.
+        pod_uid: of the process's pod; empty if it has none.
+        health: the health reported to the kubelet; None if the driver reports none.
         supervisor: runs the parts of the process.
-        failures: what failed last.
+        failures: the latest failures.
     """
 
     prepared: DevicesInUse
@@ -166,10 +166,10 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus:
-    """Puts the document together.
+    """Builds the status document.
 
     Args:
-        view: what there is to look at.
+        view: the data that is reported.
     """
 
     def __init__(self, view: NodeView) -> None:
@@ -177,7 +177,7 @@ class NodeStatus:
         self._began = datetime.now(UTC)
 
     async def document(self) -> dict[str, Any]:
-        """Return all of it; a part that cannot be read says why, and hides no other."""
+        """Return the whole document; a part that cannot be read contains the error, and the others are still shown."""
         view = self._view
         document: dict[str, Any] = {
             "driver": view.prepared.driver,
@@ -259,7 +259,7 @@ class NodeStatus:
 
 
 def effect_state(record: EffectRecord, *, in_force: bool) -> str:
-    """One word for an effect: ``in_force``, ``pending``, ``reverting`` or ``revert_failed``."""
+    """Return one word for an effect: ``in_force``, ``pending``, ``reverting`` or ``revert_failed``."""
     if in_force:
         return "in_force"
     if record.error:
@@ -301,7 +301,7 @@ def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
         name, generation = spec["pool"]["name"], spec["pool"]["generation"]
         pool = pools.setdefault(name, {"pool": name, "generation": generation, "slices": 0, "devices": []})
         if generation < pool["generation"]:
-            continue  # an older one is on its way out
+            continue  # an older one is being removed
         if generation > pool["generation"]:
             pool.update(generation=generation, slices=0, devices=[])
         pool["slices"] += 1
@@ -317,14 +317,14 @@ _PATIENCE: Final = 5.0
 
 
 class NodeMetrics:
-    """Gives the numbers of now; called in the thread that scrapes.
+    """Yields the current metrics; called in the thread that scrapes.
 
     Args:
-        view: what there is to look at.
-        loop: that of the process.
+        view: the data that is reported.
+        loop: of the process.
         calls: of the kubelet.
         watchdog: of the loop.
-        kopf_restarts: how often kopf was started again.
+        kopf_restarts: how often kopf was restarted.
     """
 
     def __init__(
@@ -342,12 +342,12 @@ class NodeMetrics:
         self._kopf_restarts = kopf_restarts
 
     def __call__(self) -> Iterator[Reading]:
-        """Yield all of them; those that cannot be read are missing."""
+        """Yield all metrics; those that cannot be read are missing."""
         yield from self._calls.readings()
         status = self._view.kubelet.status
         yield REGISTERED.of(int(status is not None and status.registered))
         for read in (self._devices, self._effects, self._state):
-            with suppress(DraKitError):  # the disk does not work now, which the log tells
+            with suppress(DraKitError):  # the disk is failing, which is logged
                 yield from list(read())
         yield from publication_metrics(self._view.publisher.record)
         yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog)
@@ -373,7 +373,7 @@ class NodeMetrics:
         return self._view.health() if self._view.health is not None else ()
 
     def _in_use(self, recorded: Sequence[DeviceUse]) -> Sequence[DeviceUse]:
-        """With containers, which only the loop can ask for."""
+        """Return the devices with containers, which only the event loop can look up."""
         asking = asyncio.run_coroutine_threadsafe(self._view.prepared.in_use(), self._loop)
         try:
             return asking.result(_PATIENCE)
@@ -397,7 +397,7 @@ class NodeMetrics:
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
-    """Labels of ``dra_device_info``: one series for each hardware id, so that others can be joined with it."""
+    """Yield the labels of ``dra_device_info``: one series for each hardware id, for joins with other metrics."""
     for hardware_id in use.hardware_ids or ("",):
         yield (
             use.pool, use.device, use.share, hardware_id, use.namespace, use.claim, use.pod, use.container,
@@ -412,8 +412,8 @@ class PrepareFailure(Struct, frozen=True):
     """A claim that could not be prepared.
 
     Attributes:
-        at: when that was last.
-        claim: which one.
+        at: when it failed last.
+        claim: the claim.
         code: of the error.
         message: what the kubelet got.
         times: how often in a row.
@@ -426,7 +426,7 @@ class PrepareFailure(Struct, frozen=True):
     times: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return all fields."""
         return {
             "at": self.at.isoformat(timespec="seconds"),
             "namespace": self.claim.namespace,

@@ -1,1 +1,1 @@
-"""One claim from the kubelet's call to its record and back: read, prepare, update, release."""
+"""The life of a claim, from the kubelet's call to its record: read, prepare, update, release."""

@@ -23,16 +23,16 @@ from dra_kit.text import shorten, without_paths
 
 
 class ClaimEventRecorder:
-    """What happens to claims on this node, reported to whoever has them.
+    """Records Events on claims and their pods about what happens to claims on this node.
 
     Args:
         client: writes the Events.
         driver: the driver's name.
         node_name: the Node object's name.
-        store: knows who has a device.
+        store: knows which claim has which device.
 
     Attributes:
-        recorder: writes in the background, a part of the process.
+        recorder: writes in the background; a part of the process.
     """
 
     def __init__(self, client: Client, driver: str, node_name: str, store: StateStore) -> None:
@@ -42,7 +42,7 @@ class ClaimEventRecorder:
         self._store = store
 
     async def close(self) -> None:
-        """Write what is still to be written, for a moment."""
+        """Write the pending Events, for a short time."""
         self._pods.stop()
         await self.recorder.flush(2.0)
 
@@ -51,17 +51,17 @@ class ClaimEventRecorder:
         self._report(claim, "FailedPrepareDevices", "Prepare", error.public)
 
     def damaged(self) -> None:
-        """Report that the records of claims are damaged."""
+        """Report that records of claims are corrupt."""
         try:
             damage = self._store.damage()
-        except StoreError:  # reported where it is needed
+        except StoreError:  # reported where the record is needed
             return
         for item in damage:
             if item.claim is not None:
                 self._report(item.claim, "DamagedRecord", "Keep", without_paths(item.error().public))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
-        """Report that an effect is no longer as containers got it; a container that runs goes on with the old one."""
+        """Report that an effect has another outcome now; running containers still use the old one."""
         note = (
             f"{public_title(effect)} did not hold any more and was made again with another outcome; containers that "
             "run keep what they were given: delete the pod to have it made anew"
@@ -71,10 +71,10 @@ class ClaimEventRecorder:
             self._pods.for_pods(claim, partial(self._record, "Warning", "EffectReplaced", "Apply", note))
 
     def device_changed(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
-        """Report a device that has become unhealthy, or healthy again."""
+        """Report a device that has become unhealthy or has recovered."""
         try:
             holders = [item.reference for item in self._store.claims() if item.has(pool, device)]
-        except StoreError:  # reported where it is needed
+        except StoreError:  # reported where the record is needed
             return
         note = f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}"
         kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
@@ -104,11 +104,11 @@ class ClaimEventRecorder:
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 5.0, 30.0, 120.0)
-"""Seconds until the API server is asked again; then nobody is notified any more."""
+"""Seconds until the lookup is retried; after the last one, it is dropped."""
 
 
 class PodEventRecorder:
-    """Looks up who uses a claim, in the background.
+    """Looks up the pods that use a claim, in the background.
 
     Args:
         api: reads claims.
@@ -119,13 +119,13 @@ class PodEventRecorder:
         self._looking: set[asyncio.Task[None]] = set()
 
     def for_pods(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
-        """Call ``record`` for each pod that the claim is reserved for, soon."""
+        """Call ``record`` for each pod that the claim is reserved for, in the background."""
         task = asyncio.get_running_loop().create_task(self._look(claim, record))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking up pods."""
         for task in self._looking:
             task.cancel()
 
@@ -150,24 +150,24 @@ class PodEventRecorder:
 
 
 MESSAGE_BYTES: Final = 4096
-"""Bytes that are stored of an error; its readers may get less."""
+"""Maximum bytes of an error that are stored; its readers may get fewer."""
 
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
-    """Log an error; the traceback only of a bug, and of what the author's code raised.
+    """Log an error, with a traceback only for bugs and for exceptions of the author's code.
 
-    Of a config that does not fit its model the log names the fields, and quotes nothing.
+    If a config does not match its model, the log names the fields and quotes no values.
 
-    That is all that is stored of its cause: a call has hundreds of claims, and an author's error any length.
+    No other details of the cause are stored: a call can have hundreds of claims, and an author's error any length.
 
     Args:
         error: why the work failed.
-        message: what was not done.
+        message: what failed.
         module: of the author's code.
-        logger: of whoever did the work.
+        logger: of the code that did the work.
 
     Returns:
-        The error in a form that users read: in a text of bounded length, and without causes.
+        The error as users read it: of bounded length, and without causes.
     """
     cause = error.__cause__
     bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
@@ -177,7 +177,7 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     problem.public = shorten(public_text(problem), MESSAGE_BYTES)
     problem.args = (problem.message,)
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
-    if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret
+    if isinstance(error, InvalidConfig) and error.problems:  # without the text: it may quote a secret
         del fields["error"]
         fields["fields"] = list(dict.fromkeys(error.places))
     if isinstance(problem, PrepareError) and problem.permanent:
@@ -193,13 +193,13 @@ Reported = TypeVarTuple("Reported")
 
 
 class Signal(Generic[*Reported]):
-    """Calls its listeners, in the order in which they came, in the thread of whoever tells."""
+    """Calls its listeners in the order of registration, in the thread of the caller."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[*Reported], None]] = []
 
     def listen(self, listener: Callable[[*Reported], None]) -> None:
-        """Call it whenever something is reported; it must not raise."""
+        """Call ``listener`` for each notification; it must not raise."""
         self._listeners.append(listener)
 
     def notify(self, *reported: *Reported) -> None:
@@ -209,11 +209,11 @@ class Signal(Generic[*Reported]):
 
 
 class ClaimEvents:
-    """What is reported of claims.
+    """Signals about claims.
 
     Attributes:
-        prepared: a claim was prepared anew, or something became known of its devices.
-        resumed: a claim is prepared as it was before, which may not have been reported yet.
+        prepared: a claim was prepared again, or new facts about its devices were reported.
+        resumed: a claim is still prepared as before; this may not have been reported yet.
         failed: a claim could not be prepared, and why.
         released: a claim is released.
     """

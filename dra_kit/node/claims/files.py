@@ -1,4 +1,4 @@
-"""A claim's record, then its files: written, repaired when they are removed, deleted when no record stands for them."""
+"""The files of claims: written after the record, restored if removed, deleted if no record exists for them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class FileRepair:
-    """A part of the node process: makes the files of prepared claims again that somebody has removed or changed.
+    """A part of the node process: restores the files of prepared claims that another process has removed or changed.
 
-    Also those that could not be written when something became known of a device later, which nobody asks for again.
+    It also retries files that could not be written after a later report about a device: the kubelet does not ask for
+    them again.
 
     Args:
         directories: where the files of claims are.
         store: the records.
-        files: what the records stand for.
+        files: the files that belong to the records.
         claims: the locks of all claims.
-        boot_id: of this boot; what was prepared before it is prepared again when the kubelet asks.
-        every: seconds between two looks; a look at directories that have not changed costs a stat of each.
+        boot_id: of this boot; claims of an earlier boot are prepared again when the kubelet asks.
+        every: seconds between two checks; checking unchanged directories costs one stat each.
     """
 
     name = "mending"
@@ -58,11 +59,11 @@ class FileRepair:
         self._seen: list[tuple[int, int] | None] = []
 
     def look_again(self) -> None:
-        """Look again after the end of another process, which may not have written the files of its claims."""
+        """Check again after another process has stopped, which may not have written the files of its claims."""
         self._seen = []
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready at once; what the last process left is finished."""
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; also finishes what the last process left."""
         ready.set()
         while True:
             found = [_state(item) for item in self._directories]
@@ -73,14 +74,14 @@ class FileRepair:
             await asyncio.sleep(self._every)
 
     async def _mend_all(self) -> bool:
-        """Return whether all went well; else it is tried again at the next look."""
+        """Return whether everything succeeded; otherwise the next check tries again."""
         failures: list[DraKitError] = []
         unwritten = self._files.unwritten()
         try:
             prepared = [record for record in self._store.claims() if self._is_in_force(record)]
             self._files.give_up(unwritten - {record.uid for record in prepared})
             missing = [record for record in prepared if not self._files.intact(record)]
-        except DraKitError as error:  # the state cannot be read now
+        except DraKitError as error:  # the state cannot be read at the moment
             missing, failures = [], [error]
         for record in missing:
             try:
@@ -96,7 +97,7 @@ class FileRepair:
         return record.phase == "prepared" and record.boot_id == self._boot_id
 
     async def _mend(self, known: ClaimRecord) -> None:
-        async with self._claims.try_hold(known.uid) as alone:  # else its owner sees to them
+        async with self._claims.try_hold(known.uid) as alone:  # otherwise the holder of the lock writes them
             record = self._store.claim(known.uid) if alone else None
             if record is None or not self._is_in_force(record):
                 return
@@ -108,7 +109,7 @@ class FileRepair:
 
 
 def _state(directory: Path) -> tuple[int, int] | None:
-    """Return what changes with every file that comes or goes."""
+    """Return a value that changes whenever a file is added to or removed from the directory."""
     try:
         status = directory.stat()
     except OSError:
@@ -117,7 +118,7 @@ def _state(directory: Path) -> tuple[int, int] | None:
 
 
 class ClaimFiles:
-    """Derived data: made again from the record whenever they are missing. The methods block.
+    """The files of claims, derived from the records and restored when missing. The methods block.
 
     Args:
         cdi: the directory of CDI specs.
@@ -131,10 +132,10 @@ class ClaimFiles:
         self._unwritten: set[str] = set()
 
     def write(self, record: ClaimRecord) -> None:
-        """Make the files agree with the record; the CDI spec last, since it points to the others.
+        """Write the files of a record; the CDI spec comes last, since it refers to the others.
 
         Raises:
-            StoreError: when a directory cannot be written.
+            StoreError: a directory cannot be written.
         """
         self._unwritten.add(record.uid)
         self._metadata.write(record)
@@ -145,30 +146,30 @@ class ClaimFiles:
         hit(Failpoint.FILES_WRITTEN)
 
     def wrote(self, record: ClaimRecord) -> bool:
-        """Return whether :meth:`write` was called with this very record last, and did not fail."""
+        """Return whether the last call of :meth:`write` was for exactly this record, and succeeded."""
         return self._written.get(record.uid) is record
 
     def unwritten(self) -> set[str]:
-        """Return UIDs of claims whose last write has failed, or is under way."""
+        """Return the UIDs of claims whose last write has failed or is in progress."""
         return set(self._unwritten)
 
     def give_up(self, uids: set[str]) -> None:
-        """Give up the files of claims that need none now: they are released, or were prepared before this boot."""
+        """Stop tracking the files of claims that need none: they are released, or were prepared before this boot."""
         self._unwritten -= uids
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Return whether the files are of this very record and unchanged, as far as their attributes show."""
-        known = self._written.get(record.uid)  # the driver's other process may have stored another record since
+        """Return whether the files belong to exactly this record and are unchanged, judging by their attributes."""
+        known = self._written.get(record.uid)  # the driver's other process may have stored another record meanwhile
         if known is None or (known is not record and known != record) or record.uid in self._unwritten:
             return False
         self._written[record.uid] = record
         return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)
 
     def check(self, uid: str) -> None:
-        """See to it that a claim can have files, before anything is done for it.
+        """Check that a claim can have files, before anything is done for it.
 
         Raises:
-            PermanentError: its UID is no part of a file name or of a CDI name (code ``invalid-claim-uid``).
+            PermanentError: its UID cannot be part of a file name or of a CDI name (code ``invalid-claim-uid``).
         """
         spec_file_name(self._cdi.driver, uid)
         if not valid_device_name(uid):
@@ -179,10 +180,10 @@ class ClaimFiles:
             )
 
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim; none is fine, and one whose UID is no file name has none.
+        """Remove the files of a claim, if any; a UID that is not a valid file name has none.
 
         Raises:
-            StoreError: when a directory cannot be written.
+            StoreError: a directory cannot be written.
         """
         self._written.pop(uid, None)
         self._unwritten.discard(uid)
@@ -194,20 +195,20 @@ class ClaimFiles:
         self._metadata.remove(uid)
 
     def uids(self) -> set[str]:
-        """Return UIDs of the claims that have files."""
+        """Return the UIDs of the claims that have files."""
         return self._cdi.uids() | self._metadata.uids()
 
     def remove_temporary(self) -> None:
-        """Remove what a process left that was killed while it wrote.
+        """Remove the temporary files of a process that was killed while it wrote.
 
         Raises:
-            StoreError: when a directory cannot be written.
+            StoreError: a directory cannot be written.
         """
         self._cdi.sweep(None)
 
 
 class ClaimWriter:
-    """What outlives the process; the lock of the claim is held by the caller.
+    """Writes the record and the files of a claim; the caller holds the lock of the claim.
 
     Attributes:
         store: the records.
@@ -219,50 +220,50 @@ class ClaimWriter:
         self.files = files
 
     async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
-        """Store that a claim is being prepared, before anything is done for it that a release has to undo.
+        """Store that a claim is being prepared, before any action that a release would have to undo.
 
         Raises:
-            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
         """
         await self.store.put_claim(record, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
 
     async def put(
         self, record: ClaimRecord, *, epoch: int, outcomes: Mapping[int, str | None] | None = None
     ) -> ClaimRecord:
-        """Store a record; its files may be written then, and :meth:`make_files` sees to that.
+        """Store a record, and possibly write its files already; :meth:`make_files` ensures that they are written.
 
         Args:
             record: of the claim.
             epoch: read before its preparation began.
-            outcomes: of the effects that it was prepared with, by their numbers.
+            outcomes: the outcomes of the effects it was prepared with, by effect number.
 
         Returns:
-            The record as it is stored: outdated where an effect has another outcome by now.
+            The stored record; marked outdated if the outcome of an effect has changed meanwhile.
 
         Raises:
-            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
         """
         with span("store claim"):
             return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
 
     def _write_early(self, record: ClaimRecord) -> None:
-        """Write the files early, in the same thread; when that fails, the record is written, and then the files."""
+        """Write the files early, in the writer's thread; if that fails, :meth:`make_files` writes them later."""
         hit(Failpoint.CLAIM_STORED)
         with suppress(DraKitError):
             self.files.write(record)
 
     async def make_files(self, record: ClaimRecord) -> None:
-        """See to it that the files of a stored record are there.
+        """Ensure that the files of a stored record exist.
 
         Raises:
-            StoreError: when a directory cannot be written.
+            StoreError: a directory cannot be written.
         """
         if not self.files.intact(record):
             await run_in_thread_to_completion(self.files.write, record)
 
 
 class StrayFileSweeper:
-    """Removes them, unless records may have been lost.
+    """Removes files that have no record, unless records may have been lost.
 
     Args:
         store: the records.
@@ -276,13 +277,13 @@ class StrayFileSweeper:
         self._claims = claims
 
     async def sweep(self) -> None:
-        """Remove files that no record stands for; a leftover that stays is no reason not to serve."""
+        """Remove files that have no record; a file that cannot be removed does not keep the driver from serving."""
         try:
             uids = self._files.uids()
             strays = [uid for uid in uids if not self._store.has_claim(uid)]
-            lacking = not await self._store.explained(uids)  # asked last: another process may salvage meanwhile
+            lacking = not await self._store.explained(uids)  # checked last: another process may salvage meanwhile
             for uid in strays:
-                if lacking:  # running containers may need them; they go when the kubelet releases it
+                if lacking:  # running containers may need them; a release removes them
                     logger.warning("files without a record are kept", extra={"claim_uid": uid})
                 else:
                     await self._remove(uid)
@@ -292,6 +293,6 @@ class StrayFileSweeper:
 
     async def _remove(self, uid: str) -> None:
         async with self._claims.try_hold(uid) as alone:
-            # the driver's other process may be preparing it now: record first, then the files
+            # the driver's other process may be preparing it now: it writes the record first, then the files
             if alone and not self._store.has_claim(uid):
                 self._files.remove(uid)

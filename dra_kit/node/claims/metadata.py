@@ -29,7 +29,7 @@ class MetadataFiles:
     """The metadata files of one driver on one node.
 
     Args:
-        directory: where they are; the same path for this process and for the container runtime.
+        directory: where the files are; the same path for this process and for the container runtime.
         driver: the driver's name.
     """
 
@@ -43,15 +43,15 @@ class MetadataFiles:
         pod_claim_name: str | None,
         items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     ) -> list[Mount | None]:
-        """Return for each device its mount: the first device of a request brings the file of the request.
+        """Return the mounts of each device: the file of a request is mounted by the first device of that request.
 
         Args:
-            claim: whose devices they are.
-            pod_claim_name: of a claim made from a template.
+            claim: the claim that has the devices.
+            pod_claim_name: the name in the pod, for a claim made from a template.
             items: the claim's results and what was prepared for them.
 
         Raises:
-            PermanentError: a name cannot be part of a path; the API server lets none such pass.
+            PermanentError: a name cannot be part of a path; the API server accepts no such name.
         """
         wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
         if not wanted:
@@ -80,10 +80,10 @@ class MetadataFiles:
         return mounts
 
     def write(self, record: ClaimRecord) -> None:
-        """Make the files of a claim; a newer content has a higher generation, and is seen by containers that run.
+        """Write the files of a claim; new content gets a higher generation and is visible to running containers.
 
         Raises:
-            StoreError: when the directory cannot be written.
+            StoreError: the directory cannot be written.
         """
         requests = {device.request for device in record.devices if device.metadata is not None}
         try:
@@ -96,16 +96,16 @@ class MetadataFiles:
             ) from error
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Return whether every file is there."""
+        """Return whether every file exists."""
         return all(
             self._file(record.uid, device.request).exists() for device in record.devices if device.metadata is not None
         )
 
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim; none is fine.
+        """Remove the files of a claim, if any.
 
         Raises:
-            StoreError: when they cannot be removed.
+            StoreError: they cannot be removed.
         """
         try:
             shutil.rmtree(self._folder(uid))
@@ -118,10 +118,10 @@ class MetadataFiles:
             ) from error
 
     def uids(self) -> set[str]:
-        """Return UIDs of the claims that have files.
+        """Return the UIDs of the claims that have files.
 
         Raises:
-            StoreError: the directory is there and cannot be read.
+            StoreError: the directory exists but cannot be read.
         """
         try:
             names = [item.name for item in self._directory.iterdir()]
@@ -135,7 +135,7 @@ class MetadataFiles:
         return {unquote(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)}
 
     def _folder(self, uid: str) -> Path:
-        # whatever the UID is, it is one name and neither "." nor ".."
+        # any UID becomes a single name that is neither "." nor ".."
         return self._directory / f"{_PREFIX}{quote(uid, safe='')}"
 
     def _file(self, uid: str, request: str) -> Path:
@@ -161,7 +161,7 @@ class MetadataFiles:
 
 
 def metadata_json(metadata: DeviceMetadata | None) -> dict[str, Any] | None:
-    """Return metadata as it is stored and written."""
+    """Return metadata in the form in which it is stored and written."""
     if metadata is None:
         return None
     result: dict[str, Any] = {"attributes": attributes_v1(metadata.attributes)} if metadata.attributes else {}
@@ -177,15 +177,15 @@ def network_json(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file: in place, where it is there, for containers have it mounted and would not see what replaces it.
+    """Write a file, in place if it exists: containers have it mounted and would not see a replacement.
 
-    One write of the whole document, with blanks up to the length of the former one, so that a reader finds JSON before
-    and after.
+    The whole document is written with a single call, padded with blanks to the length of the former one, so that a
+    reader finds valid JSON before and after.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno not in {errno.ENOENT, errno.ELOOP}:  # the latter: somebody has put a link there
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:  # ELOOP: the path is a symbolic link
             raise
         _create(path, text)
         return
@@ -201,7 +201,7 @@ def _write(path: Path, text: str) -> None:
 
 def _create(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # one name: whoever holds the claim's lock writes it, and writes over what a killed process left
+    # one name is enough: only the holder of the claim's lock writes it, over any leftover of a killed process
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text)
     temporary.chmod(0o644)

@@ -1,4 +1,4 @@
-"""One claim through the author's preparer: from an allocated claim to the record of what was prepared."""
+"""Runs the author's preparer for one claim: from an allocated claim to the record of what was prepared."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ from dra_kit.text import without_paths
 
 
 class PreparerRunner(Struct, frozen=True):
-    """Runs a driver's preparer for one claim at a time; keeps nothing between calls.
+    """Runs a driver's preparer for one claim at a time; has no state between calls.
 
     Args:
-        driver: whose preparer is run.
+        driver: the driver whose preparer is run.
         configs: decodes the configs of claims.
         inventory: where allocated devices are looked up.
         effects: where the preparer's effects are ensured.
         boot_id: written into the record.
         started: set once the preparer's ``startup`` has returned.
         metadata: knows where the metadata of a claim will be.
-        hardware: is made before the preparer's ``startup``.
-        holding: asks whether effects still hold.
-        looks_for_nodes: whether device files are looked for on the host.
-        of_no_node: devices that are in no pool of this node; None where the driver has none.
+        hardware: created before the preparer's ``startup``.
+        holding: verifies that effects still hold.
+        looks_for_nodes: whether device files are checked on the host.
+        of_no_node: devices in pools without a node; None if the driver has none.
     """
 
     driver: Driver[Any, Any]
@@ -85,11 +85,11 @@ class PreparerRunner(Struct, frozen=True):
 
     @property
     def is_imperative(self) -> bool:
-        """Whether the author has something of his own to undo when a claim is released."""
+        """Whether the author's code has something to undo when a claim is released."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
     def lacking(self, claim: ClaimReference) -> str:
-        """Return why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
+        """Return why a claim, or any claim, cannot be prepared now; empty if no reason is known."""
         if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
             return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
@@ -103,21 +103,21 @@ class PreparerRunner(Struct, frozen=True):
         return ""
 
     def is_current(self, record: ClaimRecord) -> bool:
-        """Return whether a record may be answered from as it is."""
+        """Return whether a record can be returned to the kubelet unchanged."""
         return self.is_of_this_boot(record) and not self.is_replugged(record)
 
     def is_of_this_boot(self, record: ClaimRecord) -> bool:
-        """Return whether what was done for a claim can still be in force."""
+        """Return whether what was done for a claim can still be in effect."""
         return record.boot_id == self.boot_id
 
     def is_replugged(self, record: ClaimRecord) -> bool:
-        """Return whether a device is another one than when it was prepared; one that is gone says nothing."""
+        """Return whether a device was replaced after it was prepared; a missing device does not count as replaced."""
         return record.outdated or any(
             self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
     def adopted(self, record: ClaimRecord) -> ClaimRecord:
-        """Return the record with all identities of its devices, of which an older release wrote fewer."""
+        """Return the record with all identities of its devices; older releases stored fewer of them."""
         devices = []
         for item in record.devices:
             now, known = self.inventory.identity(item.pool, item.device).hashes, item.identity or {}
@@ -126,7 +126,7 @@ class PreparerRunner(Struct, frozen=True):
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
     def begun(self, claim: AllocatedClaim) -> ClaimRecord:
-        """Return the record of a claim before the author's code runs: what is to be undone after a failure."""
+        """Return the record of a claim before the author's code runs: what has to be undone after a failure."""
         return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -149,31 +149,31 @@ class PreparerRunner(Struct, frozen=True):
         )
 
     def check_device_nodes(self, spec: Spec | None) -> None:
-        """Look for the device files that a claim's spec names, where the driver is to.
+        """Check that the device files that a claim's spec names exist, if the driver is set to check them.
 
         Raises:
-            NotYet: one is not there (code ``device-node-missing``).
+            NotYet: a device file is missing (code ``device-node-missing``).
         """
         if self.looks_for_nodes:
             check_device_nodes(spec)
 
     async def effects_hold(self, record: ClaimRecord) -> bool:
-        """Return whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
+        """Return whether all effects of a prepared claim are in force, as far as is known; calls the author's code."""
         return not self.driver.effects or await self.holding.hold(record.reference)
 
     async def prepare(
         self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
     ) -> tuple[ClaimRecord, Mapping[int, str | None]]:
-        """Return the record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
+        """Return the record of a prepared claim, not stored yet, and the outcomes of the effects it was prepared with.
 
         Args:
-            claim: to prepare.
-            before: what was recorded of the same allocation.
-            returned: gets what the author's code has returned for the first devices, also when it fails for the next.
+            claim: the claim to prepare.
+            before: what was recorded for the same allocation.
+            returned: receives what the author's code has returned, also if it succeeds for some devices and then fails.
 
         Raises:
-            NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
-            PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
+            NotYet: an effect is still coming up; the ensured effects must stay in force until the next call.
+            PrepareError: with a text for the user; the ensured effects are still in force and must be released.
         """
         configs = decode_configs(claim, self.configs)
         known = [await self._advertised(result) for result in claim.results]
@@ -224,7 +224,7 @@ class PreparerRunner(Struct, frozen=True):
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
                 hardware_ids=tuple(prepared[index].hardware_ids),
-                state=cast("JsonValue", prepared[index].state),  # a copy in lists and dicts
+                state=cast("JsonValue", prepared[index].state),  # a copy made of lists and dicts
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
                 advertised=identities[index].fingerprint,
@@ -235,7 +235,7 @@ class PreparerRunner(Struct, frozen=True):
         if before is not None and self.is_of_this_boot(before):
             records = tuple(map(_with_later_facts, records, former))
         if self.driver.effects:
-            # what an earlier preparation needed, cut off or of another device, and this one does not
+            # effects that an earlier preparation needed (interrupted, or of another device), and this one does not
             await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
         record = ClaimRecord(
             namespace=claim.reference.namespace,
@@ -254,7 +254,7 @@ class PreparerRunner(Struct, frozen=True):
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
 
     async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, DeviceIdentity]:
-        """Return a device as it is advertised, by this node or by the controller, and what makes it the same one."""
+        """Return a device as this node or the controller advertises it, and its identity."""
         if self.of_no_node is not None and not await self.inventory.publishes(result.pool):
             return await self.of_no_node.device(result.pool, result.device)
         device = await self.inventory.device(result.pool, result.device)
@@ -289,13 +289,13 @@ class PreparerRunner(Struct, frozen=True):
 
 
 def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:
-    """Return what was recorded of each result of a claim that is prepared again."""
+    """Return what was recorded for each result of a claim that is prepared again."""
     known = {(item.pool, item.device, item.share_id): item for item in before.devices} if before is not None else {}
     return [known.get((result.pool, result.device, result.share_id)) for result in claim.results]
 
 
 def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
-    """Return what was reported of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
+    """Return the device with the facts reported after ``prepare``: preparing it again yields nothing newer."""
     if former is None or not former.told_later:
         return device
     reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
@@ -303,20 +303,20 @@ def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> Devi
 
 
 class AuthorCalls(Struct, frozen=True):
-    """Calls of one driver's preparer.
+    """Calls the methods of one driver's preparer.
 
     Attributes:
-        driver: whose preparer is called.
+        driver: the driver whose preparer is called.
     """
 
     driver: Driver[Any, Any]
 
     async def default_config(self, advertised: Device, *, admin_access: bool = False) -> OpaqueConfig:
-        """Return the config of a device whose claim gives none.
+        """Return the default config for a device whose claim has none.
 
         Args:
             advertised: the device.
-            admin_access: whether the claim only looks at it.
+            admin_access: whether the claim has admin access.
 
         Raises:
             PrepareError: the author's code failed.
@@ -337,28 +337,28 @@ class AuthorCalls(Struct, frozen=True):
         effects: tuple[EffectRequests, EffectRequests],
         returned: list[Prepared],
     ) -> list[Prepared]:
-        """Return what the author's code makes of the devices of a claim.
+        """Return what the author's code returns for the devices of a claim.
 
         Args:
-            claim: that has them.
-            devices: with their configs.
-            effects: where ordinary devices ensure theirs, and where those with admin access look at them.
-            returned: gets what the author's code has returned, also of the first devices when it fails for the next.
+            claim: the claim that has the devices.
+            devices: the devices with their configs.
+            effects: ensures effects for ordinary devices, and looks them up for those with admin access.
+            returned: receives what the author's code has returned, also if it succeeds for some devices and then fails.
 
         Raises:
             PrepareError: with a text for the user.
-            ConfigurationError: an effect was ensured and not awaited.
+            ConfigurationError: an effect was ensured but not awaited.
         """
         preparer, (ordinary, admin) = self.driver.preparer, effects
         try:
-            # admin access changes nothing, by whatever it is asked
+            # a device with admin access changes nothing, whichever way the author asks for an effect
             whole = admin if all(device.admin_access for device in devices) else ordinary
             prepared = await run_prepare(preparer, claim.for_author(whole), devices, returned, _about)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise self._error("prepare", error) from error  # something of the author's was cancelled
+            raise self._error("prepare", error) from error  # a task of the author's code was cancelled
         except Exception as error:
             if may_be_unawaited_effect(error):
                 self._check_all_awaited(ordinary, admin, error)
@@ -406,7 +406,7 @@ class AuthorCalls(Struct, frozen=True):
             ) from cause
 
     def _error(self, method: str, error: BaseException) -> DraKitError:
-        """Return the author's exception as a per-claim error; errors for the user pass as they are."""
+        """Return the author's exception as an error of the claim; errors for the user are returned unchanged."""
         if isinstance(error, PrepareError | ConfigurationError):
             return error
         if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
@@ -425,7 +425,7 @@ class AuthorCalls(Struct, frozen=True):
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
     ) -> DraKitError:
-        """Return an error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        """Return the error, with a note if devices got the default config because their claim has none."""
         preparer = type(self.driver.preparer)
         given = [device for device in devices if not device.configs]
         selected = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
@@ -441,14 +441,14 @@ class AuthorCalls(Struct, frozen=True):
 
 @contextmanager
 def _about(devices: Sequence[str]) -> Iterator[None]:
-    """Name the devices of a call in lines that the author's code logs, and in traces."""
+    """Add the device names of a call to the log lines of the author's code, and to traces."""
     names = ",".join(devices)
     with log_context(device=names), span("driver code", device=names):
         yield
 
 
 def _not_yet(error: BaseException) -> NotYet | None:
-    """Return the effect that is still coming up, of those ensured in a TaskGroup; None after a worse error."""
+    """Return the effect that is still coming up, of those ensured in a TaskGroup; None after any other error."""
     if isinstance(error, ExceptionGroup):
         found = [_not_yet(item) for item in error.exceptions]
         return found[0] if None not in found else None
@@ -459,12 +459,12 @@ def decode_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[t
     """Return for each result of a claim the entries that apply to it, weakest first; results may share an entry.
 
     Raises:
-        InvalidConfig: naming request, source and every field.
+        InvalidConfig: names request, source and every invalid field.
     """
     if not any(claim.configs):
         return [()] * len(claim.configs)
     allocation = claim.status.allocation
-    assert allocation is not None  # noqa: S101 - the reader has seen to it
+    assert allocation is not None  # noqa: S101 - the reader has checked it
     index_of = {id(entry): index for index, entry in enumerate(allocation.devices.config)}
     known: dict[int, ConfigEntry[Any]] = {}
     for result, entries in zip(claim.results, claim.configs, strict=True):
@@ -481,17 +481,17 @@ def configs_for_device(
     device: v1.Device,
     kinds: Sequence[type[OpaqueConfig]],
 ) -> tuple[ConfigEntry[Any], ...]:
-    """Return those of a result's entries whose configs are for its device, weakest first.
+    """Return the entries of a result whose configs are for its device, weakest first.
 
     Args:
-        entries: that apply to the result.
+        entries: the entries that apply to the result.
         result: of the allocation.
         device: as it is published.
-        kinds: of config that the driver takes.
+        kinds: the config kinds that the driver accepts.
 
     Raises:
-        InvalidConfig: an entry names the request and is not for the device, and no stronger one is; with admin access
-            it is passed over, for nothing is changed.
+        InvalidConfig: an entry names the request but is not for the device, and no stronger entry is. With admin access
+            such an entry is ignored, because nothing is changed.
     """
     found: list[ConfigEntry[Any]] = []
     for entry in reversed(entries):
@@ -505,13 +505,13 @@ def configs_for_device(
 
 
 def check_replacements(entries: tuple[ConfigEntry[Any], ...]) -> None:
-    """Refuse entries of the claim that may not replace what its DeviceClass has configured.
+    """Reject entries of the claim that must not replace the config of its DeviceClass.
 
     Args:
         entries: for one device, weakest first.
 
     Raises:
-        InvalidConfig: naming both entries, with the reason of the class's config.
+        InvalidConfig: names both entries, with the reason that the class's config gives.
     """
     by_class = {type(entry.config): entry for entry in entries if entry.source == "class"}
     for entry in entries:
@@ -521,7 +521,7 @@ def check_replacements(entries: tuple[ConfigEntry[Any], ...]) -> None:
 
 
 def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
-    """Return the requests of an entry as its writer named them: the scheduler of 1.37 leaves out a list of all."""
+    """Return the requests of an entry as its author named them; the 1.37 scheduler omits a list of all requests."""
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
         return entry.requests
     wishes = (claim.raw.get("spec") or {}).get("devices") or {}
@@ -556,19 +556,19 @@ _TYPES: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
 def check_device_nodes(spec: Spec | None) -> None:
-    """Look for the device files that the container runtime is going to look for.
+    """Check that the device files that the container runtime will look for exist.
 
-    It takes type and numbers from the host's file, and does not start the container where there is none; a node whose
-    type and numbers the spec gives needs no file (CDI's Go library 1.1.1, ``fillMissingInfo``).
+    The runtime takes type and numbers from the host's file and does not start the container if that is missing. A
+    device node whose type and numbers are in the spec needs no file (CDI's Go library 1.1.1, ``fillMissingInfo``).
 
     Raises:
-        NotYet: a path is not there, or is no such device (code ``device-node-missing``): it may come up late, and what
-            was made for the claim stays until the kubelet asks again.
+        NotYet: a path is missing or is not such a device (code ``device-node-missing``). It may appear later, so what
+            was done for the claim stays in effect until the kubelet asks again.
     """
     for node in _from_host(spec):
         path = node.host_path or node.path
         try:
-            mode = os.lstat(path).st_mode  # as the library does: it follows no link
+            mode = os.lstat(path).st_mode  # like the library, do not follow links
         except OSError as error:
             raise _missing(node, path, f"is not on the node: {error.strerror}") from None
         found = _TYPES.get(stat.S_IFMT(mode), "")
@@ -580,7 +580,7 @@ def check_device_nodes(spec: Spec | None) -> None:
 
 
 def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
-    """Yield the nodes of which something is taken from the host's file."""
+    """Yield the device nodes that take type or numbers from the host's file."""
     if spec is None:
         return
     for edits in (spec.container_edits, *(device.container_edits for device in spec.devices)):

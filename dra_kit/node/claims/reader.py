@@ -1,4 +1,4 @@
-"""A ResourceClaim as the API server has it, narrowed down to what this driver must prepare."""
+"""Reads a ResourceClaim from the API server and reduces it to what this driver must prepare."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _sorted_json: Final = json.JSONEncoder(sort_keys=True).encode
 
 
 class ClaimApi(Protocol):
-    """What of the API client is needed here."""
+    """The part of the API client that is needed here."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """Return one object."""
         ...
 
     async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
-        """Return one object, not decoded."""
+        """Return one object, undecoded."""
         ...
 
 
 class AllocatedClaim(Struct, frozen=True):
-    """A claim that is allocated to this driver, checked against what the kubelet named.
+    """A claim that is allocated to this driver, checked against the kubelet's request.
 
     Attributes:
         results: this driver's results, in the API's order.
         configs: for each result the entries with opaque parameters for this driver, weakest first.
-        allocation: fingerprint of results and configs: equal means that the same is to be prepared.
+        allocation: fingerprint of results and configs; if it is equal, the same is to be prepared.
         pod_names: the names of the pods that the claim is reserved for.
         pod_claim_name: the name in the pod's ``resourceClaims``, for claims made from a template.
     """
@@ -60,11 +60,11 @@ class AllocatedClaim(Struct, frozen=True):
 
     @property
     def pods(self) -> str | None:
-        """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
+        """The pods that the claim is reserved for, as logged: ``namespace/name``, separated by commas."""
         return ",".join([f"{self.reference.namespace}/{name}" for name in self.pod_names]) or None
 
     def for_author(self, effects: EffectRequests | None) -> Claim:
-        """Return the claim as a preparer sees it."""
+        """Return the claim as the preparer sees it."""
         metadata = self.raw["metadata"]
         return Claim(
             namespace=self.reference.namespace,
@@ -83,7 +83,7 @@ class AllocatedClaim(Struct, frozen=True):
 
 
 class ClaimReader:
-    """Reads claims for one driver; one that is still as it was read before is not split again.
+    """Reads claims for one driver; a claim that has not changed since the last read is not parsed again.
 
     Args:
         api: the API server.
@@ -100,8 +100,8 @@ class ClaimReader:
         """Fetch the claim and check it.
 
         Raises:
-            PermanentError: when there is no such claim (code ``claim-not-found``), or it is another driver's.
-            TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
+            PermanentError: the claim does not exist (code ``claim-not-found``), or belongs to another driver.
+            TransientError: the API server cannot be reached, or the claim was replaced or is not allocated.
         """
         try:
             with span("read claim"):
@@ -126,7 +126,7 @@ class ClaimReader:
         return claim
 
     async def is_over(self, reference: ClaimReference) -> bool:
-        """Return whether the API server knows that the claim is gone, or has no device of ours any more."""
+        """Return whether the API server reports that the claim is gone or no longer has a device of this driver."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
         except NotFound:
@@ -136,19 +136,19 @@ class ClaimReader:
         return is_over(raw, reference, self._driver)
 
     def forget(self, reference: ClaimReference) -> None:
-        """Forget a claim that is released."""
+        """Forget a released claim."""
         self._read.pop(reference, None)
 
 
 def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:
-    """Check a claim object and narrow it down to this driver.
+    """Check a claim object and reduce it to the part of this driver.
 
     Raises:
-        PrepareError: when it is another claim than ``reference``, not allocated, or not ours.
+        PrepareError: it is not the claim ``reference``, is not allocated, or has no device of this driver.
     """
     uid = (raw.get("metadata") or {}).get("uid")
     try:
-        # nothing else of the object decides here, and this is done with every call of the kubelet
+        # only the status matters here, and this runs with every call of the kubelet
         status = v1.ResourceClaimStatus.model_validate(raw.get("status") or {})
     except ValidationError as error:
         raise InternalError(
@@ -183,8 +183,8 @@ def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver
 def _pod_claim_name(metadata: dict[str, Any]) -> str | None:
     """Return the name in the pod's ``resourceClaims``.
 
-    Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls the
-    claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).
+    The creator of a claim can write any annotation. So the annotation with the name counts only if a pod controls the
+    claim, which is so for a generated one, and if it is a name that a pod can use (a DNS label).
     """
     name = (metadata.get("annotations") or {}).get(POD_CLAIM_NAME)
     if not isinstance(name, str) or dns_label(name):
@@ -200,7 +200,7 @@ def _fingerprint(
     results: tuple[v1.DeviceRequestAllocationResult, ...],
     configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...],
 ) -> str:
-    # only what decides about the preparation: fields that a newer API server adds to running claims do not
+    # only fields that affect the preparation: a newer API server may add others to claims in use
     data = [
         [
             result.request, result.pool, result.device, result.share_id, bool(result.admin_access),
@@ -213,20 +213,20 @@ def _fingerprint(
 
 
 def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
-    """Return whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
+    """Return whether a claim object is not ``reference`` any more, or has no device of the driver any more."""
     try:
         parse_allocated_claim(raw, reference, driver)
     except PrepareError:
         return True
-    except InternalError:  # nobody knows
+    except InternalError:  # unknown
         return False
     return False
 
 
 def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
-    """Return whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device.
+    """Return whether a claim object is still the claim ``uid`` and still has the device; None is a deleted claim.
 
-    One that is not understood has it: a newer API server may say what this release does not know.
+    A claim that cannot be parsed counts as having it: a newer API server may send what this release does not know.
     """
     if raw is None:
         return False
@@ -239,20 +239,20 @@ def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, de
     return any((result.pool, result.device) == (pool, device) for result in found.results)
 
 
-_QUIET: Final = 0.004  # seconds in which no further call has come
-_LONGEST: Final = 0.02  # seconds that a request waits for others at most
+_QUIET: Final = 0.004  # seconds without a further call
+_LONGEST: Final = 0.02  # seconds that a request waits for others, at most
 
 
 class RequestBatcher:
-    """``async with`` around a request waits until it may be sent.
+    """Batches requests: ``async with`` around a request waits until it may be sent.
 
-    One that is alone goes at once. Those that come while it is under way wait until no other has come for a while,
-    and go together. Used in one event loop.
+    A single request is sent at once. Requests that arrive while one is in progress wait until no other has arrived for
+    a short time, and are then sent together. Used in one event loop.
     """
 
     def __init__(self) -> None:
         self._under_way = 0
-        self._at_once = False  # what comes in this round of the event loop belongs to one call of the kubelet
+        self._at_once = False  # requests of one loop iteration belong to one kubelet call
         self._burst: asyncio.Event | None = None
         self._latest = 0.0
 

@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class OrphanReleaser:
-    """A part of the node process.
+    """A part of the node process that releases orphaned claims.
 
     Args:
         driver: the driver's name.
@@ -38,8 +38,8 @@ class OrphanReleaser:
         store: the records.
         unasked: releases orphans.
         checkpoint: the claims that the kubelet will release itself.
-        after: seconds from the first look that found a claim gone to its release, and between two looks.
-        clock: gives seconds that only rise.
+        after: seconds between two checks, and from the first check that finds a claim gone to its release.
+        clock: returns monotonic seconds.
     """
 
     name = "orphans"
@@ -72,10 +72,10 @@ class OrphanReleaser:
             await asyncio.sleep(self._after)
 
     async def look(self) -> None:
-        """Look at every recorded claim, by one GET each, and release those whose time has come."""
+        """Check every recorded claim with one GET each, and release those that are due."""
         try:
             records, lost = self._store.claims(), self._store.lost()
-        except DraKitError as error:  # a disk that does not work now is no reason to end
+        except DraKitError as error:  # a failing disk must not stop the process
             logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
             return
         known = {*(record.reference for record in records), *lost}
@@ -90,7 +90,7 @@ class OrphanReleaser:
                     await self._unasked.release_lost(claim, self._is_still_gone)
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
-        """Return whether a claim has been gone long enough, at two looks, and the kubelet does not know it either."""
+        """Return whether a claim has been gone for long enough, at two checks, and the kubelet does not list it."""
         if gone is False:
             self._seen_gone.pop(claim, None)
         if not gone:
@@ -99,7 +99,7 @@ class OrphanReleaser:
         return self._clock() - since >= self._after and claim.uid not in self._checkpoint.pods()
 
     async def _is_orphan(self, record: ClaimRecord) -> bool | None:
-        """Return whether the API server knows that the claim is over; None when it does not answer."""
+        """Return whether the API server reports that the claim is over; None if it does not answer."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -109,7 +109,7 @@ class OrphanReleaser:
         return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
 
     async def _is_gone(self, claim: ClaimReference) -> bool | None:
-        """Return the same of a claim without a record; nobody knows which devices it had."""
+        """Return the same for a claim without a record, whose devices are unknown."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFound:
@@ -127,21 +127,21 @@ class OrphanReleaser:
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
             logger.warning("claim is gone and nobody has released it")
-            # if that fails it is still there at the next look
+            # if the release fails, the next check finds the claim again
             await self._unasked.release_orphan(record, self._is_still_orphan)
 
 
 class ClaimRecovery:
-    """Finishes what the last process left half done, and releases what the kubelet will not release.
+    """Finishes the unfinished work of the last process, and releases claims that the kubelet will not release.
 
     Args:
-        preparation: knows the boot, and whose code it is.
+        preparation: knows the boot and the driver's code.
         reader: knows whether a claim is over.
         releases: releases claims.
         durable: records and files of claims.
         claims: the locks of all claims.
-        calls: the work under way.
-        news: is notified of claims that are prepared as they were before.
+        calls: the work in progress.
+        news: notified of claims that are still prepared as before.
     """
 
     def __init__(
@@ -166,10 +166,10 @@ class ClaimRecovery:
         self._news = news
 
     async def resume(self) -> None:
-        """Finish what the last process left half done, and make missing files again."""
+        """Finish the unfinished work of the last process, and restore missing files."""
         for known in self._store.claims():
-            await self._see_to(known.reference, self._resume, "claim not resumed")  # done when the kubelet asks
-        if self._store.may_lack_claims(self._files.uids()):  # whoever needs them may be among what was lost
+            await self._see_to(known.reference, self._resume, "claim not resumed")  # retried when the kubelet asks
+        if self._store.may_lack_claims(self._files.uids()):  # the claims that need them may be among the lost ones
             unclaimed = [str(effect.number) for effect in self._store.effects() if not effect.claims]
             unclaimed += [claim.uid for claim in self._store.lost()]
             if unclaimed:
@@ -185,21 +185,22 @@ class ClaimRecovery:
             await self._releases.of_record(record)
         elif record is not None and self._preparation.is_of_this_boot(record):
             await self._durable.make_files(record)
-            self._news.resumed.notify(record)  # the last process may not have come to tell it
+            self._news.resumed.notify(record)  # the last process may not have reported it
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
-        # a claim whose files are kept has lost its record: its containers may run
+        # a claim without a record whose files still exist has lost its record: its containers may run
         if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
             return
         begun = [item for item in self._store.effects_of(reference.uid) if item.phase != "reverting"]
         over = await self._reader.is_over(reference)
-        # the kubelet asks again for one that is allocated, and finds what was begun further on; and containers may use
-        # what was found without a record: it stays until the kubelet, or two looks at an orphan, say that none does
+        # effects of an allocated claim are kept: the kubelet asks again, and they are further on by then. Effects that
+        # were found without a record are kept too, since containers may use them, until the kubelet, or two orphan
+        # checks, show that none does
         keep = {item.number for item in begun if not over or item.boot_id == UNKNOWN_BOOT}
         await self._preparation.effects.undoing.release(reference, keep=keep)
 
     async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
-        """Release a claim that the kubelet will not release, if it still is so; what fails is reported."""
+        """Release a claim that the kubelet will not release, if ``still`` confirms it; report failures."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) == record and await still(record):
@@ -209,7 +210,7 @@ class ClaimRecovery:
         await self._see_to(record.reference, release, "orphan not released")
 
     async def release_lost(self, claim: ClaimReference, still: Callable[[ClaimReference], Awaitable[bool]]) -> None:
-        """Do the same for a claim whose record was lost or is damaged."""
+        """Do the same for a claim whose record is lost or corrupt."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) is None and await still(claim):
@@ -234,17 +235,17 @@ class ClaimRecovery:
 
 
 class LeftoverSweeper:
-    """A part of the node process: finds out whose work is over, and removes what it left.
+    """A part of the node process: finds processes of the driver that have stopped, and removes what they left.
 
     Args:
         driver: the driver's name.
         kubelet_dir: the kubelet's root directory.
-        processes: those of the driver on this node.
-        strays: files that no record stands for.
+        processes: the driver's processes on this node.
+        strays: files that have no record.
         epochs: of claims.
-        unasked: finishes what was begun.
-        process_ended: called when another process has ended, in order or not.
-        every: seconds between two looks; a look lists one directory.
+        unasked: finishes unfinished work.
+        process_ended: called when another process has stopped, cleanly or not.
+        every: seconds between two checks; a check lists one directory.
     """
 
     name = "leftovers"
@@ -269,15 +270,15 @@ class LeftoverSweeper:
         self._strays = strays
         self._process_ended = process_ended
         self._every = every
-        self._others = 0  # other processes at the last look
-        self._killed = False  # a process was killed, and what it had begun has not been finished yet
+        self._others = 0  # number of other processes at the last check
+        self._killed = False  # a process was killed, and its work is not finished yet
         self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
-        self._killed = False  # before the start, which has just finished what was left
-        others = self._others  # when this process began
+        self._killed = False  # killed before the start, which has just finished that work
+        others = self._others  # at the start of this process
         while True:
             try:
                 before, others = others, self._look()
@@ -285,13 +286,13 @@ class LeftoverSweeper:
                     self._process_ended()
                 if self._killed or (before and not others):
                     await self.sweep()
-                elif not others:  # one may have come and gone between two looks
+                elif not others:  # one may have started and stopped between two checks
                     await self._epochs.forget_unneeded(self._alone)
-                if self._killed:  # what it had begun without the kubelet, nobody asks for again
+                if self._killed:  # the kubelet does not ask again for what it had begun itself
                     await self._unasked.resume()
                     self._killed = False
                 self._logged = ""
-            except DraKitError as error:  # a disk that does not work now is no reason to end
+            except DraKitError as error:  # a failing disk must not stop the process
                 self._report(error)
             await asyncio.sleep(self._every)
 
@@ -301,7 +302,10 @@ class LeftoverSweeper:
         self._logged = str(error)
 
     async def sweep(self) -> None:
-        """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""
+        """Remove leftovers, best effort.
+
+        A leftover that cannot be removed keeps the driver neither from serving nor from stopping.
+        """
         alone = False
         try:
             alone = self._alone()
@@ -319,7 +323,7 @@ class LeftoverSweeper:
         return not self._look()
 
     def _look(self) -> int:
-        """Return how many other processes are there."""
+        """Return the number of other processes of the driver."""
         removed, self._others = self._processes.sweep()
         self._killed = self._killed or removed > 0
         return self._others

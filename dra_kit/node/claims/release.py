@@ -1,4 +1,4 @@
-"""Releases claims and undoes everything that a record stands for, also while one of them is being prepared."""
+"""Releases claims and undoes everything that is recorded of them, also while one of them is being prepared."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimReleaser:
-    """The lock of the claim is held by the caller.
+    """Releases claims; the caller holds the lock of the claim.
 
     Args:
         preparation: runs the author's code.
         durable: records and files of claims.
-        turns: of the author's calls.
-        news: is notified of claims that are released.
+        turns: serializes the calls of the author's code.
+        news: notified of released claims.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class ClaimReleaser:
         self._news = news
 
     async def release(self, reference: ClaimReference) -> None:
-        """Release a claim, whatever is known of it.
+        """Release a claim, whether or not it has a record.
 
         Raises:
-            PrepareError: something could not be undone; it stays recorded, and is tried again with the next call.
+            PrepareError: something could not be undone; it stays recorded, and the next call tries again.
         """
         record = self._store.claim(reference.uid)
         if record is not None:
@@ -54,11 +54,11 @@ class ClaimReleaser:
             await self.without_record(reference)
         else:
             await self._effects.release(reference)
-            with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
+            with suppress(DraKitError):  # files without a record; the next start sweeps them
                 await run_in_thread_to_completion(self._files.remove, reference.uid)
 
     async def of_record(self, record: ClaimRecord) -> None:
-        """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
+        """Undo everything in a record, and delete the record last, so that a release can be finished after a crash."""
         if not self._preparation.is_imperative and not self._store.needs(record.uid):
             await self._forget(record)
             return
@@ -66,11 +66,11 @@ class ClaimReleaser:
             await self.in_turn(record)
 
     async def in_turn(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
-        """Do the same, where no other call of the author's can be in the way any more.
+        """Do the same once no other call of the author's code can interfere.
 
         Args:
             record: what is to be undone.
-            keep_effects: leave the claim's effects as they are, for a prepare that comes soon.
+            keep_effects: leave the claim's effects in force, for a prepare that follows soon.
         """
         await self._store.begin_release(record)
         hit(Failpoint.RELEASE_BEGUN)
@@ -94,7 +94,7 @@ class ClaimReleaser:
         hit(Failpoint.CLAIM_FORGOTTEN)
 
     async def without_record(self, reference: ClaimReference) -> None:
-        """Undo what is known of a claim without its record: its effects, its files, and the record if it is damaged."""
+        """Undo what is known of a claim without its record: its effects, its files, and a corrupt record itself."""
         await self._effects.release(reference)
         self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
@@ -102,10 +102,10 @@ class ClaimReleaser:
 
 
 class PrepareEpochs:
-    """A release ends the epoch of its claim: what began to prepare the claim before that can no longer be stored.
+    """The epochs of claims: a release ends the epoch, and work that began to prepare the claim before cannot be stored.
 
     Args:
-        store: keeps the epochs, for the driver's other process too.
+        store: stores the epochs, for the driver's other process too.
         claims: the locks of all claims.
     """
 
@@ -116,22 +116,25 @@ class PrepareEpochs:
         self._ended: set[str] = set()
 
     def preparing(self) -> set[str]:
-        """Return UIDs of the claims that this process prepares now."""
+        """Return the UIDs of the claims that this process is preparing."""
         return set(self._preparing)
 
     def begin(self, uid: str) -> int:
-        """Return the epoch of the preparing that begins here; until :meth:`over` is called, a release finds it."""
+        """Return the epoch of a preparation that begins now.
+
+        A release sees the preparation until :meth:`over` is called.
+        """
         epoch = self._store.epoch()
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
         return epoch
 
     async def over(self, uid: str) -> None:
-        """Note that a preparing has ended, however that went."""
+        """Note that a preparation has finished, whether or not it succeeded."""
         self._preparing[uid] -= 1
         await self._forget(uid)
 
     async def end(self, uid: str) -> None:
-        """Note that the claim is to be released: a preparing that runs now comes to nothing."""
+        """Note that the claim is being released: the result of a preparation in progress will be discarded."""
         if uid in self._preparing:
             self._ended.add(uid)
             await self._store.end_epoch(uid)
@@ -150,9 +153,12 @@ class PrepareEpochs:
                 hit(Failpoint.EPOCH_FORGOTTEN)
 
     async def forget_unneeded(self, alone: Callable[[], bool]) -> None:
-        """Drop the epochs that only other processes needed, if there is none; asked when the epochs are known."""
+        """Drop the epochs that only other processes needed, unless another process still runs.
+
+        ``alone`` is called after the epochs are read.
+        """
         epochs = self._store.epochs()
         if epochs and alone():
-            self._ended |= epochs.keys() & self._preparing.keys()  # forgotten when that has ended
+            self._ended |= epochs.keys() & self._preparing.keys()  # dropped when the preparation has finished
             if unneeded := [n for uid, n in epochs.items() if uid not in self._preparing]:
                 await self._store.forget_epochs(unneeded)

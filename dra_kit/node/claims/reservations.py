@@ -1,4 +1,4 @@
-"""Whether a claim may have a device now: reservations of devices, and claims that were allocated again."""
+"""Whether a claim may have a device now: device reservations, and claims that were reallocated."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 RELEASE_WAIT: Final = 5.0
-"""Seconds that a claim waits for a device that is being released for another one."""
+"""Seconds that a claim waits for a device that another claim is releasing."""
 Device = tuple[str, str]
 
 
 class NodeDeviceReservations:
-    """Who has which device, by the records and by the work under way.
+    """Tracks which claim has which device, from the records and the work in progress.
 
-    A pod that is deleted by force is gone from the API server at once, and its claim with it, while its containers may
-    run for long. That they have ended, only the kubelet's unprepare tells, another boot of the node, or, where the
-    kubelet has forgotten the claim, :class:`dra_kit.node.claims.recovery.OrphanReleaser`.
+    When a pod is force-deleted, the pod and its claim disappear from the API server at once, while its containers may
+    run for a long time. That they have stopped is known only from the kubelet's unprepare, from a reboot of the node
+    or, if the kubelet has forgotten the claim, from :class:`dra_kit.node.claims.recovery.OrphanReleaser`.
 
     Args:
         driver: the driver's name.
-        api: tells whether a claim is still there.
+        api: knows whether a claim still exists.
         store: the durable records.
         boot_id: of this boot.
         claims: the locks of all claims.
@@ -63,25 +63,25 @@ class NodeDeviceReservations:
         self._taken: dict[Device, ClaimReference] = {}
 
     def hold(self, claim: AllocatedClaim) -> ReservedDevices:
-        """Hold the devices of the claim while it is being prepared; the caller holds its lock.
+        """Hold the devices of the claim while it is being prepared; the caller holds the claim's lock.
 
         Raises:
-            TransientError: when another claim has one of them, naming both claims.
+            TransientError: another claim has one of them; names both claims.
         """
         return ReservedDevices(self, claim)
 
     async def take(self, device: Device, claim: ClaimReference) -> HeldLock:
-        """Hold one device, which nobody else has; to be given back to :meth:`give_up`.
+        """Hold one device exclusively; the caller returns the lock to :meth:`give_up`.
 
         Raises:
-            TransientError: another claim has it, naming both claims.
+            TransientError: another claim has it; names both claims.
         """
         holding = self._devices.try_hold("/".join(device))
         if not await holding.take():
             raise _double_allocation(device, claim, "being prepared", self._taken.get(device))
         self._taken[device] = claim
         try:
-            holders = self._store.holders(*device)  # first: damage is found by who reads
+            holders = self._store.holders(*device)  # first: reading is what finds corrupt rows
             for damaged in self._store.damaged_claims():
                 await self._refuse_damaged(device, damaged, claim)
             for holder in holders:
@@ -93,7 +93,7 @@ class NodeDeviceReservations:
         return holding
 
     def give_up(self, device: Device, holding: HeldLock) -> None:
-        """Let others have a device."""
+        """Release the lock of a device."""
         del self._taken[device]
         holding.give_up()
 
@@ -104,8 +104,8 @@ class NodeDeviceReservations:
             record = self._store.claim(holder.uid)
             if record is None or not record.has(*device):
                 return
-            if record.phase != "releasing":  # else it was begun, and is finished here
-                # it may have been allocated again while its lock was waited for
+            if record.phase != "releasing":  # otherwise the release was begun, and is finished here
+                # it may have been allocated again while this waited for its lock
                 if await self._is_live(record.reference, device, claim):
                     raise _double_allocation(device, claim, "prepared", holder.reference)
                 if record.boot_id == self._boot_id:
@@ -128,12 +128,12 @@ class NodeDeviceReservations:
         """Hold the lock of a claim that is over.
 
         Raises:
-            TransientError: when somebody else holds it for too long.
+            TransientError: another task or process holds it for too long.
         """
         lock = self._claims.hold(holder.uid)
         try:
             try:
-                async with asyncio.timeout(RELEASE_WAIT):  # whoever has it may be waiting for the lock of this claim
+                async with asyncio.timeout(RELEASE_WAIT):  # its holder may be waiting for the lock of this claim
                     await lock.take()
             except TimeoutError:
                 raise _about_holder(
@@ -148,9 +148,9 @@ class NodeDeviceReservations:
             lock.give_up()
 
     async def _refuse_damaged(self, device: Device, damaged: CorruptRow, claim: ClaimReference) -> None:
-        """Refuse the devices of a claim whose record is damaged: of which boot it is, and what it has, is unknown."""
+        """Reject the devices of a claim with a corrupt record: its boot and its devices are unknown."""
         holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
-        if holder is None or claim in names:  # its own record, which is written again
+        if holder is None or claim in names:  # its own record, which is rewritten
             return
         for name in sorted(filter(None, names), key=str):
             if await self._is_live(name, device, claim):
@@ -182,13 +182,13 @@ class NodeDeviceReservations:
 
 
 class ReservedDevices:
-    """The devices that a claim has to itself, held.
+    """The devices that a claim has exclusively, held as a context manager.
 
-    It is a class, not a generator, because each claim that is prepared needs one.
+    This is a class, not a generator, for speed: each prepared claim needs one.
 
     Args:
-        exclusive: takes each of them.
-        claim: whose devices they are.
+        exclusive: locks each device.
+        claim: the claim that has the devices.
     """
 
     __slots__ = ("_claim", "_exclusive", "_held")
@@ -243,15 +243,15 @@ def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> Tr
 def _about_holder(
     device: Device, claim: ClaimReference, holder: ClaimReference | None, text: str, *, code: str, reason: str = ""
 ) -> TransientError:
-    """Return an error that names the holder of a device; users of another namespace read of "another claim".
+    """Return an error that names the holder of a device; in another namespace the holder is only "another claim".
 
     Args:
-        device: that the claim cannot have now.
-        claim: that needs it.
-        holder: that has it; None where only the driver's other process on this node knows it.
-        text: what is wrong, with ``{holder}``.
+        device: the device that is not available.
+        claim: the claim that needs it.
+        holder: the claim that has it; None if only the driver's other process on this node knows it.
+        text: the message, with ``{holder}``.
         code: of the error.
-        reason: for administrators alone.
+        reason: details for administrators only.
     """
     subject = f"device {'/'.join(device)} of claim {claim} "
     name = f"claim {holder}" if holder is not None else "a claim by the driver's other process on this node"
@@ -266,19 +266,19 @@ def _about_holder(
 
 
 class ReallocationGuard:
-    """Keeps what a claim was prepared with, for its containers, when the kubelet asks for it with another allocation.
+    """Protects what a claim was prepared with, for its containers, when the kubelet asks with another allocation.
 
-    A pod that is deleted by force gives its claim up at once, and the next pod gets the same claim with other devices.
-    A kubelet that was started again has forgotten that the claim is prepared, and asks for it although containers of
-    the first pod may still run (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``); and since it counts both pods as
-    users of the claim, it releases the claim only when both are gone. So its checkpoint is looked at, too: a pod that
-    the claim is not reserved for any more, and that is listed there, may have containers.
+    A force-deleted pod releases its claim at once, and the next pod may get the same claim with other devices. A
+    restarted kubelet has forgotten that the claim is prepared, and asks for it although containers of the first pod may
+    still run (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``). It counts both pods as users of the claim, and
+    releases the claim only when both are gone. So its checkpoint is checked, too: a pod that is listed there, but that
+    the claim is no longer reserved for, may have running containers.
 
     Args:
-        boot_id: of this boot; nothing runs any more of what was prepared in another one.
+        boot_id: of this boot; nothing prepared in another boot is still running.
         checkpoint: the pods of claims, as the kubelet knows them.
-        after: seconds from the first call with another allocation until what was prepared is given up all the same.
-        clock: gives seconds that only rise.
+        after: seconds from the first call with another allocation until what was prepared is released anyway.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -296,10 +296,10 @@ class ReallocationGuard:
         self._since: dict[str, tuple[str, float]] = {}
 
     def check(self, before: ClaimRecord, claim: AllocatedClaim) -> None:
-        """Check whether what is recorded of a claim may be released, so that it is prepared as it is allocated now.
+        """Check whether a recorded preparation may be released, so that the claim can be prepared as allocated now.
 
         Raises:
-            TransientError: a container may still run with it (code ``device-in-use``).
+            TransientError: a container may still use it (code ``device-in-use``).
         """
         if before.phase == "releasing" or before.boot_id != self._boot_id:
             return
@@ -318,10 +318,10 @@ class ReallocationGuard:
         )
 
     def _may_run(self, claim: AllocatedClaim) -> bool:
-        """Return whether the kubelet lists a pod of the claim that was there before it was allocated anew."""
+        """Return whether the kubelet lists a pod of the claim from before the claim was reallocated."""
         pods = self._checkpoint.pods().get(claim.reference.uid)
         return pods is not None and not (pods and pods <= {item.uid for item in claim.status.reserved_for})
 
     def forget(self, reference: ClaimReference) -> None:
-        """Forget a claim that is released."""
+        """Forget a released claim."""
         self._since.pop(reference.uid, None)

@@ -1,4 +1,4 @@
-"""The node's answers to the kubelet: claims prepared and released, one at a time each, durably and repeatably."""
+"""The node's answers to the kubelet: prepares and releases claims, serialized per claim, durable and idempotent."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimPreparer(Struct, frozen=True):
-    """Prepares one claim at a time; keeps nothing between calls.
+    """Prepares one claim at a time; has no state between calls.
 
     Attributes:
         reader: reads claims from the API server.
         preparation: runs the author's code.
         durable: records and files of claims.
         claims: the locks of all claims.
-        epochs: of the preparing that is under way.
-        exclusive: who has which device.
-        turns: of the author's calls.
-        reallocated: keeps what a claim was prepared with that was allocated anew.
+        epochs: of the preparations in progress.
+        exclusive: which claim has which device.
+        turns: serializes the calls of the author's code.
+        reallocated: protects what a reallocated claim was prepared with.
         releases: releases what was prepared for another allocation.
-        news: learns what became of claims.
+        news: notified of the results.
     """
 
     reader: ClaimReader
@@ -61,14 +61,14 @@ class ClaimPreparer(Struct, frozen=True):
     news: ClaimEvents
 
     async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
-        """Prepare a claim, or find that it is prepared as it should be.
+        """Prepare a claim, unless it is already prepared correctly.
 
         Args:
             reference: the claim.
-            again: nobody asked for it; prepare it only if it still is prepared.
+            again: the kubelet did not ask; prepare the claim only if it is still prepared.
 
         Returns:
-            The record, which is durable; None for a claim that is not prepared any more.
+            The durable record; None for a claim that is not prepared any more.
 
         Raises:
             DraKitError: with a text for the user.
@@ -78,8 +78,8 @@ class ClaimPreparer(Struct, frozen=True):
         try:
             async with self.claims.hold(reference.uid):
                 if again and not self._is_prepared(reference.uid):
-                    return None  # released meanwhile, and the kubelet has not asked for it
-                # asked for when nothing else can happen to the claim here any more: never an older state than ours
+                    return None  # released meanwhile, and the kubelet did not ask
+                # fetched only now that the claim is locked, so that the state is never older than ours
                 claim = await self.reader.fetch(reference)
                 hit(Failpoint.CLAIM_FETCHED)
                 with log_context(pod=claim.pods):
@@ -109,7 +109,7 @@ class ClaimPreparer(Struct, frozen=True):
         ):
             if before is None:
                 return await self._finish(await self._prepare_first(claim, epoch, needed))
-            before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
+            before = self.durable.store.claim(before.uid) or before  # an effect may have been replaced meanwhile
             try:
                 return await self._finish(await self._prepare_again(claim, before, epoch))
             except DraKitError as error:
@@ -122,13 +122,13 @@ class ClaimPreparer(Struct, frozen=True):
                 return await self._as_it_was(claim, before)
 
     async def _is_true(self, record: ClaimRecord) -> bool:
-        """Return whether a record may be answered from as it is."""
+        """Return whether a record can be returned to the kubelet unchanged."""
         return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
 
     async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.durable.make_files(record)
         if not has_statuses(claim.raw, self.preparation.driver.name, record):
-            self.news.resumed.notify(record)  # it may have been written since the claim was fetched
+            self.news.resumed.notify(record)  # the status may have been written since the fetch
         return record
 
     async def _finish(self, record: ClaimRecord) -> ClaimRecord:
@@ -142,7 +142,7 @@ class ClaimPreparer(Struct, frozen=True):
         return record
 
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:
-        """Prepare a claim that is not prepared; ``needed`` are the effects that it needed before all the same."""
+        """Prepare a claim that is not prepared; ``needed`` are the effects that are already recorded for it."""
         store, uid = self.durable.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
@@ -154,9 +154,9 @@ class ClaimPreparer(Struct, frozen=True):
             hit(Failpoint.AUTHOR_RETURNED)
             record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
         except BaseException as error:
-            # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
+            # also when cancelled at the deadline: undo what was begun before the claim's lock is released
             stored = store.claim(uid)
-            # effects that are coming up stay: the kubelet's next call finds them further on
+            # effects that are coming up stay: they are further on at the kubelet's next call
             still = isinstance(error, NotYet)
             if begun is not None and stored is not None and stored.phase == "releasing":
                 await self._roll_back(self.releases.in_turn(_with_states(begun, returned), keep_effects=still))
@@ -165,16 +165,17 @@ class ClaimPreparer(Struct, frozen=True):
                     keep = needed if self._may_run(uid) else unrecorded
                     await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
                 for number in unrecorded:
-                    await self._roll_back(store.effect_unrecorded(number))  # for the next call that fails
+                    await self._roll_back(store.effect_unrecorded(number))  # recorded for the next call that fails
             raise
         return record
 
     async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
-        """Prepare a claim whose containers may run; where that fails, the claim stays as it was, if it can."""
+        """Prepare a claim whose containers may run; if that fails, the former preparation stays, if possible."""
         uid = claim.reference.uid
         needed, in_force, given = self.durable.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
         if self.preparation.is_of_this_boot(before) and needed:
-            # from now on these may make way for others, and then the record must not be answered from any more
+            # from now on its effects may be replaced by others, so the record must not be returned to the kubelet any
+            # more
             await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
         try:
             record, outcomes = await self.preparation.prepare(claim, before, [])
@@ -192,31 +193,31 @@ class ClaimPreparer(Struct, frozen=True):
         return record
 
     def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
-        """Return whether a claim that could not be prepared again is unchanged, so that the same answer may be given.
+        """Return whether a claim that could not be prepared again is unchanged, so that the former answer can be given.
 
-        Not where effects had to make way, were replaced or do not hold, or the record was outdated already, or a
-        release has come.
+        It is not if effects were undone, were replaced or do not hold, if the record was already outdated, or if the
+        claim is being released.
         """
         unchanged = self.durable.store.claim(before.uid) == before and not before.outdated
         whole = len(self._effects_in_force(before.uid)) == len(self.durable.store.needs(before.uid))
         return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
 
     def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
-        """Return numbers and outcomes of what is in force for a claim."""
+        """Return the numbers and outcomes of the effects that are in force for a claim."""
         boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _outcomes(self, uid: str) -> set[tuple[int, str]]:
-        """Return numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
+        """Return the numbers and outcomes of a claim's effects, including those that do not hold any more."""
         found = self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _unrecorded(self, uid: str) -> set[int]:
-        """Return what was found without a record and is needed by a claim whose containers may use it."""
+        """Return the effects that were found without a record and that the containers of a claim may use."""
         return {item.number for item in self.durable.store.effects_of(uid) if item.boot_id == UNKNOWN_BOOT}
 
     def _may_run(self, uid: str) -> bool:
-        """Return whether containers of a claim without a record may run: the record was lost, or is damaged."""
+        """Return whether containers of a claim without a record may run: the record was lost or is corrupt."""
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 
@@ -228,7 +229,7 @@ class ClaimPreparer(Struct, frozen=True):
 
 
 def _with_states(begun: ClaimRecord, returned: Sequence[Prepared]) -> ClaimRecord:
-    """Return what is to be undone, with the states of the devices that the author's code has prepared."""
+    """Return the record of what was begun, with the states of the devices that the author's code has prepared."""
     states = [item.state if isinstance(item, Prepared) else None for item in returned]
     devices = [
         device.model_copy(update={"state": state})
@@ -248,15 +249,15 @@ class ClaimService:
         api: reads claims.
         store: the durable records.
         files: the CDI and metadata files of claims.
-        locks: hold across the driver's processes on this node.
-        news: learns what became of claims.
-        reallocated: keeps what claims were prepared with that were allocated anew.
-        deadline: seconds after which the kubelet is answered, whatever still runs.
+        locks: shared by the driver's processes on this node.
+        news: notified of the results.
+        reallocated: protects what reallocated claims were prepared with.
+        deadline: seconds after which the kubelet gets an answer, even if the work still runs.
 
     Attributes:
-        epochs: which claims are being prepared.
+        epochs: the claims that are being prepared.
         unasked: work that the kubelet has not asked for.
-        facts: what becomes known of devices later.
+        facts: facts about devices that are reported later.
     """
 
     def __init__(
@@ -314,7 +315,7 @@ class ClaimService:
         return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
     def prepare_again(self, reference: ClaimReference) -> asyncio.Future[Answer | Exception]:
-        """Prepare a claim that the kubelet does not ask for, if it is prepared; an exception is an answer, too."""
+        """Prepare a claim that the kubelet does not ask for, if it is prepared; an error is a result, not raised."""
         return self._begin_prepare(reference, again=True)
 
     def _begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
@@ -358,7 +359,7 @@ class ClaimService:
 
     async def _release(self, reference: ClaimReference) -> None:
         async with self._claims.try_hold(reference.uid) as alone:
-            if alone:  # nobody prepares it now, so that there is nothing to end: one look at the locks less
+            if alone:  # no preparation is in progress, so no epoch to end: saves a look at the locks
                 await self._releases.release(reference)
                 return
         await self.epochs.end(reference.uid)
@@ -369,5 +370,5 @@ class ClaimService:
         return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
     async def drain(self, grace: float) -> None:
-        """Wait for what runs, at most ``grace`` seconds, then give up on it."""
+        """Wait for running work, at most ``grace`` seconds, then cancel it."""
         await self._calls.drain(grace)

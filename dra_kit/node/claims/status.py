@@ -1,4 +1,4 @@
-"""What the driver reports of its devices in ``status.devices`` of a claim (KEP-4817), written in the background."""
+"""What the driver reports about its devices in ``status.devices`` of a claim (KEP-4817), written in the background."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
-_LAST_WRITES: Final = 2.0  # seconds for what was not written when the process ends
+_LAST_WRITES: Final = 2.0  # seconds for pending writes when the process stops
 
 
 class ClaimStatusWriter:
-    """A part of the node process; the latest state of each claim wins.
+    """A part of the node process that writes the status of claims; the latest state of each claim wins.
 
-    Server-side apply with a field manager of the driver's own, so that entries of other drivers on the same claim are
-    left alone. It needs ``patch`` on ``resourceclaims/status``, from Kubernetes 1.36 on also ``associated-node:patch``
-    on ``resourceclaims/driver``.
+    It uses server-side apply with the driver's own field manager, so that entries of other drivers on the same claim
+    stay unchanged. It needs ``patch`` on ``resourceclaims/status``, and since Kubernetes 1.36 also
+    ``associated-node:patch`` on ``resourceclaims/driver``.
 
     Args:
         client: writes the status.
         driver: the driver's name.
-        store: the records: the driver's other process may have changed them since they were submitted.
+        store: the records: the driver's other process may have changed them after they were submitted.
     """
 
     name = "status"
@@ -52,25 +52,25 @@ class ClaimStatusWriter:
         self._logged = ""
 
     def submit(self, record: ClaimRecord) -> None:
-        """Write what the record says of its devices; a claim without any status is never written."""
+        """Write what the record contains about its devices; a claim without any status is never written."""
         if _has_status(record):
             self._waiting[record.uid] = record
             self._wake.set()
 
     def resume(self, record: ClaimRecord) -> None:
-        """Write it as well, unless the claim says so already: it was prepared before, and may have it."""
+        """Write the status too, unless the claim already has it: it was prepared before."""
         if record.uid not in self._waiting:
             self.submit(record)
             if record.uid in self._waiting:
                 self._resumed[record.uid] = record
 
     def forget(self, claim: ClaimReference) -> None:
-        """Forget a claim that was released: nothing is to be reported of it any more."""
+        """Forget a released claim: nothing is reported about it any more."""
         self._waiting.pop(claim.uid, None)
         self._resumed.pop(claim.uid, None)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; what waits at the end is tried for a moment more."""
+        """See :class:`dra_kit.process.supervisor.Part`; on shutdown, pending writes are tried for a short time."""
         ready.set()
         try:
             while True:
@@ -89,7 +89,7 @@ class ClaimStatusWriter:
                 await self._write(record)
             except (Unavailable, Forbidden, Conflict):
                 if uid in self._waiting:
-                    self._waiting.move_to_end(uid)  # it may be this claim alone: the others get their turn first
+                    self._waiting.move_to_end(uid)  # the problem may be this claim: try the others first
                 failures += 1
                 rounds, rest = divmod(failures, max(1, len(self._waiting)))
                 if not rest:
@@ -105,22 +105,22 @@ class ClaimStatusWriter:
         current = self._current(record)
         if self._resumed.get(record.uid) is record and (current is None or await self._is_reported(current)):
             return
-        current = self._current(record)  # the latest one: the last word is what stays
+        current = self._current(record)  # the latest record, since the last write wins
         if current is not None:
             await self._apply(current)
 
     def _current(self, record: ClaimRecord) -> ClaimRecord | None:
-        """Return the current record; None when the claim is released, or nothing more is reported of its devices."""
+        """Return the current record; None if the claim is released or its devices have nothing more to report."""
         try:
             stored = self._store.claim(record.uid)
-        except StoreError:  # nobody knows it now
+        except StoreError:  # unknown at the moment
             return record
         if stored is None or stored.phase != "prepared" or not _has_status(stored):
             return None
         return stored
 
     async def _is_reported(self, record: ClaimRecord) -> bool:
-        """Return whether the claim has the status of the record, or is gone; a write finds out everything else."""
+        """Return whether the claim has the status of the record or is gone; a write finds any other problem."""
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -129,7 +129,7 @@ class ClaimStatusWriter:
             raise
         except KubeError:
             return False
-        # the API server gives conditions that nobody set as null
+        # the API server returns unset conditions as null
         there = [
             {name: value for name, value in entry.items() if value is not None}
             for entry in raw.get("status", {}).get("devices") or ()
@@ -140,7 +140,7 @@ class ClaimStatusWriter:
         body = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
-            # with the UID the server refuses to write to a claim that only has the same name
+            # with the UID, the server rejects a write to another claim of the same name
             "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid},
             "status": {"devices": [self._entry(device) for device in record.devices if device.status is not None]},
         }
@@ -162,16 +162,16 @@ class ClaimStatusWriter:
             if not await self._is_replaced(record):
                 raise
         except NotFound:
-            pass  # nobody reads its status any more
+            pass  # its status is not needed any more
         except KubeError as error:
             level = logging.DEBUG if str(error) == self._logged else logging.ERROR
             self._logged = str(error)
             logger.log(level, "device status not written", extra={"error": str(error), "code": error.code})
-            if isinstance(error, Forbidden):  # rights may come later, as they do where all is installed at once
+            if isinstance(error, Forbidden):  # the RBAC rules may be created a moment later, during an installation
                 raise
 
     async def _is_replaced(self, record: ClaimRecord) -> bool:
-        """Return whether there is another claim of that name, or none."""
+        """Return whether the claim was deleted, or replaced by another one of the same name."""
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -190,7 +190,7 @@ def _has_status(record: ClaimRecord) -> bool:
 
 
 def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return a status as it is stored and sent; an unchanged condition has the time of its last transition."""
+    """Return a status as it is stored and sent; an unchanged condition retains the time of its last transition."""
     if status is None:
         return None
     known = {item["type"]: item for item in (before or {}).get("conditions", ())}
@@ -228,10 +228,10 @@ def device_statuses(
     Args:
         driver: the driver's name.
         items: the claim's results, and what was prepared for them.
-        before: what was recorded of each, where the claim is prepared again.
+        before: what was recorded for each, if the claim is prepared again.
 
     Raises:
-        PermanentError: when it breaks a rule of the API, naming field, value and rule (code ``invalid-status``).
+        PermanentError: it violates a rule of the API; names field, value and rule (code ``invalid-status``).
     """
     statuses = [
         status_json(prepared.status, former.status if former is not None else None)
@@ -242,7 +242,7 @@ def device_statuses(
 
 
 def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bool:
-    """Return whether a claim object has an entry for each device that the record has a status of."""
+    """Return whether a claim object has an entry for each device with a status in the record."""
     entries = {
         (entry.get("pool"), entry.get("device"), entry.get("shareID"))
         for entry in raw.get("status", {}).get("devices") or ()
@@ -252,10 +252,10 @@ def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bo
 
 
 def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the same status, which became known later.
+    """Return a status that was reported later, after checking it.
 
     Raises:
-        PermanentError: when it breaks a rule of the API.
+        PermanentError: it violates a rule of the API.
     """
     _check("context.update was given", "driver", [(device.pool, device.device, device.share_id)], [status])
     return status

@@ -1,4 +1,4 @@
-"""What changes after prepare: later facts about a device, and devices or effects that were replaced."""
+"""Changes after prepare: later facts about a device, and devices or effects that were replaced."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Hearing(Struct):
-    """Facts that were reported, until the claims that may have the device have heard of them."""
+    """Reported facts, until all claims that may have the device have processed them."""
 
     facts: DeviceUpdate
     left: int
     taken: bool = False
 
     def answered(self, *, taken: bool) -> None:
-        """Note one more claim that has answered; the facts are dropped where none of them has the device."""
+        """Count one more claim that has processed the facts; they are dropped if no claim has the device."""
         self.left -= 1
         self.taken |= taken
         if not self.left and not self.taken:
@@ -44,20 +44,20 @@ class _Hearing(Struct):
 
 
 class _Waiting(Struct, frozen=True):
-    """What a claim is to hear of a device: the latest facts, and with them what they leave of earlier ones."""
+    """Facts about a device that a claim has yet to process: the latest, merged with what remains of earlier ones."""
 
     facts: DeviceUpdate
     hearing: _Hearing
 
 
 class DeviceUpdateWriter:
-    """What ``context.update`` comes to; used in the event loop.
+    """Stores and publishes what ``context.update`` reports; used in the event loop.
 
     Args:
         durable: records and files of claims.
         claims: the locks of all claims.
         epochs: knows which claims are being prepared.
-        news: is notified of claims whose devices something became known of.
+        news: notified of claims with new facts about their devices.
     """
 
     def __init__(self, durable: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, news: ClaimEvents) -> None:
@@ -72,7 +72,7 @@ class DeviceUpdateWriter:
         """Store and publish facts, in the background."""
         try:
             uids = self._concerned(facts)
-        except DraKitError as error:  # the state cannot be read now
+        except DraKitError as error:  # the state cannot be read at the moment
             _not_written(facts, error)
             return
         if not uids:
@@ -88,11 +88,11 @@ class DeviceUpdateWriter:
             earlier = waiting.pop(facts.subject, None)
             if earlier is not None:
                 earlier.hearing.answered(taken=True)
-            # put last, and so applied last: another share's facts may say the same of all
+            # put last, and so applied last: facts about another share may set the same fields
             waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
 
     def _concerned(self, facts: DeviceUpdate) -> set[str]:
-        """Return UIDs of the claims that have the device, or may have it when they are prepared."""
+        """Return the UIDs of the claims that have the device, or may have it once they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
         concerned = having | self._epochs.preparing()
         return concerned if facts.claim is None else concerned & {facts.claim}
@@ -101,7 +101,7 @@ class DeviceUpdateWriter:
         reported: Collection[_Waiting] = ()
         try:
             async with self._claims.hold(uid):
-                reported = self._waiting.pop(uid).values()  # what is reported from now on is written next
+                reported = self._waiting.pop(uid).values()  # later reports are written next time
                 record = self._durable.store.claim(uid)
                 prepared = record if record is not None and record.phase == "prepared" else None
                 concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
@@ -111,7 +111,7 @@ class DeviceUpdateWriter:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
         except DraKitError as error:
-            for item in reported or self._waiting.pop(uid, {}).values():  # the latter where the lock could not be had
+            for item in reported or self._waiting.pop(uid, {}).values():  # the latter if the lock could not be taken
                 _not_written(item.facts, error)
 
     async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceUpdate]) -> None:
@@ -119,7 +119,7 @@ class DeviceUpdateWriter:
         for facts in reported:
             try:
                 newer = apply_update(newer, facts)
-            except DraKitError as error:  # of one device, and no reason to drop what is known of others
+            except DraKitError as error:  # concerns one device only; facts about others are still stored
                 _not_written(facts, error)
         if newer is not record:
             await self._durable.put(newer, epoch=self._durable.store.epoch())
@@ -131,7 +131,7 @@ def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
     """Return a record with newer facts about one of its devices.
 
     Raises:
-        PermanentError: when the status breaks a rule of the API.
+        PermanentError: the status violates a rule of the API.
     """
     devices = []
     for item in record.devices:
@@ -163,18 +163,18 @@ def _addressed(facts: DeviceUpdate) -> dict[str, str]:
 
 
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds until what failed for the moment is tried again: the kubelet does not ask, for it knows of no change."""
+"""Seconds until a transient failure is retried; the kubelet does not ask, since it knows of no change."""
 Answer: TypeAlias = Sequence[KubeletDevice] | Exception
 
 
 class Repreparer:
-    """A part of the node process; level-triggered: records are held against the latest inventory.
+    """A part of the node process; level-triggered: compares records with the latest inventory.
 
     Args:
         store: the records.
         claims: the locks of claims.
-        preparation: knows whether a record is of the devices that there are now.
-        prepare: prepares a claim again if it still is prepared.
+        preparation: knows whether a record matches the devices that exist now.
+        prepare: prepares a claim again if it is still prepared.
     """
 
     name = "replugging"
@@ -195,15 +195,15 @@ class Repreparer:
         self._failures = 0
 
     def inventory_changed(self, _: object) -> None:
-        """React to another inventory."""
+        """React to a new inventory."""
         self._changed.set()
 
     def process_ended(self) -> None:
-        """React to the end of another process of the driver, which may have prepared by an older inventory."""
+        """React when another process of the driver stops, which may have prepared claims from an older inventory."""
         self._changed.set()
 
     def effect_replaced(self) -> None:
-        """Mark claims as outdated, because an effect that they need has another outcome."""
+        """React to claims that are outdated because an effect they need has another outcome."""
         self._changed.set()
 
     def prepared(self, record: ClaimRecord) -> None:
@@ -220,7 +220,7 @@ class Repreparer:
             try:
                 self._look()
                 await self._adopt()
-            except DraKitError as error:  # the state cannot be read now
+            except DraKitError as error:  # the state cannot be read at the moment
                 logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
                 self._try_again()
 
@@ -234,14 +234,14 @@ class Repreparer:
                 self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
 
     async def _adopt(self) -> None:
-        """Note of what makes devices the same what their records do not tell: another release wrote them.
+        """Add the device identities that are missing in records of other releases.
 
-        Who knows less of a device cannot tell that it was replugged, and a container is not disturbed on suspicion.
+        A replug cannot be detected without them, and a container is not disrupted on suspicion.
         """
         for known in self._store.claims():
             if self._preparation.adopted(known) is known:
                 continue
-            async with self._claims.try_hold(known.uid) as held:  # what hangs with one claim is not waited for here
+            async with self._claims.try_hold(known.uid) as held:  # do not wait for a claim whose work hangs
                 if not held:
                     self._try_again()
                 record = self._store.claim(known.uid) if held else None
@@ -256,7 +256,7 @@ class Repreparer:
         answer = outcome.result()
         if not isinstance(answer, Exception):
             self._failures = 0
-            self._changed.set()  # it may have been replugged once more
+            self._changed.set()  # the device may have been replugged again
         elif not (isinstance(answer, PrepareError) and answer.permanent):
             self._try_again()
 

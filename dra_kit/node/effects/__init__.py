@@ -1,1 +1,1 @@
-"""Changes to hardware that outlive a call: recorded, counted, verified, undone."""
+"""Changes to hardware that outlive a call: recorded, reference-counted, verified, reverted."""

@@ -1,4 +1,4 @@
-"""All programs that this process owns; see :class:``dra_kit.ChildProcess`` for what becomes of them."""
+"""All programs that this process owns; see :class:``dra_kit.ChildProcess`` for their lifecycle."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from dra_kit.node.state.records import EffectRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks at what programs wrote, and whether another process wants one ended."""
-_EFFECT: Final = ".effect"  # end of the name of a file with a program's mark
-_ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the time that it gives the program
+"""Seconds between two checks for program output, and for requests of another process to terminate a program."""
+_EFFECT: Final = ".effect"  # suffix of a file with a program's mark
+_ORDER_WAIT: Final = 5.0  # seconds for the other process, in addition to the program's own time limit
 
 
 class ChildProcesses:
     """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
 
     Args:
-        directory: for output and orders; shared by the processes of a rolling update, and names the programs.
-        locks: say which process owns a program.
-        environment: variables for every program, beside its own.
-        records: what is stored of effects.
-        calm: seconds that a program must have run to be started again at once; else it waits for the next look.
+        directory: for output and termination requests; shared by the processes of a rolling update, part of each mark.
+        locks: determine which process owns a program.
+        environment: variables for every program, in addition to its own.
+        records: the stored effects.
+        calm: seconds that a program must have run to be restarted at once; otherwise it waits for the next check.
     """
 
     name = "children"
@@ -68,11 +68,11 @@ class ChildProcesses:
         self._records = records
         self._calm = calm
         self._programs: dict[str, Program] = {}
-        self._described: dict[str, str] = {}  # what is written down of each
-        self._sessions: set[int] = set()  # of all programs ever owned here, as long as PID 1 may have to reap in them
+        self._described: dict[str, str] = {}  # the description written for each program
+        self._sessions: set[int] = set()  # of all programs ever owned here, while PID 1 may have to reap in them
 
     def listen(self, ended: Callable[[], None]) -> None:
-        """Call ``ended`` when a program has ended by itself, to look at effects again."""
+        """Call ``ended`` when a program has exited by itself, so that effects are verified again."""
         self._ended = ended
 
     # -- for effects
@@ -95,7 +95,7 @@ class ChildProcesses:
             if program is None:
                 await call(child.clear)
                 program = self._start(child, holding)
-            self._order(name).unlink(missing_ok=True)  # it was for the one before
+            self._order(name).unlink(missing_ok=True)  # it was for the previous program
         except BaseException:
             holding.give_up()
             raise
@@ -107,12 +107,12 @@ class ChildProcesses:
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
-            with suppress(OSError):  # of use where the records are lost only; it is tried again with the next look
+            with suppress(OSError):  # only needed if the records are lost; the next check retries
                 self._describe(name, child)
             return program.process == process and program.runs
         holding = self._locks.try_hold(name)
         if not await holding.take():
-            return True  # the other process has it, and sees to it
+            return True  # the other process owns it and supervises it
         if is_running(process):
             try:
                 self._own(name, self._taken_over(child, process, holding))
@@ -130,7 +130,7 @@ class ChildProcesses:
         program = self._programs.get(_name(child))
         if program is None:
             return ""
-        if not program.runs:  # whatever it is that looks ready
+        if not program.runs:  # even if something looks ready
             await self._forget(_name(child), program)
             raise self._ended_early(child, program)
         program.ready = program.ready or ready
@@ -160,12 +160,12 @@ class ChildProcesses:
         self._described.pop(name, None)
 
     async def found(self) -> list[EffectMark]:
-        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`: finds programs that run and bear their mark."""
+        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`: finds running programs by their mark."""
         marks = []
         for path in sorted(self._directory.glob(f"*{_EFFECT}")):
             try:
                 mark, secret = EffectMark.read(path.read_bytes()), self._mark(path.name.removesuffix(_EFFECT))
-            except FileNotFoundError:  # it has just been ended
+            except FileNotFoundError:  # it has just been terminated
                 continue
             except OSError as error:
                 raise StoreError(f"{path} cannot be read: {error.strerror}; check the disk (--state-dir)") from error
@@ -177,9 +177,9 @@ class ChildProcesses:
     # -- as a part of the process
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; programs stay when the process ends, but as PID 1."""
+        """See :class:`dra_kit.process.supervisor.Part`; programs survive the process, unless it is PID 1."""
         ready.set()
-        alone = os.getpid() == 1  # the kernel ends all that runs in the container together with this process
+        alone = os.getpid() == 1  # the kernel kills everything in the container with this process
         try:
             while True:
                 for name, program in list(self._programs.items()):
@@ -196,26 +196,26 @@ class ChildProcesses:
                 self._programs.popitem()[1].give_up()
 
     async def end_all(self) -> None:
-        """End all programs that this process owns, with what they have started."""
+        """Terminate all programs that this process owns, with their child processes."""
         owned = dict(self._programs)
         self._programs.clear()
         await asyncio.gather(*(self._end(name, program) for name, program in owned.items()))
 
-    # -- inside
+    # -- internals
 
     def _own(self, name: str, program: Program) -> None:
         self._programs[name] = program
         self._sessions.add(program.process.pid)
 
     async def _forget(self, name: str, program: Program) -> None:
-        """Forget a program that has ended, with all that it started."""
+        """Forget a program that has exited, with its whole session."""
         await program.end_session()
-        if self._programs.get(name) is program:  # last: whoever is cut off before finds it here again
+        if self._programs.get(name) is program:  # last: if this is cut off before, the program is still found here
             del self._programs[name]
             program.give_up()
 
     async def _find(self, child: ChildProcess[Any], holding: HeldLock) -> Program | None:
-        """Return the program that an earlier process started, by its mark; there may be no record of it."""
+        """Return the program that an earlier process started, found by its mark; it may have no record."""
         mark = self._mark(_name(child))
         found = await asyncio.to_thread(find_marked, mark) if mark is not None else []
         if not found:
@@ -224,7 +224,7 @@ class ChildProcesses:
         return self._taken_over(child, found[0], holding)
 
     def _start(self, child: ChildProcess[Any], holding: HeldLock) -> Program:
-        """Start a program at once, as asyncio does it: interrupted in between, nobody would own the program."""
+        """Start a program synchronously, as asyncio does: after an interruption, no process would own the program."""
         name = _name(child)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
@@ -249,7 +249,7 @@ class ChildProcesses:
                 f"{type(child).__name__}.command, or put the program into the driver's image",
                 code="child-not-started",
             ) from error
-        process = identify(pid) or RunningProcess(pid, 0)  # it may have ended already
+        process = identify(pid) or RunningProcess(pid, 0)  # it may have exited already
         logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
         return self._program(child, process, holding, output=output, ours=True)
 
@@ -271,7 +271,7 @@ class ChildProcesses:
 
     def _has_ended(self, program: Program) -> None:
         if program not in self._programs.values():
-            return  # it was ended
+            return  # it was terminated
         logger.warning(
             "program has ended",
             extra={"program": program.title, "pid": program.process.pid, "how": program.exit_text()},
@@ -289,7 +289,7 @@ class ChildProcesses:
         )
 
     async def _end(self, name: str, program: Program, *, hangs: bool = False) -> bool:
-        """Return whether it is gone; else it stays ours."""
+        """Return whether the program is gone; otherwise this process still owns it."""
         gone = False
         try:
             gone = await program.end(hangs=hangs)
@@ -302,8 +302,8 @@ class ChildProcesses:
         return gone
 
     async def _end_by_order(self, name: str, program: Program) -> None:
-        """End a program for the driver's other process, which has released the last claim."""
-        self._order(name).unlink(missing_ok=True)  # it does not concern the next one of that name
+        """Terminate a program for the driver's other process, which has released the last claim."""
+        self._order(name).unlink(missing_ok=True)  # it must not affect the next program of that name
         del self._programs[name]
         await self._end(name, program)
 
@@ -311,10 +311,10 @@ class ChildProcesses:
         return os.path.lexists(self._order(name))
 
     async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> HeldLock:
-        """Return its lock, once the other process has ended it.
+        """Return the lock of a program once the other process has terminated it.
 
         Raises:
-            TransientError: it has not in time.
+            TransientError: the other process has not done so in time.
         """
         holding = self._locks.try_hold(name)
         if await holding.take():
@@ -333,7 +333,7 @@ class ChildProcesses:
         return holding
 
     def _mark(self, name: str) -> Path | None:
-        """Return the mark of the program that was started last; with a secret, since anybody may copy a plain one."""
+        """Return the mark of the program started last; it contains a secret, since any user can copy a plain mark."""
         try:
             return self._directory / name / (self._secret(name).read_text() or "none")
         except FileNotFoundError:
@@ -346,7 +346,7 @@ class ChildProcesses:
         return self._directory / f"{name}{_EFFECT}"
 
     def _describe(self, name: str, child: ChildProcess[Any]) -> None:
-        """Write down beside the program which effect it is of and who needs it, should its record be lost."""
+        """Write a file beside the program with its effect and the claims that need it, in case the record is lost."""
         wanted = (child.effect_id, {*child.keys()})
         record = next((item for item in self._records() if (item.effect, {*item.keys}) == wanted), None)
         text = "" if record is None else EffectMark.of(record).model_dump_json()
@@ -363,6 +363,6 @@ class ChildProcesses:
 
 
 def _name(child: ChildProcess[Any]) -> str:
-    """Return a name that every process finds: what the effect touches says which program it is."""
+    """Return a name that every process can derive: it is made of the keys of the effect."""
     digest = hashlib.blake2b("\n".join([child.effect_id, *sorted(child.keys())]).encode(), digest_size=8).hexdigest()
     return f"{re.sub(r'[^a-z0-9-]', '-', child.effect_id.lower())[:40]}-{digest}"

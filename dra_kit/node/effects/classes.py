@@ -1,4 +1,4 @@
-"""Between what is stored of effects and effects that can be called: which class, which fields, which outcome."""
+"""Converts between stored effects and effects that can be called: class, fields, outcome."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _TITLE_BYTES: Final = 300
 
 
 class StoredFields(NamedTuple):
-    """What is stored of an effect's fields.
+    """The stored fields of an effect.
 
     Attributes:
-        spec: JSON of all of them. Defaults are written out: a release in which a default is another one must find what
-            was applied.
-        defaults: names, as they stand in ``spec``, of those that have their default. A release that does not know such
-            a field does the same without it.
+        spec: JSON of all fields. Defaults are written out: a release with other defaults must find what was applied.
+        defaults: names, as they are in ``spec``, of the fields with their default value. A release that does not know
+            such a field behaves the same without it.
     """
 
     spec: str
@@ -35,10 +34,10 @@ class StoredFields(NamedTuple):
 
 
 class EffectClasses:
-    """The driver's effect classes by their stable id; they are asked nothing that changes hardware.
+    """The driver's effect classes by their stable id; no method is called that changes hardware.
 
     Args:
-        known: them.
+        known: the effect classes.
     """
 
     def __init__(self, known: Mapping[str, type[Effect[Any, Any]]]) -> None:
@@ -46,16 +45,16 @@ class EffectClasses:
 
     @property
     def runs_programs(self) -> bool:
-        """Whether there may be programs to start, to find again, or to end."""
+        """Whether there may be programs to start, find, or terminate."""
         if not self._known:
             return False
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:
-        """Refuse effects in force that the driver could not undo.
+        """Reject effects in force that the driver could not revert.
 
         Raises:
-            ConfigurationError: naming them.
+            ConfigurationError: names them.
         """
         unknown = sorted({record.effect for record in stored} - set(self._known))
         if unknown:
@@ -78,10 +77,10 @@ class EffectClasses:
                 ) from error
 
     def written(self, effect: Effect[Any, Any]) -> StoredFields:
-        """Return an effect's fields as they are stored, from which it can be made again.
+        """Return an effect's fields as they are stored, from which it can be created again.
 
         Raises:
-            ConfigurationError: it is none of the driver's, or what is read is not what was written.
+            ConfigurationError: it is not one of the driver's, or reading the stored fields yields another effect.
         """
         cls = type(effect)
         if self._known.get(cls.effect_id) is not cls:
@@ -94,7 +93,7 @@ class EffectClasses:
             text = effect.model_dump_json(by_alias=True)
             again: Effect[Any, Any] | None = _read(cls, text)
             problem = "it comes back with other values"
-        except ValueError as error:  # pydantic's errors, of writing and of reading
+        except ValueError as error:  # includes pydantic's errors, on writing and on reading
             again, problem = None, _problems(error) if isinstance(error, ValidationError) else str(error)
         if again != effect:
             raise ConfigurationError(
@@ -106,10 +105,10 @@ class EffectClasses:
         return StoredFields(text, tuple(name for name in from_json(text) if name not in selected))
 
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
-        """Return an effect and its outcome, None where it has none.
+        """Return an effect and its outcome, None if it has none.
 
         Raises:
-            TransientError: when another release of the driver made it, whose process may run beside this one.
+            TransientError: another release of the driver stored it, whose process may run beside this one.
         """
         cls = self._known.get(record.effect)
         if cls is None:
@@ -125,7 +124,7 @@ class EffectClasses:
         return effect, outcome_of(cls, record) if record.outcome is not None else None
 
     def touched(self, record: EffectRecord) -> set[str]:
-        """Return keys and locks of a stored effect; of one of an unknown type, which is never called, the keys."""
+        """Return the keys and locks of a stored effect; for an unknown class, which is never called, only the keys."""
         try:
             effect, _ = self.understood(record)
         except DraKitError:
@@ -133,7 +132,7 @@ class EffectClasses:
         return {*record.keys, *locks_of(effect)}
 
     def title(self, record: EffectRecord) -> str:
-        """Return what people read of a stored effect."""
+        """Return the text of a stored effect for people."""
         with suppress(DraKitError):
             effect, _ = self.understood(record)
             if type(effect).title is not Effect.title:
@@ -148,10 +147,10 @@ class EffectClasses:
         others: Sequence[EffectRecord],
         ensured: Collection[int],
     ) -> list[EffectRecord]:
-        """Return other effects on these keys that no claim needs any more, to be undone first.
+        """Return other effects on these keys that no claim needs any more, to be reverted first.
 
         Raises:
-            TransientError: when another effect is needed, naming who needs it.
+            TransientError: another effect is needed; names the claims that need it.
         """
         in_the_way = []
         for other in others:
@@ -174,7 +173,7 @@ class EffectClasses:
     def _public_conflict(
         self, claim: ClaimReference, wanted: Effect[Any, Any], shared: Sequence[str], other: EffectRecord
     ) -> str:
-        """Return what the claim's users may read of a conflict: of another namespace neither a claim nor its config."""
+        """Return the text of a conflict for the claim's users, without claims and configs of other namespaces."""
         needs = f"claim {claim} needs {public_title(wanted)}"
         keys = without_paths(", ".join(shared))
         holders = [item for item in other.claims if item.uid != claim.uid]
@@ -194,17 +193,17 @@ class EffectClasses:
 
 
 def find_stored(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
-    """Return what is stored of an effect, by whatever process and release; ``spec`` is its text here.
+    """Return the stored record of an effect, written by any process and release; ``spec`` is its text here.
 
-    Equal fields may have another text: the order of a set differs between processes, a field that a newer release added
-    is missing, and one that an older release does not know is there with its default.
+    Equal fields may have different texts: the order of a set differs between processes, a field that a newer release
+    added is missing, and one that an older release does not know has its default.
     """
     alike = [record for record in stored if record.effect == type(effect).effect_id]
     for record in alike:
         if record.spec == spec:
             return record
     for record in alike:
-        with suppress(ValidationError):  # another one, which a newer release made
+        with suppress(ValidationError):  # a different effect, from a newer release
             if _read(type(effect), record.spec, record.defaults) == effect:
                 return record
     return None
@@ -214,7 +213,7 @@ def outcome_of(cls: type[Effect[ResultT, Any]], record: EffectRecord) -> ResultT
     """Return the outcome of an effect that has one.
 
     Raises:
-        TransientError: another release of the driver stored it.
+        TransientError: another release of the driver stored it in a form that this one cannot read.
     """
     try:
         return read_outcome(cls, record.outcome or "")
@@ -226,13 +225,13 @@ def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
     """Return the JSON of what ``apply`` returned, from which it can be read again.
 
     Raises:
-        ConfigurationError: it is not what the class declares. Its value may be secret and is not reported.
+        ConfigurationError: it does not have the declared type. Its value may be secret and is not reported.
     """
     adapter = cls.outcome_adapter()
     try:
         text = adapter.dump_json(adapter.validate_python(outcome, by_alias=True, by_name=True), by_alias=True).decode()
         read_outcome(cls, text)
-    except ValueError:  # pydantic's errors are of that class too
+    except ValueError:  # includes pydantic's errors
         raise ConfigurationError(
             f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which is not what it "
             "declares, or cannot be stored; return what dra_kit.Effect[<type>] says",
@@ -247,10 +246,10 @@ def read_outcome(cls: type[Effect[ResultT, Any]], text: str) -> ResultT:
 
 
 def keys_of(effect: Effect[Any, Any]) -> list[str]:
-    """Return what an effect touches.
+    """Return the keys of an effect: what it touches.
 
     Raises:
-        ConfigurationError: that is nothing, or no names.
+        ConfigurationError: there are none, or they are not names.
     """
     keys = _names(effect, "keys", effect.keys())
     if not keys:
@@ -259,18 +258,18 @@ def keys_of(effect: Effect[Any, Any]) -> list[str]:
 
 
 def locks_of(effect: Effect[Any, Any]) -> list[str]:
-    """Return what is locked beside its keys while an effect is called.
+    """Return what is locked in addition to the keys while an effect is called.
 
     Raises:
-        ConfigurationError: those are no names.
+        ConfigurationError: those are not names.
     """
     return _names(effect, "locks", effect.locks())
 
 
 def title_of(effect: Effect[Any, Any]) -> str:
-    """Return what people read of an effect, in one line; where its author's text fails, its id and fields."""
+    """Return the title of an effect for people, in one line; its id and fields if the author's ``title`` fails."""
     title: object = None
-    with suppress(Exception):  # of the author's code; it must not stand in the way of what is reported with it
+    with suppress(Exception):  # of the author's code; it must not prevent the report
         title = effect.title()
     text = " ".join(title.split()) if isinstance(title, str) else ""
     return shorten(text or Effect.title(effect), _TITLE_BYTES)
@@ -297,7 +296,7 @@ def _no_names(effect: Effect[Any, Any], method: str, given: Sequence[Any]) -> Co
 
 def _read(cls: type[Effect[Any, Any]], spec: str, defaults: Sequence[str] = ()) -> Effect[Any, Any]:
     try:
-        return cls.model_validate_json(spec, by_alias=True, by_name=True)  # releases before this one wrote names
+        return cls.model_validate_json(spec, by_alias=True, by_name=True)  # earlier releases wrote names
     except ValidationError as error:
         refused = {item["loc"] for item in error.errors(include_url=False) if item["type"] == "extra_forbidden"}
         unknown = [name for name in defaults if (name,) in refused]
@@ -327,5 +326,5 @@ def _stored_title(record: EffectRecord) -> str:
 
 
 def public_text(error: DraKitError) -> str:
-    """Return what the users of a claim read of an error; paths are left in what was written for them."""
+    """Return the text of an error for the users of a claim; paths stay only in texts written for them."""
     return error.public if isinstance(error, PrepareError) else without_paths(error.public)

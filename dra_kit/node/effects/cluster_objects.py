@@ -1,4 +1,4 @@
-"""Objects of effects in the API: applied for the Node, read, deleted, and found again when no record knows them."""
+"""Objects of effects in the API: applied for the Node, read, deleted, and found again if their record is lost."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dra_kit.node.state.records import EffectRecord
 
 DRIVER_LABEL: Final = "dra-kit/driver"
 NODE_LABEL: Final = "dra-kit/node"
-"""By these two labels a node finds its objects; a node's name that is too long for a label is cut, with a hash."""
+"""With the driver's label, selects a node's objects; a node name too long for a label is cut and hashed."""
 MARK: Final = "dra-kit/effect"
 """The annotation with the object's :class:`dra_kit.node.effects.unrecorded.EffectMark`."""
 _LONGEST_LABEL: Final = 63
-_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks, the last one again and again
+_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between two checks; the last one repeats
 
 
 class ClusterObjects:
@@ -33,8 +33,8 @@ class ClusterObjects:
         client: needs the verbs of ``ClusterObject.rules``.
         driver: the driver's name, the field manager of what it applies.
         facts: know the Node that owns the objects.
-        records: what is stored of effects.
-        patience: seconds that a release waits for a deleted object to go; the kubelet asks again.
+        records: the stored effects.
+        patience: seconds that a release waits until a deleted object is gone; the kubelet asks again.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class ClusterObjects:
         """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         owner = await self._facts.owner()
         reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-        # of a pod as of a static one: a drain refuses pods that have no controller, and a ReplicaSet may adopt them.
-        # Other objects may have one of their own; the Node does not manage them, they only must not outlive it.
+        # the Node controls a pod, like a static one: a drain refuses pods without a controller, and a ReplicaSet may
+        # adopt them. Other objects may have their own controller; the Node only owns them, so that they do not outlive
+        # it.
         controller = {"controller": True} if address.kind == "Pod" else {}
         metadata = {**(body.get("metadata") or {}), "name": address.name, "ownerReferences": [reference | controller]}
         metadata["labels"] = {**(metadata.get("labels") or {}), **self._labels(owner.name)}
@@ -107,10 +108,10 @@ class ClusterObjects:
             await asyncio.sleep(next(looks, _LOOKS[-1]))
 
     async def found(self, effect: type[ClusterObject], namespace: str) -> list[EffectMark]:
-        """Return the marks of this node's objects of an effect in a namespace that only this driver uses.
+        """Return the marks of this node's objects of an effect, in a namespace that only this driver uses.
 
         Raises:
-            DraKitError: the API server refuses or cannot be reached.
+            DraKitError: the API server rejects the request or cannot be reached.
         """
         owner = await self._facts.owner()
         example = ObjectAddress(effect.object_api_version, effect.object_kind, effect.object_plural, namespace, name="")
@@ -133,14 +134,15 @@ class ClusterObjects:
 
 
 class ClusterObjectFinder:
-    """Objects of a driver's effects on this node, in the namespaces that it says it makes them in.
+    """Finds objects of a driver's effects on this node, in the namespaces that the effects declare.
 
-    Where it may make them anywhere, nobody looks: others could put objects there that look like its own.
+    If an effect declares no namespaces, its objects are not searched for: others could create objects that look the
+    same.
 
     Args:
-        keeper: finds them.
-        effects: the driver's.
-        settings: its own.
+        keeper: finds the objects.
+        effects: the driver's effects.
+        settings: the author's settings.
     """
 
     def __init__(self, keeper: ClusterObjects, effects: Iterable[type[Any]], settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""The effect engine: stores intents and outcomes, counts references, rejects conflicts, undoes effects."""
+"""The effect engine: stores intents and outcomes, counts references, rejects conflicts, reverts effects."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EffectEngine:
-    """Makes effects true; the one place that calls ``apply``.
+    """Applies effects; the only place that calls ``apply``.
 
     Args:
-        store: where intents and outcomes are written down.
+        store: where intents and outcomes are stored.
         classes: the driver's effect classes.
-        hardware: what effects are called with.
-        undoing: undoes what has to make way.
+        hardware: passed to the effects.
+        undoing: reverts effects that conflict and that no claim needs.
         boot_id: of this boot; effects of an earlier boot are applied again.
         locks: of what effects touch.
-        replaced: notified of an effect that came to another outcome than before, and of the claims that were prepared
-            with that: what their containers were given is not true any more.
+        replaced: notified of an effect whose outcome has changed, and of the claims that were prepared with the former
+            outcome: what their containers were given is not valid any more.
 
     Raises:
-        ConfigurationError: when the store holds an effect whose id the driver does not know.
+        ConfigurationError: the store has an effect whose id the driver does not know.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class EffectEngine:
     async def ensure(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Make an effect true for a claim, once.
+        """Apply an effect for a claim, once.
 
-        Other effects that this claim alone needed before make way for it: they are of an earlier preparation, which was
-        cut off, or of the device that was there before a replug.
+        Conflicting effects that only this claim needed before are reverted first: they belong to an earlier preparation
+        that was cut off, or to the device before a replug.
 
         Args:
-            claim: that needs it.
-            effect: what should be true.
-            outcomes: of all that this preparation has asked for, by number; it is added.
+            claim: the claim that needs it.
+            effect: the effect to apply.
+            outcomes: of all effects that this preparation has ensured, by number; this effect is added.
 
         Raises:
-            NotYet: ``apply`` says so; the intent stays.
+            NotYet: raised by ``apply``; the intent stays stored.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
         spec, defaults = self._classes.written(effect)
@@ -107,7 +107,7 @@ class EffectEngine:
                 if needed == locked:
                     for other in conflicts:
                         await self._make_way(other, claim, effect)
-                    # the text it was first stored with stays: it is what tells one row from another
+                    # the text that was stored first stays: it identifies the row
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
                         type(effect).effect_id, text, keys, claim=claim, boot_id=self._boot_id, defaults=defaults,
@@ -119,7 +119,7 @@ class EffectEngine:
                 locked = needed
 
     async def _make_way(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
-        """Undo what no claim needs any more; whose it was, and what, is nothing for the users of this claim."""
+        """Revert an effect that no claim needs any more; users of this claim must not learn about it."""
         try:
             await self.undoing.revert(other)
         except DraKitError as error:
@@ -132,12 +132,12 @@ class EffectEngine:
     async def in_force(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Return the outcome of an effect that is in force; what has admin access changes nothing.
+        """Return the outcome of an effect in force, without applying it: admin access changes nothing.
 
         Args:
-            claim: that has it.
-            effect: what should be true.
-            outcomes: of all that this preparation has looked at, by number; it is added.
+            claim: the claim with admin access.
+            effect: the effect to look up.
+            outcomes: of all effects that this preparation has looked up, by number; this effect is added.
 
         Raises:
             PermanentError: it is not in force.
@@ -158,7 +158,7 @@ class EffectEngine:
         )
 
     def known(self) -> list[EffectInForce]:
-        """Return what is stored of effects, for the author's code, from any thread; but what it does not understand."""
+        """Return the stored effects for the author's code, except those that cannot be interpreted. Thread-safe."""
         found = []
         for record in self._store.effects():
             with suppress(DraKitError):
@@ -168,7 +168,7 @@ class EffectEngine:
         return found
 
     def is_in_force(self, record: EffectRecord) -> bool:
-        """Return whether an effect is, as far as is known."""
+        """Return whether an effect is in force, as far as is known."""
         return record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None
 
     async def _in_force_now(
@@ -180,22 +180,22 @@ class EffectEngine:
             except NotYet:
                 raise
             except Exception:
-                del outcomes[record.number]  # an author who expects that asks for another one, which it makes way for
+                del outcomes[record.number]  # if caught, another effect may replace this one
                 raise
         outcomes[record.number] = record.outcome
-        return outcome_of(type(effect), record)  # the same whether it was applied now or before
+        return outcome_of(type(effect), record)  # the same outcome, whether applied now or before
 
     async def apply_again(self, record: EffectRecord) -> None:
-        """Make an effect true that does not hold any more; its keys and locks are held.
+        """Apply an effect again that does not hold any more; the caller holds its keys and locks.
 
         Raises:
-            NotYet: ``apply`` says so.
+            NotYet: raised by ``apply``.
         """
         effect, _ = self._classes.understood(record)
         await self._apply(await self._hardware.bound(effect), record)
 
     async def _apply(self, effect: Effect[Any, Any], record: EffectRecord) -> EffectRecord:
-        """Return the record of an effect that was applied; its keys and locks are held."""
+        """Return the record of an effect after applying it; the caller holds its keys and locks."""
         cls = type(effect)
         previous, former = None, None
         if record.outcome is not None:
@@ -224,12 +224,12 @@ class EffectEngine:
 
 
 class EffectReverter:
-    """The one place that calls ``revert``.
+    """Reverts effects; the only place that calls ``revert``.
 
     Args:
-        store: where intents and outcomes are written down.
-        classes: make effects of what is stored.
-        hardware: what effects are called with.
+        store: where intents and outcomes are stored.
+        classes: create effects from what is stored.
+        hardware: passed to the effects.
         locks: of what effects touch.
     """
 
@@ -240,12 +240,13 @@ class EffectReverter:
         self._locks = locks
 
     async def release(self, claim: ClaimReference, *, keep: Collection[int] = ()) -> None:
-        """Undo what only this claim needs, newest first, but for the effects whose numbers are in ``keep``.
+        """Revert the effects that only this claim needs, newest first, except those whose numbers are in ``keep``.
 
-        What is damaged is not undone: nobody knows what it would undo. It stays for people to look at, and is reported.
+        A corrupt effect is not reverted, since what that would change is unknown. It stays stored for people to look
+        at, and is reported.
 
         Raises:
-            TransientError: something could not be undone; it stays recorded, and the next call tries again.
+            TransientError: an effect could not be reverted; it stays recorded, and the next call tries again.
         """
         stored = self._store.effects_of(claim.uid)
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
@@ -272,7 +273,7 @@ class EffectReverter:
     async def _release(self, record: EffectRecord, claim: ClaimReference) -> None:
         async with self._locks.hold_all(self._classes.touched(record)):
             if {item.uid for item in record.claims} == {claim.uid}:
-                effect, _ = self._classes.understood(record)  # what cannot be undone here stays as it is for who can
+                effect, _ = self._classes.understood(record)  # else it stays for a release that can
                 await self._hardware.bound(effect)
             unneeded = await self._store.release_effect(record.number, claim.uid)
             hit(Failpoint.EFFECT_RELEASED)
@@ -280,7 +281,7 @@ class EffectReverter:
                 await self.revert(unneeded)
 
     async def undo_unneeded(self) -> None:
-        """Undo what no claim needs any more; what cannot be undone is reported, and tried when its keys are wanted."""
+        """Revert effects that no claim needs any more; a failure is reported, and retried when its keys are needed."""
         for unneeded in [record for record in self._store.effects() if not record.claims]:
             async with self._locks.hold_all(self._classes.touched(unneeded)):
                 await self._undo_if_unneeded(unneeded.number)
@@ -291,15 +292,15 @@ class EffectReverter:
                 try:
                     await self.revert(record)
                 except DraKitError as error:
-                    if error.code != "revert-failed":  # which is reported with its traceback
+                    if error.code != "revert-failed":  # that one is reported with its traceback
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
                         logger.warning("effect not undone", extra=fields)
 
     async def revert(self, record: EffectRecord) -> None:
-        """Undo an effect and forget it, whatever time that takes; its keys and locks are held.
+        """Revert an effect and forget it, however long that takes; the caller holds its keys and locks.
 
         Raises:
-            TransientError: it could not be undone, or another release of the driver made it.
+            TransientError: it could not be reverted, or another release of the driver stored it.
         """
         await run_to_completion(self._revert(record))
 
@@ -308,7 +309,7 @@ class EffectReverter:
         effect = await self._hardware.bound(effect)
         cls = type(effect)
         if record.phase != "reverting":
-            # what is half undone is not in force: whoever needs it next has it applied again
+            # a half-reverted effect is not in force: the next claim that needs it applies it again
             record = await self._store.begin_revert(record)
             hit(Failpoint.EFFECT_REVERTING)
         _, outcome = self._classes.understood(record)
@@ -337,20 +338,20 @@ class EffectReverter:
 
 
 FIRST_PAUSE = 0.1
-"""Seconds until an effect that is still coming up is asked again, doubled each time."""
+"""Seconds until an effect that is still coming up is retried, doubled each time."""
 LAST_PAUSE = 2.0
 
 
 class ClaimEffects:
-    """Ensures effects for one claim; those that are still coming up are asked again until the call's deadline.
+    """Ensures effects for one claim, and retries those that are still coming up until the call's deadline.
 
     Args:
-        engine: what makes them true.
-        claim: that needs them.
-        admin_access: they are only looked at.
+        engine: applies the effects.
+        claim: the claim that needs them.
+        admin_access: effects are only looked up.
 
     Attributes:
-        outcomes: by the numbers of the effects that this preparation asked for, what it was given; None until then.
+        outcomes: the outcomes of the effects that this preparation ensured, by effect number; None until it has one.
     """
 
     def __init__(self, engine: EffectEngine, claim: ClaimReference, *, admin_access: bool) -> None:
@@ -366,7 +367,7 @@ class ClaimEffects:
 
     @property
     def coming_up(self) -> str:
-        """What is waited for, in public words, and must not be undone when it is too late; empty for nothing."""
+        """What is still coming up and must not be reverted at the deadline, as text for users; empty if nothing is."""
         return next(iter(self._coming_up.values()), "")
 
     async def ensure(self, effect: Effect[ResultT, Any]) -> ResultT:
@@ -406,7 +407,7 @@ class ClaimEffects:
             pause = min(pause * 2, LAST_PAUSE)
 
     async def close(self) -> None:
-        """Refuse further effects and wait for those that are being ensured: what is undone next is complete."""
+        """Reject further effects and wait for those in progress, so that what is reverted next is complete."""
         self._closed = True
         if self._running:
             await asyncio.wait(self._running)

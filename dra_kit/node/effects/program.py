@@ -1,4 +1,4 @@
-"""One program that this process owns: started or found, watched until it ends; its output, and processes in /proc."""
+"""One program that this process owns: started or found, watched until it exits; its output; processes in /proc."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from dra_kit.author.child_process import RunningProcess
 from dra_kit.node.locks import HeldLock
 
 logger: logging.Logger = logging.getLogger(__name__)
-_KILL_WAIT: Final = 5.0  # seconds in which the kernel ends what got SIGKILL, unless a driver of its hangs
-_POLL: Final = 0.1  # seconds between two looks where the kernel cannot tell
+_KILL_WAIT: Final = 5.0  # seconds for the kernel to end a process after SIGKILL, unless a kernel driver hangs
+_POLL: Final = 0.1  # seconds between two checks if the kernel cannot notify
 
 
 class Program:
-    """A running program; made in the event loop.
+    """A running program; created in the event loop.
 
     Args:
         title: for people.
         process: the program.
-        ours: this process has started it, and can learn its exit status.
-        end_within: seconds that it gets to end when it is asked to.
+        ours: this process has started it, and can read its exit status.
+        end_within: seconds that it gets to exit when asked to.
         output: what it writes.
-        holding: the lock that makes it ours; given up with it.
-        ended: called once when the program has ended.
-        stop: asks it to end in its own words; whether it was asked.
-        level: at which a line of its output is logged.
+        holding: the lock that proves ownership; released together with the program.
+        ended: called once when the program has exited.
+        stop: asks the program to exit in its own way; returns whether it did ask.
+        level: the log level of its output.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Program:
     ) -> None:
         self.title = title
         self.process = process
-        self.ready: bool = not ours  # an earlier process of the driver has seen that it is
+        self.ready: bool = not ours  # an earlier process of the driver has seen it ready
         self.since: float = time.monotonic()
         self._ours = ours
         self._end_within = end_within
@@ -67,17 +67,17 @@ class Program:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it has not exited."""
         return not self._gone.is_set() and identify(self.process.pid) == self.process
 
     @property
     def last_line(self) -> str:
-        """The last line that it wrote."""
+        """The last line of its output."""
         self.log_output()
         return self._output.last
 
     def exit_text(self) -> str:
-        """Return how it ended, as far as that is known."""
+        """Return how it exited, as far as that is known."""
         code = self._code
         if code is None:
             return "ended"
@@ -89,10 +89,10 @@ class Program:
             return f"was ended by signal {-code}"
 
     def log_output(self) -> None:
-        """Bring what it has written since the last look into the log."""
+        """Log what the program has written since the last check."""
         try:
             lines = self._output.lines() if not self._gone.is_set() else self._output.rest()
-        except OSError as error:  # a disk that does not work now is no reason to end, nor to end a program
+        except OSError as error:  # a failing disk must stop neither the process nor a program
             if str(error) != self._unread:
                 self._unread = str(error)
                 fields = {"program": self.title, "pid": self.process.pid, "error": self._unread}
@@ -106,14 +106,14 @@ class Program:
     def _level_of(self, line: str) -> int:
         try:
             return int(self._level(line))
-        except Exception:  # noqa: BLE001 - of the author's code; no line is lost for it
+        except Exception:  # noqa: BLE001 - of the author's code; no line is lost
             return logging.INFO
 
     async def end(self, *, hangs: bool = False) -> bool:
-        """Ask it to end, then end it with all of its session; whether nothing is left.
+        """Ask the program to exit, then kill its whole session; return whether nothing is left.
 
         Args:
-            hangs: it does not answer: a signal alone may reach it.
+            hangs: the program does not respond, so that only a signal may reach it.
         """
         if self.runs and self.ready and not hangs:
             await self._end_by_itself()
@@ -129,13 +129,13 @@ class Program:
             async with asyncio.timeout(self._end_within):
                 if await self._stop():
                     await self._gone.wait()
-        except Exception as error:  # noqa: BLE001 - of the author's code; signals end it all the same
+        except Exception as error:  # noqa: BLE001 - of the author's code; signals still end the program
             words = str(error) or type(error).__name__
             fields = {"program": self.title, "pid": self.process.pid, "error": words}
             logger.warning("program does not end when it is asked to", extra=fields)
 
     async def end_session(self) -> bool:
-        """End it, and what is left of its session, at once; whether nothing is left."""
+        """Kill the program and the rest of its session at once; return whether nothing is left."""
         deadline = time.monotonic() + _KILL_WAIT
         while left := await asyncio.to_thread(self._session):
             if time.monotonic() > deadline:
@@ -143,17 +143,17 @@ class Program:
             for pid in left:
                 send_signal(pid, signal.SIGKILL)
             await asyncio.sleep(0.02)
-        await self._gone.wait()  # what is not waited for stays in the process table
+        await self._gone.wait()  # unless waited for, it stays in the process table
         return True
 
     def _session(self) -> list[int]:
         leader = identify(self.process.pid)
         if leader not in {None, self.process}:
-            return []  # its ID belongs to another process, as it cannot while its session has members
+            return []  # its ID belongs to another process, so its session has no members
         return session_of(self.process.pid)
 
     def give_up(self) -> None:
-        """Leave it to whoever comes next, running or not."""
+        """Release the program, running or not, so that another process can own it."""
         self._watch.cancel()
         self.log_output()
         self._holding.give_up()
@@ -161,8 +161,8 @@ class Program:
     async def _wait(self) -> None:
         await _exit_of(self.process)
         if self._ours:
-            with suppress(ChildProcessError):  # somebody else in this process has waited for all children
-                _, status = os.waitpid(self.process.pid, 0)  # noqa: ASYNC222 - it has ended
+            with suppress(ChildProcessError):  # other code in this process has waited for all children
+                _, status = os.waitpid(self.process.pid, 0)  # noqa: ASYNC222 - it has exited
                 self._code = os.waitstatus_to_exitcode(status)
         self._gone.set()
         self.log_output()
@@ -170,11 +170,11 @@ class Program:
 
 
 def start_program(command: Sequence[str], environment: Mapping[str, str], mark: Path, output: ProgramOutput) -> int:
-    """Start a program in a session of its own, which outlives this process; its process ID.
+    """Start a program in its own session, so that it outlives this process; return its process ID.
 
     Raises:
         OSError: it cannot be started.
-        ValueError: no command, or a NUL in an argument or variable.
+        ValueError: there is no command, or an argument or variable contains a NUL.
     """
     with output.open() as file:
         return os.posix_spawnp(
@@ -193,17 +193,17 @@ def start_program(command: Sequence[str], environment: Mapping[str, str], mark: 
 
 
 async def _exit_of(process: RunningProcess) -> None:
-    """Wait until a process has ended, be it a child or not."""
+    """Wait until a process has exited, whether or not it is a child."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:  # it is gone; or a kernel without pidfd_open(2), or a sandbox that forbids it
-        while identify(process.pid) == process:  # noqa: ASYNC110 - nothing tells
+        while identify(process.pid) == process:  # noqa: ASYNC110 - no notification exists
             await asyncio.sleep(_POLL)
         return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, ended.set)
     try:
-        if identify(process.pid) == process:  # else another one has its ID by now
+        if identify(process.pid) == process:  # otherwise another process has its ID by now
             await ended.wait()
     finally:
         loop.remove_reader(descriptor)
@@ -211,15 +211,15 @@ async def _exit_of(process: RunningProcess) -> None:
 
 
 MARK: Final = "DRA_KIT_CHILD"
-"""The environment variable by which a program is found again that was started and not written down."""
+"""The environment variable by which a program is found that was started but not recorded."""
 _PROC: Final = Path("/proc")
 _EXEC_LOOKS: Final = 5
-_EXEC_PAUSE: Final = 0.01  # seconds; in the middle of execve(2) a process has no environment
-_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's sched.h: these never have one
+_EXEC_PAUSE: Final = 0.01  # seconds; during execve(2) a process has no environment
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's sched.h: kernel threads never have an environment
 
 
 def identify(pid: int) -> RunningProcess | None:
-    """Return the process of that ID; None where there is none, or only its exit status waits to be read."""
+    """Return the process with that ID; None if there is none, or if it is a zombie."""
     fields = _stat(pid)
     if fields is None or fields[0] in {"Z", "X"}:
         return None
@@ -227,20 +227,20 @@ def identify(pid: int) -> RunningProcess | None:
 
 
 def is_running(process: RunningProcess) -> bool:
-    """Return whether that very process runs: its ID may belong to another one by now."""
+    """Return whether exactly that process runs: its ID may belong to another one by now."""
     return identify(process.pid) == process
 
 
 def session_of(pid: int) -> list[int]:
-    """Return the processes of the session that a process leads or led, itself among them while it runs."""
+    """Return the processes of the session that a process leads or led, including itself while it runs."""
     return [other for other in _all() if (fields := _stat(other)) and int(fields[3]) == pid and fields[0] != "Z"]
 
 
 def find_marked(path: Path) -> list[RunningProcess]:
-    """Return leaders of sessions whose mark is this path or one below it, oldest first.
+    """Return the session leaders whose mark is this path or a path below it, oldest first.
 
-    Blocks for a moment where a process is just being executed. Anybody may give a process of his own that mark.
-    Environments that may not be read are passed over.
+    Blocks for a short time while a process executes execve(2). Any user can give such a mark to a process. Environments
+    that cannot be read are skipped.
     """
     found, pids = [], list(_all())
     exact, below = f"{MARK}={path}".encode(), f"{MARK}={path}/".encode()
@@ -264,10 +264,10 @@ def find_marked(path: Path) -> list[RunningProcess]:
 
 
 def reap_orphans(sessions: Collection[int]) -> int:
-    """Read the exit status of what programs in these sessions started and left; how many there were.
+    """Read the exit status of orphans in these sessions, and return how many there were.
 
-    Whoever is PID 1 inherits them. Processes that the author's code started itself are in other sessions, and that code
-    waits for them.
+    PID 1 inherits the orphans of programs. Processes that the author's code started itself are in other sessions, and
+    that code waits for them.
     """
     me, reaped = str(os.getpid()), 0
     for pid in _all():
@@ -281,7 +281,7 @@ def reap_orphans(sessions: Collection[int]) -> int:
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal; a process that has ended needs none."""
+    """Send a signal; a process that has exited is ignored."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -297,29 +297,29 @@ def _all() -> Iterator[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return state, parent, group, session, … of proc_pid_stat(5), from its third field on."""
+    """Return state, parent, group, session, … of proc_pid_stat(5), starting at its third field."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
-    return text.rpartition(")")[2].split()  # the name of the program, in parentheses, may contain anything
+    return text.rpartition(")")[2].split()  # the program's name, in parentheses, may contain anything
 
 
 LARGEST: Final = 1 << 20
-"""Bytes after which the file is emptied: all of it stands in the log, but what is too much for that."""
+"""Bytes after which the file is truncated: its lines are in the log by then, except those above :data:`LINES_MAX`."""
 LINE_MAX: Final = 2000
 LINES_MAX: Final = 500
-"""Lines of one look: whoever writes more floods the log, and holds up everybody else who is served here."""
-_READ: Final = 1 << 18  # bytes of one look, likewise
+"""Maximum lines of one check: a program that writes more would flood the log and delay all other programs."""
+_READ: Final = 1 << 18  # maximum bytes of one check, likewise
 
 
 class ProgramOutput:
-    """A program's output file, read on from where the last look ended.
+    """A program's output file, read from where the last check ended.
 
     Args:
-        path: of the file; made, readable by its owner alone, when it is not there. What stands there already is in the
-            log of an earlier process, or of a program that ran before.
-        written: by this program, not by one before.
+        path: of the file; created if missing, readable by its owner only. Existing content was logged by an earlier
+            process, or belongs to an earlier program.
+        written: whether this program, not an earlier one, wrote the content.
     """
 
     def __init__(self, path: Path, *, written: bool) -> None:
@@ -332,31 +332,31 @@ class ProgramOutput:
             self._last.extend(self._lines_of_old()[-1:])
 
     def open(self) -> _Appending:
-        """Return the file for a program to write to."""
+        """Open the file for a program to write to."""
         return _Appending(self._path)
 
     @property
     def last(self) -> str:
-        """The last line, empty when there is none."""
+        """The last line, empty if there is none."""
         return self._last[-1] if self._last else _text(self._rest)
 
     def lines(self) -> list[str]:
-        """Return the lines since the last look; a line that has no end yet waits until it has, or is too long."""
+        """Return the lines since the last check; an incomplete line waits until it is complete or too long."""
         with self.open() as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size
-            if size < self._offset:  # another process has emptied it
+            if size < self._offset:  # another process has truncated it
                 self._offset = 0
             passed_over = max(0, size - self._offset - _READ)
             self._offset += passed_over
             block = os.pread(descriptor, _READ, self._offset)
             self._offset += len(block)
             if self._offset > LARGEST:
-                os.ftruncate(descriptor, 0)  # the program appends: it goes on at the beginning
+                os.ftruncate(descriptor, 0)  # the program appends, so it continues at the beginning
                 self._offset = 0
         if passed_over:
             self._rest = b""
-            _, _, block = block.partition(b"\n")  # the rest of a line whose beginning was passed over
+            _, _, block = block.partition(b"\n")  # the rest of a line whose beginning was skipped
         *whole, self._rest = (self._rest + block).split(b"\n")
         found = [text for line in whole if (text := _text(line))]
         if len(self._rest) > LINE_MAX:
@@ -369,7 +369,7 @@ class ProgramOutput:
         return found
 
     def rest(self) -> list[str]:
-        """Return what is left when the program has ended, with a last line that has no end."""
+        """Return what is left when the program has exited, including an incomplete last line."""
         found = self.lines()
         if text := _text(self._rest):
             found.append(text)
@@ -384,7 +384,7 @@ class ProgramOutput:
 
 
 class _Appending:
-    """``with`` opens a file for appending, for a program or for reading on."""
+    """Context manager that opens a file for appending, for a program or for reading on."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""What effects have made and no record knows, because the state was lost."""
+"""Finds effects that have no record because the state was lost."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from dra_kit.node.state.records import UNKNOWN_BOOT, EffectRecord
 from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
-_AGAIN: Final = 30.0  # seconds to the next look after one that failed
+_AGAIN: Final = 30.0  # seconds until a failed check is repeated
 
 
 class UnrecordedEffects:
-    """A part of the node process; runs when the author's code may be called.
+    """A part of the node process; runs once the author's code may be called.
 
     Args:
         store: the records.
-        classes: make effects of what is found.
-        finders: know where to look.
+        classes: create effects from what is found.
+        finders: know where to search.
         locks: of what effects touch.
         claims: the locks of all claims.
-        every: seconds between two looks; the first one is at the start.
+        every: seconds between two checks; the first one is at the start.
 
     Attributes:
-        has_looked: after the first look, whether or not everywhere could be looked; not while somebody is at work on
-            what was found.
+        has_looked: set after the first check, even if a place could not be searched; not while other work is in
+            progress on what was found.
     """
 
     name = "unrecorded"
@@ -65,38 +65,38 @@ class UnrecordedEffects:
             await asyncio.sleep(self._every if complete else min(_AGAIN, self._every))
 
     async def look(self) -> bool:
-        """Look once, and write down what no record knows; whether everywhere was looked, and all could be."""
+        """Search once and record what is found; return whether all places were searched and everything was recorded."""
         failed, busy = False, False
         for finder in self._finders:
             try:
                 for mark in await finder.found():
                     busy |= not await self._take_up(mark, finder)
-            except DraKitError as error:  # an API server or a disk that does not work now is no reason to end
+            except DraKitError as error:  # a failing API server or disk must not stop the process
                 failed = True
                 self._log_once("effects without a record not looked for", error)
         self.has_looked |= not busy
         return not failed and not busy
 
     async def _take_up(self, mark: EffectMark, finder: EffectFinder) -> bool:
-        """Write down an effect that no record knows; False while somebody is at work on it or on a claim of it."""
+        """Record an effect that has no record; return False while other work on it or on its claims is in progress."""
         if self._is_known(mark):
             return True
         try:
             self._classes.understood(mark.record())
-        except DraKitError as error:  # made by another release: who stores it now may never start again
+        except DraKitError as error:  # made by another release: storing it now could keep the driver from starting
             self._log_once("effect without a record left alone", error)
             return True
         async with (
-            # who prepares or releases a claim of it has seen what it needs already
+            # a prepare or release in progress for one of its claims has already read what it needs
             self._claims.try_hold_all(claim.uid for claim in mark.claims) as claims_alone,
             self._locks.try_hold_all(self._classes.touched(mark.record()) if claims_alone else ()) as effect_alone,
         ):
             if self._is_known(mark):
                 return True
             if not claims_alone or not effect_alone:
-                return False  # it is written down there, or at the next look
+                return False  # it is recorded by that work, or at the next check
             if mark not in await finder.found():
-                return True  # it was undone meanwhile
+                return True  # it was reverted meanwhile
             for claim in mark.claims:
                 await self._store.intend(
                     mark.effect, mark.spec, mark.keys, claim=claim, boot_id=UNKNOWN_BOOT,
@@ -119,7 +119,7 @@ class UnrecordedEffects:
 
 
 class EffectMark(BaseModel):
-    """The fields of :class:`dra_kit.node.state.records.EffectRecord` that do not change; others may be added."""
+    """The fields of :class:`dra_kit.node.state.records.EffectRecord` that do not change; more may be added."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore")
 
@@ -137,14 +137,14 @@ class EffectMark(BaseModel):
 
     @classmethod
     def read(cls, text: str | bytes) -> Self | None:
-        """Return the mark written by ``model_dump_json``; None for anything else."""
+        """Parse a mark written by ``model_dump_json``; None for anything else."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:
             return None
 
     def record(self) -> EffectRecord:
-        """Return the record of an effect that is not known to be in force, as it would be stored."""
+        """Return the record to store for this effect, which is not known to be in force."""
         return EffectRecord(**_fields(self), number=0, phase="intent", boot_id=UNKNOWN_BOOT)
 
 
@@ -153,12 +153,12 @@ def _fields(known: EffectMark | EffectRecord) -> dict[str, Any]:
 
 
 class EffectFinder(Protocol):
-    """Knows where what effects have made can be found without their records."""
+    """Finds what effects have created, without using their records."""
 
     async def found(self) -> list[EffectMark]:
-        """Return the marks of all that is there.
+        """Return the marks of everything that exists.
 
         Raises:
-            DraKitError: it cannot be looked for now.
+            DraKitError: the search is not possible now.
         """
         ...

@@ -1,4 +1,4 @@
-"""Whether effects still hold: the author's code is asked, and what does not hold any more is applied again."""
+"""Verifies whether effects still hold: calls the author's code, and applies again what does not hold any more."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 PATIENCE: Final = 5.0
-"""Seconds in which ``holds`` has answered; else it is not known."""
-_COMING_UP: Final = 30.0  # seconds in which what says that it comes up is asked again without another look
-_AT_ONCE: Final = 4  # questions: each may need a thread
+"""Seconds for ``holds`` to answer; after that the answer is unknown."""
+_COMING_UP: Final = 30.0  # seconds for retrying an effect that is still coming up, before the next check
+_AT_ONCE: Final = 4  # concurrent calls: each may need a thread
 
 
 class EffectVerifier:
-    """The one place that calls ``holds``.
+    """Verifies effects; the only place that calls ``holds``.
 
     Args:
-        store: what counts as in force.
-        known: the driver's effect classes by their stable id; of those that do not override it nobody asks.
-        classes: make effects of what is stored.
-        hardware: what effects are called with.
+        store: contains the effects in force.
+        known: the driver's effect classes by their stable id; classes that do not override ``holds`` are not called.
+        classes: create effects from what is stored.
+        hardware: passed to the effects.
         engine: applies what does not hold.
-        boot_id: of this boot; what was applied before it is applied anew when it is needed.
+        boot_id: of this boot; what was applied before it is applied again when it is needed.
         locks: of what effects touch.
     """
 
@@ -76,21 +76,21 @@ class EffectVerifier:
         return all(await asyncio.gather(*(self._all_hold(group) for group in self._independent(asked))))
 
     async def _all_hold(self, records: Sequence[EffectRecord]) -> bool:
-        # all are asked, so that what rests on an effect that is gone is applied again with it
+        # verify all of them, so that effects that depend on a lost one are applied again with it
         return all([await self._ask_aside(record) for record in records])
 
     async def _ask_aside(self, record: EffectRecord) -> bool:
-        """Return where somebody is at work on what the effect touches, the answer is what is written down."""
+        """Return whether an effect holds; while what it touches is locked elsewhere, return the stored state."""
         async with self._locks.try_hold_all(self._classes.touched(record)) as alone:
             current = self._current(record)
             if current is None:
                 return True
             return await self._holds(current) if alone else self._engine.is_in_force(current)
 
-    # -- at the start, and now and then
+    # -- at the start, and periodically
 
     def look(self) -> None:
-        """Begin to ask about all effects that prepared claims need, but those that are still being seen to.
+        """Start to verify all effects that prepared claims need, except those whose repair is still in progress.
 
         Raises:
             StoreError: the state cannot be read now.
@@ -110,8 +110,8 @@ class EffectVerifier:
             task.add_done_callback(partial(self._mended, numbers))
 
     async def stop(self, grace: float) -> None:
-        """End what is under way; apply goes on where it cannot be stopped, as when the process is killed."""
-        for _ in range(2):  # a thread is waited for, until that is cancelled too
+        """Cancel what is in progress; an ``apply`` that cannot be cancelled goes on, as when the process is killed."""
+        for _ in range(2):  # the first cancellation waits for a thread, the second does not
             for task in self._mending.values():
                 task.cancel()
             if self._mending:
@@ -121,7 +121,10 @@ class EffectVerifier:
         return record.phase == "prepared" and record.boot_id == self._boot_id
 
     def _concerns(self, record: EffectRecord) -> bool:
-        """Return whether an effect was in force in this boot and shall be; one never applied belongs to its prepare."""
+        """Return whether an effect was in force in this boot and should still be.
+
+        An effect that was never applied is left to the prepare of its claim.
+        """
         if record.boot_id != self._boot_id or record.outcome is None:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
@@ -140,7 +143,7 @@ class EffectVerifier:
         while True:
             try:
                 await self._mend_now(known)
-            except Exception as error:  # noqa: BLE001 - it is tried again, at the next look at the latest
+            except Exception as error:  # noqa: BLE001 - retried at the next check at the latest
                 self._report(known, error)
                 if not isinstance(error, NotYet) or loop.time() + pause > until:
                     return
@@ -151,7 +154,7 @@ class EffectVerifier:
 
     async def _mend_now(self, known: EffectRecord) -> None:
         async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
-            record = self._current(known) if alone else None  # else who is at work there sees to it
+            record = self._current(known) if alone else None  # otherwise the holder of the lock handles it
             if record is None or not self._concerns(record) or not record.claims:
                 return
             if record.phase == "applied":
@@ -175,7 +178,7 @@ class EffectVerifier:
             logger.warning("effect that does not hold not applied", extra=fields, exc_info=trace)
 
     def _independent(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
-        """Return groups that can be examined at once; those of one group would find each other at work."""
+        """Return groups that can be verified concurrently; effects of one group would block each other."""
         groups: list[tuple[set[str], list[EffectRecord]]] = []
         for record in records:
             touched, members = self._classes.touched(record), [record]
@@ -191,7 +194,7 @@ class EffectVerifier:
         return next((item for item in self._store.effects() if item.number == record.number), None)
 
     async def _holds(self, record: EffectRecord) -> bool:
-        """Return whether it is not known that an effect does not hold; what is known is written down."""
+        """Return False if an effect is known not to hold, else True; record the answer."""
         if not self._engine.is_in_force(record) or record.number in self._unanswered:
             return record.phase == "applied"
         answer = await self._answer(record)
@@ -217,7 +220,7 @@ class EffectVerifier:
         finally:
             if not question.done():
                 question.cancel()
-                self._unanswered[record.number] = question  # it is not asked again before it has answered
+                self._unanswered[record.number] = question  # not called again before it has answered
                 question.add_done_callback(lambda _: self._unanswered.pop(record.number, None))
         if not question.done():
             why = f"has not answered within {patience:g} s"
@@ -240,15 +243,15 @@ class EffectVerifier:
             logger.warning("whether an effect holds is not known", extra=fields)
 
 
-_GRACE: Final = 1.0  # seconds that what is under way gets to end
+_GRACE: Final = 1.0  # seconds for work in progress to finish
 
 
 class Reapplying:
-    """A part of the node process; runs when the author's code may be called.
+    """A part of the node process: verifies effects and applies them again; runs once the author's code may be called.
 
     Args:
-        holding: asks, and applies.
-        every: seconds between two looks; the first one is at the start.
+        holding: verifies effects, and applies them again.
+        every: seconds between two checks; the first one is at the start.
     """
 
     name = "effects"
@@ -259,7 +262,7 @@ class Reapplying:
         self._wake = asyncio.Event()
 
     def look_again(self) -> None:
-        """Look now: something that effects made has ended."""
+        """Check now: something that effects started has exited."""
         self._wake.set()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -270,7 +273,7 @@ class Reapplying:
                 self._wake.clear()
                 try:
                     self._holding.look()
-                except DraKitError as error:  # the state cannot be read now
+                except DraKitError as error:  # the state cannot be read at the moment
                     logger.error("effects not looked at", extra={"error": str(error), "code": error.code})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._every):

@@ -1,7 +1,7 @@
-"""Effects undone without their class: what the framework stores of its own ones, for a node without the driver's code.
+"""Reverts the framework's own effects without their class, on a node without the driver's code.
 
-A program and an object in the cluster are known well enough to be ended and deleted. What any other effect has changed,
-only its author's ``revert`` can undo.
+Enough is stored about a program and about an object in the cluster to terminate the one and delete the other. Any other
+effect can only be reverted by its author's ``revert``.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _UNDO: TypeAdapter[_EndProgram | _DeleteObject] = TypeAdapter(
 
 
 class _WithoutClass:
-    """Only reverted; its keys are those that were stored."""
+    """An effect that can only be reverted; its keys are the stored ones."""
 
     def keys(self) -> list[str]:
-        """Return what the effect touches."""
-        touched: list[str] = self.touched  # type: ignore[attr-defined] # a field of those below
+        """Return the keys that were stored."""
+        touched: list[str] = self.touched  # type: ignore[attr-defined] # a field of the classes below
         return touched
 
 
@@ -59,7 +59,7 @@ class _Program(_WithoutClass, ChildProcess[None]):
     touched: list[str]
 
     def command(self) -> NoReturn:
-        """Refuse to start it."""
+        """Raise an error: the program cannot be started without its class."""
         raise TransientError(
             f"program {self.title()} is not started: the driver's code is not here, and it is only ended",
             code="no-driver-code",
@@ -71,18 +71,18 @@ class _Object(_WithoutClass, ClusterObject[None]):
     at: ObjectAddress
 
     def address(self) -> ObjectAddress:
-        """Return where it was applied."""
+        """Return the address at which it was applied."""
         return self.at
 
     def body(self) -> NoReturn:
-        """Refuse to apply it."""
+        """Raise an error: the object cannot be applied without its class."""
         raise TransientError(
             f"{self.at} is not applied: the driver's code is not here, and it is only deleted", code="no-driver-code"
         )
 
 
 def stored_undo(effect: Effect[Any, Any]) -> str:
-    """Return what is written down of an effect, so that it can be undone without its class; empty where it cannot."""
+    """Return what is stored so that an effect can be reverted without its class; empty if it cannot be."""
     if isinstance(effect, ChildProcess):
         return _EndProgram(end_within=effect.end_within).model_dump_json()
     if isinstance(effect, ClusterObject):
@@ -98,14 +98,15 @@ def stored_undo(effect: Effect[Any, Any]) -> str:
 
 
 def effect_without_class(record: EffectRecord) -> Effect[Any, Any] | None:
-    """Return an effect that can be reverted in place of a stored one; None where nothing but its class can.
+    """Return an effect that can be reverted in place of a stored one; None if only its class can revert it.
 
-    A program's own ways to end (``stop``) and what it leaves (``clear``) are its author's code, too: it gets SIGTERM.
+    A program's own ways to stop (``stop``) and to clean up (``clear``) are author's code, too. Without them it gets
+    SIGTERM.
     """
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
         if isinstance(undo, _EndProgram):
-            # its name in the directory of programs is made of the effect's id
+            # the program's name in the directory of programs is derived from the effect's id
             cls: Any = types.new_class("Program", (_Program,), {"id": record.effect}, _ends_within(undo.end_within))
             program: Effect[Any, Any] = cls(touched=list(record.keys))
             return program
@@ -123,7 +124,7 @@ def _ends_within(seconds: float) -> Any:
 
 
 def stored_object(record: EffectRecord) -> ObjectAddress | None:
-    """Return the object that an effect makes; None where it makes none, or nobody has written that down."""
+    """Return the object that an effect creates; None if it creates none, or if the address was not stored."""
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
         return undo.address if isinstance(undo, _DeleteObject) else None
@@ -131,7 +132,7 @@ def stored_object(record: EffectRecord) -> ObjectAddress | None:
 
 
 def title_without_class(record: EffectRecord) -> str:
-    """Return what people read of it."""
+    """Return the text of an effect for people."""
     return str(stored_object(record) or f"{record.effect} on {', '.join(record.keys)}")
 
 
@@ -140,31 +141,31 @@ REMEDY = "undertake it with the driver's TARGET, in the driver's image; or give 
 
 
 class _Abandoned(Effect[None, Any], id="dra-kit/abandoned"):
-    """What nobody can undo: it stays as it is, and is forgotten."""
+    """An effect that cannot be reverted: its changes stay, and it is forgotten."""
 
     what: str
     touched: list[str]
 
     def keys(self) -> list[str]:
-        """Return what the effect touches."""
+        """Return the keys that were stored."""
         return self.touched
 
     def apply(self, previous: None) -> NoReturn:
-        """Refuse: there is no code for it."""
+        """Raise an error: it cannot be applied without its code."""
         del previous
         raise TransientError(f"effect {self.what} is not applied: the driver's code is not here", code="no-driver-code")
 
     def revert(self, outcome: object) -> None:
-        """Leave the hardware as it is."""
+        """Leave the hardware unchanged."""
         del outcome
         logger.warning("effect abandoned", extra={"effect": self.what, "keys": self.touched})
 
 
 class EffectsWithoutCode(EffectClasses):
-    """Undoes the framework's own effects; the others only when they are given up.
+    """Reverts the framework's own effects; other effects are only given up, on request.
 
     Args:
-        abandon: forget effects that only the driver's code can undo, and leave their hardware as it is.
+        abandon: forget effects that only the driver's code can revert, and leave their hardware unchanged.
     """
 
     def __init__(self, *, abandon: bool) -> None:
@@ -178,7 +179,7 @@ class EffectsWithoutCode(EffectClasses):
 
     @override
     def check(self, stored: Sequence[EffectRecord]) -> None:
-        """Refuse nothing: what cannot be undone here is reported when it is to be undone."""
+        """Accept everything: what cannot be reverted here is reported when its turn comes."""
 
     @override
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:

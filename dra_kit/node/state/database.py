@@ -1,4 +1,4 @@
-"""One sqlite database with a single writer: many small writes, one durable transaction, and the write-ahead log."""
+"""One sqlite database with a single writer: combines many small writes into one durable transaction."""
 
 from __future__ import annotations
 
@@ -35,45 +35,46 @@ from dra_kit.process.measures import COMMIT_SECONDS, Durations
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 Write = Callable[[sqlite3.Connection], T]
-# EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
+# how sqlite reports EACCES and EPERM; for other errors it says that it cannot open the file, or that it is read-only
 _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
 
 
 class _Job(Struct):
     write: Write[Any]
     then: Callable[[], None] | None
-    outcome: UncancellableFuture[Any] | None  # None: nobody waits for it
+    outcome: UncancellableFuture[Any] | None  # None: no caller waits for it
 
 
 class Database:
-    """Reads at once, writes through one thread that puts everything waiting into one transaction.
+    """Reads at once; writes through one thread that combines all pending writes into one transaction.
 
     Writes come from one event loop, reads from any thread.
 
-    WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
-    the file. A damaged file is set aside, reported, and what can be read of it is carried over; one that has lost
-    transactions is reported, too. A file that is removed while it is open is made again, with all that is in it, before
-    anything else is answered.
+    WAL with ``synchronous=FULL``: an acknowledged write survives kill -9 and power loss. Two processes may share the
+    file. A corrupt file is renamed and reported, and its readable rows are copied to a new file. A file that has lost
+    transactions is reported, too. If the file is removed while it is open, it is created again with all its content
+    before the next acknowledgment.
 
     Args:
-        path: of the database file; its directory is made when missing.
+        path: of the database file; its directory is created if missing.
 
     Attributes:
         path: the same.
-        commit_seconds: how long transactions took that changed something.
+        commit_seconds: how long transactions with changes took.
 
     Raises:
-        StoreError: when it cannot be opened.
-        ConfigurationError: when a newer release of the driver wrote it in a form this one does not know.
+        StoreError: it cannot be opened.
+        ConfigurationError: a newer release of the driver wrote it in a format that this one does not know.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.commit_seconds: Durations = Durations(COMMIT_SECONDS)
-        # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
+        # one connection has one snapshot at a time: a reader that shared another's snapshot would miss acknowledged
+        # writes
         self._reading = threading.Lock()
-        self._place: DatabaseFiles | None = None  # of the files that are open
-        self._broken = False  # sqlite met a damaged page: it is opened again before the next transaction
+        self._place: DatabaseFiles | None = None  # the files that are open
+        self._broken = False  # sqlite found a corrupt page: reopen before the next transaction
         self._guard = RenameGuard(path)
         self._transactions = TransactionCounter(path)
         with ExitStack() as guarded:
@@ -89,14 +90,14 @@ class Database:
                 raise self._store_error("cannot be opened", error) from error
             guarded.pop_all()
         self._closed = False
-        self._collected: list[_Job] = []  # in this round of the event loop
-        # a transaction's; nothing to write: the log is shortened; None: the end
+        self._collected: list[_Job] = []  # in this iteration of the event loop
+        # the writes of one transaction; an empty list: checkpoint the log; None: stop
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
 
     def _open_sound(self) -> None:
-        """Open the database, mended when it is damaged."""
+        """Open the database, and salvage it first if it is corrupt."""
         with self._guard.staying():
             remove_unfinished(self.path)
             if not needs_salvage(self.path):
@@ -108,7 +109,7 @@ class Database:
 
     def _connect(self) -> None:
         copied = self._transactions.copied()
-        self.path.touch(mode=0o600)  # the records hold what containers get in their environment
+        self.path.touch(mode=0o600)  # the records contain the environment of containers
         with ExitStack() as opened:
             self._writer = opened.enter_context(closing(self._open()))
             migrate(self._writer, self.path)
@@ -119,7 +120,7 @@ class Database:
             self._connections = opened.pop_all()
 
     def _open(self) -> sqlite3.Connection:
-        # autocommit mode: transactions are begun and ended here, by name
+        # autocommit mode: transactions are begun and ended explicitly
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         connection.text_factory = as_text
         try:
@@ -132,14 +133,14 @@ class Database:
         return connection
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Return all rows of a query; sees every write that was answered. From any thread.
+        """Return all rows of a query, which sees every acknowledged write. Thread-safe.
 
         Raises:
-            StoreError: when the file cannot be read.
+            StoreError: the file cannot be read.
         """
         try:
             with self._reading:
-                if self._place is None or not self._place.is_at(self.path):  # what it tells would not be durable
+                if self._place is None or not self._place.is_at(self.path):  # its content would not be durable
                     self._jobs.put([_Job(_nothing, None, None)])
                     raise StoreError(
                         f"state {self.path} was removed while the driver runs; it is made again, then try again"
@@ -151,27 +152,27 @@ class Database:
             raise self._store_error("cannot be read", error) from error
 
     def _note_damage(self, error: Exception) -> bool:
-        """Return whether sqlite has met a damaged page."""
+        """Return whether sqlite has found a corrupt page, and note that."""
         damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
         self._broken = self._broken or damaged
         return damaged
 
     async def write(self, write: Write[T], then: Callable[[], None] | None = None) -> T:
-        """Run ``write`` in the next transaction and return its result once that is durable.
+        """Run ``write`` in the next transaction, and return its result once that is durable.
 
-        An exception that ``write`` raises undoes its own changes only and reaches the caller. A caller that is
-        cancelled waits for the end all the same; cancelled means stored then.
+        An exception that ``write`` raises rolls back only its own changes and reaches the caller. A cancelled caller
+        still waits for the end; a cancelled write may be stored.
 
         Args:
-            write: changes the database; its result is returned. It is called again when it went into a transaction
-                with another one that failed.
-            then: called in the writer's thread once the transaction is durable, for files that are derived from it;
-                an exception of it reaches the caller, the transaction stays.
+            write: changes the database; its result is returned. It is called again if another write in the same
+                transaction failed.
+            then: called in the writer's thread once the transaction is durable, for files that are derived from it. Its
+                exception reaches the caller; the transaction stays committed.
 
         Raises:
-            StoreError: when the transaction fails, or the file is closed; then nothing of it is stored.
+            StoreError: the transaction failed, or the file is closed; nothing is stored.
         """
-        if self._closed:  # nobody would ever do it, and the caller waits to the end
+        if self._closed:  # it would never be done, and the caller would wait forever
             raise StoreError(f"state {self.path} cannot be written: this process ends; try again with the next one")
         loop = asyncio.get_running_loop()
         outcome: UncancellableFuture[T] = UncancellableFuture(loop=loop)
@@ -181,18 +182,18 @@ class Database:
         return await wait_to_completion(outcome)
 
     def _hand_over(self) -> None:
-        """Make one transaction of what was written in one round of the event loop; the thread wakes up once."""
+        """Combine the writes of one event loop iteration into one transaction; the thread wakes up once."""
         if self._collected:
             self._jobs.put(self._collected)
             self._collected = []
 
     def at_rest(self) -> None:
-        """Do what need not be done during a write, if there is enough of it: nobody waits for one now."""
+        """Checkpoint the log if it is long: no caller waits for a write now."""
         if self._log.is_long and not self._closed:
             self._jobs.put([])
 
     def close(self) -> None:
-        """Finish the writes that wait, then close the file."""
+        """Finish the pending writes, then close the file."""
         self._closed = True
         self._hand_over()
         self._jobs.put(None)
@@ -218,7 +219,7 @@ class Database:
                 return
 
     def _shorten_log(self) -> None:
-        if self._place is None or self._broken:  # the next transaction opens it
+        if self._place is None or self._broken:  # the next transaction reopens it
             return
         try:
             with self._guard.staying():
@@ -234,7 +235,7 @@ class Database:
             if self._broken:
                 self._open_again()
             if self._place is None:
-                self._open_sound()  # a salvage may have been cut off meanwhile
+                self._open_sound()  # a salvage may have been interrupted meanwhile
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
                 self._log.make_room()
@@ -252,10 +253,10 @@ class Database:
                 self._log.committed()
                 self._transactions.committed(number)
                 self.commit_seconds.add(time.monotonic() - began)
-        except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
+        except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread continues
             self._give_up()
             self._note_damage(error)
-            if writing and len(batch) > 1:  # one of them is not to be written; a savepoint for each costs all of them
+            if writing and len(batch) > 1:  # one of them fails; savepoints would slow down all writes
                 for job in batch:
                     self._transaction([job])
                 return
@@ -265,29 +266,29 @@ class Database:
         _report([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
 
     def _open_again(self) -> None:
-        """Close what is damaged, so that it is put right when it is opened."""
+        """Close the corrupt database, so that it is salvaged when it is reopened."""
         with self._reading:
             self._place = None
             self._connections.close()
             self._broken = False
 
     def _make_again(self) -> None:
-        """Create the files again that were removed while they were open, with what they hold.
+        """Create files again that were removed while they were open, with their content.
 
         Raises:
-            StoreError: another database is there now; it is opened, and what was just written is not in it.
+            StoreError: there is another database now; it is opened, and the last write is not in it.
         """
         found, opened = DatabaseFiles.of(self.path), self._place
         if opened is not None and found.database == opened.database:  # only the log is gone
             [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if busy:
                 raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
-            found = DatabaseFiles.of(self.path)  # whoever removed the log may not have been at an end
+            found = DatabaseFiles.of(self.path)  # more files may have been removed after the log
         if found.database is None:
             new = copy_database(self._writer, self.path)
             try:
                 publish_file(new, self.path)
-            except FileExistsError:  # the driver's other process was quicker
+            except FileExistsError:  # the driver's other process was faster
                 found = DatabaseFiles.of(self.path)
         with self._reading:
             self._place = None
@@ -305,7 +306,7 @@ class Database:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # the next BEGIN tells whether the file works again
+            pass  # the next BEGIN shows whether the file works again
 
     def _store_error(self, what: str, error: Exception) -> StoreError:
         remedy = "check that the disk is writable and not full (--state-dir)"
@@ -317,11 +318,11 @@ class Database:
 
 
 def _nothing(_: sqlite3.Connection) -> None:
-    """Change nothing: after each transaction it is checked whether the files are in place."""
+    """Change nothing; used to check whether the files are in place, as after each transaction."""
 
 
 def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
-    """Tell whoever waits for these jobs, by waking up the event loop once."""
+    """Settle the outcomes of these jobs, and wake up the event loop only once."""
 
     def settle() -> None:
         for job, result, error in ended:
@@ -330,7 +331,7 @@ def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
 
     waiting = [job.outcome for job, _, _ in ended if job.outcome is not None]
     if waiting:
-        with suppress(RuntimeError):  # the loop is closed; nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed; no caller waits any more
             waiting[0].get_loop().call_soon_threadsafe(settle)
 
 
@@ -353,7 +354,7 @@ _DIGITS: Final = 20
 
 
 class TransactionCounter:
-    """Counts in the database and in the file beside it.
+    """Counts transactions, in the database and in a file beside it.
 
     Args:
         path: of the database.
@@ -366,13 +367,13 @@ class TransactionCounter:
         self._logged = False
 
     def close(self) -> None:
-        """Close it; it is not to be used any more."""
+        """Close the file; the counter must not be used afterwards."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def count(self, database: sqlite3.Connection) -> int:
-        """Count the transaction that is open now; its number, for :meth:`committed`."""
+        """Count the transaction that is open now; return its number, for :meth:`committed`."""
         number = fact(database, _COUNT) + 1
         set_fact(database, _COUNT, number)
         return number
@@ -383,27 +384,27 @@ class TransactionCounter:
             file = self._open()
             if _number(os.pread(file, 64, 0)) < number:  # the driver's other process may be ahead
                 os.pwrite(file, _text(number), 0)
-        except OSError as error:  # it lags, and that costs nothing but that a loss is not found out
+        except OSError as error:  # the file lags behind: at worst, a loss is not detected
             if not self._logged:
                 logger.warning("count of transactions not copied", extra={"path": self._copy, "error": str(error)})
             self._logged = True
 
     def _open(self) -> int:
-        if self._file is not None and not os.fstat(self._file).st_nlink:  # removed: nobody would find it
+        if self._file is not None and not os.fstat(self._file).st_nlink:  # removed: no other process would find it
             self.close()
         if self._file is None:
             self._file = os.open(self._copy, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._file
 
     def copied(self) -> int:
-        """Return what the file beside the database says, 0 when it says nothing; to be asked before the database."""
+        """Return the count in the file beside the database, or 0; read it before the database."""
         try:
             return _number(Path(self._copy).read_bytes())
         except OSError:
             return 0
 
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
-        """Find out whether the database has lost transactions; report that, and store it until it is explained.
+        """Detect whether the database has lost transactions; report that, and store it until it is explained.
 
         Args:
             database: just opened, in autocommit mode.
@@ -413,7 +414,7 @@ class TransactionCounter:
             return
         database.execute("BEGIN IMMEDIATE")
         try:
-            lost = copied - fact(database, _COUNT)  # another process may have found it out meanwhile
+            lost = copied - fact(database, _COUNT)  # another process may have detected it meanwhile
             if lost > 0:
                 set_fact(database, _COUNT, copied)
                 database.execute("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims'), ('transactions')")
@@ -444,19 +445,19 @@ def _number(text: bytes) -> int:
 
 
 CHECKPOINT: Final = 500
-"""Pages in the log after which sqlite copies it amid a commit; its own 1000 are 4 MB to be filled."""
-_LONG: Final = 16  # commits; to begin the log anew costs the next commit a sync, which is not worth it for a few
-_FRAME: Final = 24 + 4096  # its header and a page, which is as long as sqlite makes it
-_FILLED: Final = 32 + _FRAME * (CHECKPOINT + 50)  # after the log's header; the commit that makes it full goes beyond
+"""Pages in the log after which sqlite checkpoints it during a commit; its default of 1000 would mean a file of 4 MB."""
+_LONG: Final = 16  # commits; restarting the log costs the next commit a sync, not worth it for a few
+_FRAME: Final = 24 + 4096  # its header and a page of sqlite's default size
+_FILLED: Final = 32 + _FRAME * (CHECKPOINT + 50)  # after the log's header; the commit that fills it exceeds CHECKPOINT
 _AT_ONCE: Final = 64 * 1024
 
 
 class WriteAheadLog:
-    """The log of a database whose files are open, as its one writer uses it.
+    """The write-ahead log of an open database, as its only writer uses it.
 
     Args:
         path: of the database.
-        place: of its files that are open.
+        place: its open files.
     """
 
     def __init__(self, path: Path, place: DatabaseFiles) -> None:
@@ -467,7 +468,7 @@ class WriteAheadLog:
 
     @property
     def is_long(self) -> bool:
-        """Whether to begin it anew is worth it."""
+        """Return whether restarting the log is worth its cost."""
         return self._commits >= _LONG
 
     def committed(self) -> None:
@@ -475,34 +476,34 @@ class WriteAheadLog:
         self._commits += 1
 
     def begin_anew(self, database: sqlite3.Connection) -> None:
-        """Copy its pages to the database, so that the next commit begins it anew.
+        """Copy the pages of the log to the database, so that the next commit restarts the log.
 
-        Where another process reads or writes just now, a part of them; the rest has its turn later.
+        While another process reads or writes, only some of the pages are copied; the rest follows later.
 
         Args:
             database: in autocommit mode.
 
         Raises:
-            sqlite3.Error: the pages stay where they are, too.
+            sqlite3.Error: the pages also stay in the log.
         """
         self._commits = 0
         database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def make_room(self) -> None:
-        """Fill it up with zeros, durably, for the first time; in a write transaction, which keeps others from writing.
+        """Fill the log with zeros once, durably, in a write transaction, which prevents other writes.
 
-        Without space for that the log stays as it is: each commit makes it longer, or fails and tells what is wrong.
+        Without enough disk space the log stays unchanged: each commit then extends it, or fails with an error.
         """
         if self._has_room:
             return
         self._has_room = True
         try:
-            # sqlite locks the database and its index: closing a file of the log gives up no lock of this process
+            # sqlite locks the database and its index: closing a file of the log releases no lock of this process
             file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:  # removed: it is made again after this transaction
+        except OSError:  # removed: it is created again after this transaction
             return
         try:
-            if self._place.has_log(file):  # else it is another database's, and nothing keeps others from writing there
+            if self._place.has_log(file):  # otherwise it is another database's, and not locked
                 _fill(file)
         except OSError as error:
             logger.info("no room made in the log of the state", extra={"path": str(self._path), "error": str(error)})
@@ -520,5 +521,5 @@ def _fill(file: int) -> None:
         os.fsync(file)
     except OSError:
         with suppress(OSError):
-            os.truncate(file, before)  # the last space of a full disk is for what has to be written
+            os.truncate(file, before)  # leave the last space of a full disk to real writes
         raise

@@ -1,4 +1,4 @@
-"""The files of a database: whether those that are open are still the ones that the next process would find."""
+"""The files of a database: whether the open files are still the ones that the next process would open."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FileId = tuple[int, int]
 
 
 class DatabaseFiles(Struct, frozen=True):
-    """Which files are found under the names of a database.
+    """The files that exist under the names of a database.
 
     Attributes:
-        database: device and inode, None when there is none.
-        log: likewise, of its write-ahead log.
+        database: device and inode; None if there is no such file.
+        log: likewise, for its write-ahead log.
     """
 
     database: _FileId | None
@@ -37,19 +37,19 @@ class DatabaseFiles(Struct, frozen=True):
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Return what is there now.
+        """Return the files that exist now.
 
         Raises:
-            OSError: when that cannot be found out.
+            OSError: that cannot be determined.
         """
         name = str(path)
         return cls(_file_id(name), _file_id(name + _LOG))
 
     def is_at(self, path: Path) -> bool:
-        """Return whether these files are there now; asked with each read, so that it is as short as it can be.
+        """Return whether exactly these files exist now; optimized, since every read calls it.
 
         Raises:
-            OSError: when that cannot be found out.
+            OSError: that cannot be determined.
         """
         name = str(path)
         try:
@@ -65,7 +65,7 @@ class DatabaseFiles(Struct, frozen=True):
 
 def _file_id(path: str) -> _FileId | None:
     try:
-        status = os.stat(path)  # noqa: PTH116 - many times a second
+        status = os.stat(path)  # noqa: PTH116 - called many times a second
     except (FileNotFoundError, NotADirectoryError):
         return None
     return _identity(status)
@@ -76,10 +76,10 @@ def _identity(status: os.stat_result) -> _FileId:
 
 
 class RenameGuard:
-    """Says when a database's name may be given to another file: while no process opens it or is in a transaction.
+    """Controls when a database may be renamed: not while a process opens it or is in a transaction.
 
     Args:
-        path: of the database; the lock, flock(2), is on a file beside it.
+        path: of the database; the flock(2) lock is on a file beside it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,29 +87,29 @@ class RenameGuard:
         self._file: int | None = None
 
     def close(self) -> None:
-        """Close it; it is not to be used any more."""
+        """Close the lock file; the guard must not be used afterwards."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     @contextmanager
     def staying(self) -> Iterator[None]:
-        """Yield the name stays with its file meanwhile.
+        """Hold a shared lock: meanwhile no process gives the name to another file.
 
         Raises:
-            StoreError: when that cannot be had in time.
-            OSError: when the lock file cannot be made.
+            StoreError: the lock cannot be taken in time.
+            OSError: the lock file cannot be created.
         """
         with self._locked(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def renaming(self) -> Iterator[None]:
-        """Keep others from renaming meanwhile; nobody needs the name to stay.
+        """Hold an exclusive lock: meanwhile this process alone may give the name to another file.
 
         Raises:
-            StoreError: when that cannot be had in time.
-            OSError: when the lock file cannot be made.
+            StoreError: the lock cannot be taken in time.
+            OSError: the lock file cannot be created.
         """
         with self._locked(fcntl.LOCK_EX):
             yield
@@ -140,7 +140,7 @@ class RenameGuard:
         except BaseException:
             self.close()
             raise
-        self.close()  # it was removed, and others lock a new one
+        self.close()  # it was removed, and other processes lock a new one
         return None
 
     def _open(self) -> int:
@@ -153,17 +153,17 @@ class RenameGuard:
 
 
 def recreate_directory(directory: Path, levels: int) -> None:
-    """Make a directory that is gone, and some of those above it; what lies higher is not the driver's.
+    """Create a missing directory and some of its parents; higher directories do not belong to the driver.
 
-    Where the kubelet's own directory is gone, so is the node, and nothing of it is to come back.
+    If the kubelet's own directory is gone, so is the node, and nothing must be restored.
 
     Args:
-        directory: to make; fine when it is there.
-        levels: how many directories may be made.
+        directory: to create; a no-op if it exists.
+        levels: the maximum number of directories to create.
 
     Raises:
-        FileNotFoundError: more than that are gone.
-        OSError: it cannot be made.
+        FileNotFoundError: more directories than that are missing.
+        OSError: it cannot be created.
     """
     try:
         directory.mkdir(mode=0o750, exist_ok=True)
@@ -175,15 +175,15 @@ def recreate_directory(directory: Path, levels: int) -> None:
 
 
 def logs(path: Path) -> list[Path]:
-    """Return the files that sqlite keeps beside a database while it is open."""
+    """Return the files that sqlite creates beside a database while it is open."""
     return [path.with_name(f"{path.name}{suffix}") for suffix in (_LOG, "-shm")]
 
 
 def copy_database(database: sqlite3.Connection, path: Path) -> Path:
-    """Write everything that an open database holds to a new file beside ``path``, durably; the new file.
+    """Write the content of an open database durably to a new file beside ``path``; return the new file.
 
     Raises:
-        OSError, sqlite3.Error: when it cannot be written; then nothing is left of it.
+        OSError, sqlite3.Error: it cannot be written; nothing of it is left.
     """
     recreate_directory(path.parent, _LEVELS)
     new = path.with_name(f"{path.name}{_NEW}{secrets.token_hex(4)}")
@@ -199,16 +199,16 @@ def copy_database(database: sqlite3.Connection, path: Path) -> Path:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what processes left that were killed while they copied; nobody copies now."""
+    """Remove unfinished copies of killed processes; no copy may be in progress."""
     for new in path.parent.glob(f"{path.name}{_NEW}*"):
         new.unlink(missing_ok=True)
 
 
 def publish_file(new: Path, path: Path) -> None:
-    """Give a new file its name, durably, unless another one has it by now; ``new`` is gone in any case.
+    """Give a new file its name, durably, unless the name is taken by now; ``new`` is gone in any case.
 
     Raises:
-        FileExistsError: another process was quicker.
+        FileExistsError: another process was faster.
         OSError: the directory cannot be written.
     """
     try:

@@ -27,11 +27,11 @@ from dra_kit.node.state.rows import (
 
 
 class EffectStore:
-    """The part of the store that knows of effects.
+    """The part of the store that contains effects.
 
     Args:
-        database: that of the store.
-        damages: notified of rows that are damaged.
+        database: of the store.
+        damages: notified of corrupt rows.
     """
 
     def __init__(self, database: Database, damages: CorruptRows) -> None:
@@ -39,7 +39,7 @@ class EffectStore:
         self._damages = damages
 
     def effects(self) -> list[EffectRecord]:
-        """Return all effects with the claims that need them, oldest first; report each damaged one once."""
+        """Return all effects with the claims that need them, oldest first; report each corrupt one once."""
         found = []
         needed = self._needs()
         for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
@@ -51,7 +51,7 @@ class EffectStore:
         return found
 
     def _needs(self) -> list[tuple[int, ClaimReference]]:
-        """Return numbers of effects and the claims that need them; also where the claim's name may be damaged."""
+        """Return the numbers of effects and the claims that need them, including claims whose names may be corrupt."""
         needs = []
         for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             claim = need_of(row)
@@ -62,16 +62,16 @@ class EffectStore:
         return needs
 
     def needing(self) -> list[ClaimReference]:
-        """Return the claims that need effects, but those whose names may be damaged."""
+        """Return the claims that need effects, without those whose names may be corrupt."""
         rows = self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
         return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
 
     def needs(self, uid: str) -> set[int]:
-        """Return numbers of the effects that a claim needs, also of those that are damaged or lost."""
+        """Return the numbers of the effects that a claim needs, including corrupt or lost ones."""
         return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
 
     def effects_of(self, uid: str) -> list[EffectRecord]:
-        """Return the effects that a claim needs, newest first: the order in which they are undone."""
+        """Return the effects that a claim needs, newest first: the order in which they are reverted."""
         if not self.needs(uid):
             return []  # most drivers have none
         return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
@@ -87,10 +87,10 @@ class EffectStore:
         defaults: Sequence[str] = (),
         undo: str = "",
     ) -> EffectRecord:
-        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again.
+        """Store that a claim needs an effect, before it is applied; a corrupt row of the effect is rewritten.
 
-        ``defaults`` and ``undo`` are written with the first claim that needs it: they are about what is
-        stored then.
+        ``defaults`` and ``undo`` are stored with the first claim that needs it: they describe what is stored at that
+        time.
         """
 
         def write(db: sqlite3.Connection) -> EffectRecord:
@@ -115,7 +115,7 @@ class EffectStore:
                 )
                 put_effect(db, found)
             elif inserted.rowcount or not in_force:
-                # from now on apply may be at work on it again
+                # from now on apply may be in progress again
                 found = found.model_copy(update={"phase": "intent"})
                 put_effect(db, found)
             return found
@@ -125,13 +125,13 @@ class EffectStore:
     async def applied(
         self, number: int, outcome: str, *, boot_id: str, replaces: bool = False
     ) -> tuple[ClaimReference, ...]:
-        """Write down what an effect came to.
+        """Store the outcome of an effect.
 
         Args:
             number: of the effect.
-            outcome: JSON of it.
+            outcome: its JSON.
             boot_id: of this boot.
-            replaces: it is another outcome than before; claims that were prepared with that are marked as outdated.
+            replaces: the outcome has changed; claims that were prepared with the former one are marked as outdated.
 
         Returns:
             The claims that were prepared with another outcome in this boot.
@@ -148,17 +148,17 @@ class EffectStore:
         return await self._db.write(write)
 
     async def effect_lost(self, number: int) -> None:
-        """Note that an effect does not hold any more: it does not count as in force, and is to be applied again."""
+        """Store that an effect does not hold any more: it is not in force, and has to be applied again."""
         await self._change(number, phase="intent")
 
     async def effect_unrecorded(self, number: int) -> None:
-        """Note that containers may use an effect that was found without a record, whatever it was applied for since."""
+        """Store that containers may use an effect found without a record, whatever it was applied for since."""
         await self._change(number, phase="intent", boot_id=UNKNOWN_BOOT)
 
     async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
-        """Remove the need of a claim for an effect; return the effect when no other claim needs it, to be undone now.
+        """Remove a claim's need for an effect; return the effect if no claim needs it, to be reverted now.
 
-        One that is damaged is not undone, and stays.
+        A corrupt effect is not reverted, and stays.
         """
 
         def write(db: sqlite3.Connection) -> EffectRecord | None:
@@ -176,7 +176,7 @@ class EffectStore:
         return await self._db.write(write)
 
     async def begin_revert(self, effect: EffectRecord) -> EffectRecord:
-        """Record that an effect is being undone, whoever needs it: from now on it does not count as in force."""
+        """Store that an effect is being reverted, even if claims need it: from now on it is not in force."""
 
         def write(db: sqlite3.Connection) -> EffectRecord:
             found = _reverting(effect)
@@ -186,7 +186,7 @@ class EffectStore:
         return await self._db.write(write)
 
     async def forget_effect(self, number: int) -> None:
-        """Forget an effect that is undone."""
+        """Forget a reverted effect."""
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
@@ -195,7 +195,7 @@ class EffectStore:
         await self._db.write(write)
 
     async def revert_failed(self, number: int, error: str) -> None:
-        """Record that an effect could not be undone, so that it is tried again."""
+        """Store that an effect could not be reverted, so that it is retried."""
         await self._change(number, error=error)
 
     async def _change(self, number: int, **changes: str) -> None:
@@ -212,7 +212,7 @@ def _outdate(db: sqlite3.Connection, effect: EffectRecord, boot_id: str) -> tupl
     for row in db.execute(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid").fetchall():  # noqa: S608 - a constant
         try:
             record = claim_of(row)
-        except StoreError:  # another release wrote it, and knows what becomes of it
+        except StoreError:  # another release wrote it, and handles it
             continue
         if not isinstance(record, ClaimRecord) or (record.phase, record.boot_id) != ("prepared", boot_id):
             continue

@@ -12,7 +12,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 
 
 class DeviceRecord(BaseModel):
-    """One allocation result of a claim, prepared."""
+    """One prepared allocation result of a claim."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
 
@@ -23,16 +23,16 @@ class DeviceRecord(BaseModel):
     admin_access: bool = False
     cdi_devices: tuple[str, ...] = ()
     hardware_ids: tuple[str, ...] = ()
-    """What the author says the hardware calls it; none in what releases up to 0.1 wrote."""
+    """How the author's code identifies the hardware; empty in records of releases up to 0.1."""
     state: JsonValue = None
     status: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     told_later: tuple[Literal["status", "metadata"], ...] = ()
-    """Which of the two ``context.update`` has replaced since the device was prepared for the first time."""
+    """Which of the two fields ``context.update`` has replaced since the device was first prepared."""
     advertised: str = ""
-    """What releases up to 0.1 compare: a fingerprint of all that the device advertised when it was prepared."""
+    """Used by releases up to 0.1: a fingerprint of everything that the device advertised when it was prepared."""
     identity: dict[str, str] | None = None
-    """Hashes of what made it the same device then, by key; None in what those releases wrote."""
+    """Hashes of the device's identity at that time, by key; None in records of those releases."""
 
     def answer(self) -> KubeletDevice:
         """Return what the kubelet gets."""
@@ -40,22 +40,21 @@ class DeviceRecord(BaseModel):
 
 
 class ClaimRecord(BaseModel):
-    """A claim that was prepared, valid for its UID *and* its allocation.
+    """A prepared claim, valid for its UID *and* its allocation.
 
     Attributes:
-        allocation: fingerprint of our results and configs; another one means another preparation.
+        allocation: fingerprint of this driver's results and configs; another one requires another preparation.
         boot_id: the boot it was prepared in; after a reboot it is prepared again.
         phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
-        preparing: it is being prepared for the first time, and nobody learnt that it is prepared. Its phase is
-            ``releasing``: if that is all that is left of it, whatever has been done is to be undone, and a release that
-            does not know this field does so, too.
-        spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
-        pods: names of the pods that it was reserved for when it was prepared; others may have come since.
-        pod_claim_name: of a claim made from a template: part of the path of its metadata.
-        metadata_generation: rises when the metadata changes.
-        outdated: it is being prepared again, for a device changed; effects need not be those of the record any more.
-        imperative: whether the driver that prepared it has an ``unprepare`` of its own; nothing else releases it.
-        sees: numbers of the effects whose outcomes it was given without needing them, for its admin access.
+        preparing: it is being prepared for the first time, which was not reported as done. Its phase is ``releasing``,
+            so that after a crash everything is undone, also by a release that does not know this field.
+        spec: the CDI spec, from which the file is restored if it is missing; None if there are no edits.
+        pods: names of the pods that it was reserved for when it was prepared; more may have been added since.
+        pod_claim_name: for a claim made from a template: part of the path of its metadata.
+        metadata_generation: increases when the metadata changes.
+        outdated: it is being prepared again, for a changed device; its effects may not match the record any more.
+        imperative: whether the driver that prepared it has its own ``unprepare``; nothing else can release it.
+        sees: numbers of the effects whose outcomes it got through admin access, without needing them.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
@@ -81,7 +80,7 @@ class ClaimRecord(BaseModel):
         return any((item.pool, item.device) == (pool, device) for item in self.devices)
 
     def to_json(self) -> str:
-        """Return the record as it is stored; what has its default is left out."""
+        """Return the record as it is stored; fields with their default are omitted."""
         return self.model_dump_json(exclude_defaults=True)
 
     @property
@@ -95,23 +94,23 @@ class ClaimRecord(BaseModel):
 
 
 UNKNOWN_BOOT: Final = ""
-"""Boot id of an effect that was found without a record: when it was applied, nobody knows, nor who uses it."""
+"""Boot id of an effect that was found without a record: when it was applied, and for which claims, is unknown."""
 
 
 class EffectRecord(BaseModel):
-    """A change to hardware that was intended (``intent``), is in force (``applied``) or is being undone.
+    """A change to hardware that was intended (``intent``), is in force (``applied``) or is being reverted.
 
     Attributes:
-        number: rises with every new effect; effects are undone in reverse.
+        number: increases with every new effect; effects are reverted in reverse order.
         effect: the stable id of its class.
         spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
         defaults: names in ``spec`` whose value is the default of the release that stored it.
         keys: what it touches.
-        outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
+        outcome: JSON of what ``apply`` returned last; None before that, or if unknown.
         claims: the claims that need it.
-        error: why it could not be undone, empty when that did not fail.
-        undo: JSON of what undoes it without its class (:mod:`dra_kit.node.effects.without_code`), empty where nothing
-            but its class can.
+        error: why it could not be reverted; empty if that did not fail.
+        undo: JSON with which it can be reverted without its class (:mod:`dra_kit.node.effects.without_code`), empty if
+            only its class can revert it.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)

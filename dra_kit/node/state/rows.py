@@ -1,4 +1,4 @@
-"""Between rows of the database and records: each row has a checksum, and corrupt rows are reported."""
+"""Conversion between rows of the database and records: each row has a checksum, and corrupt rows are reported."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Row = Sequence[Any]
 
 
 class CorruptRow(Struct, frozen=True):
-    """A row that is not what was stored; it is left alone until its claim is prepared or released.
+    """A row that differs from what was stored; it is left alone until its claim is prepared or released.
 
     Attributes:
         table: of the database.
         key: of the row, as far as it can be read.
-        why: how that is known.
-        claim: what the row is of, as far as it can be read; None for an effect.
-        named: what its record says that it is of; None where that cannot be read.
+        why: how the corruption was detected.
+        claim: the claim of the row, as far as it can be read; None for an effect.
+        named: the claim that its record names; None if that cannot be read.
     """
 
     table: str
@@ -47,14 +47,14 @@ class CorruptRow(Struct, frozen=True):
 
     @property
     def certain(self) -> bool:
-        """Whether the claim is named twice, and alike; else any part of the name may be what is damaged."""
+        """Whether row and record name the same claim; otherwise any part of the name may be corrupt."""
         return self.claim is not None and self.claim == self.named
 
     def __str__(self) -> str:
         return f"row {self.key} of table {self.table} is damaged: {self.why}"
 
     def error(self) -> StoreError:
-        """Return what is reported of it."""
+        """Return the error to report."""
         return StoreError(f"{self}; it is kept until its claim is prepared or released", code="damaged-record")
 
 
@@ -62,7 +62,7 @@ class CorruptRow(Struct, frozen=True):
 
 
 def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
-    """Return what is stored of a record."""
+    """Return the row in which a record is stored."""
     values = (record.uid, record.namespace, record.name, record.phase, record.to_json())
     return (*values, checksum(values))
 
@@ -71,14 +71,14 @@ def claim_of(row: Row) -> ClaimRecord | CorruptRow:
     """Return the record of a row.
 
     Raises:
-        StoreError: it is sound, and another release wrote something that this one does not understand.
+        StoreError: the row is intact, but another release wrote something that this one does not understand.
     """
     uid, namespace, name, _, text, seal = row
     if seal is not None and seal != checksum(row[:-1]):
         return _damaged_claim(row, _DIFFERS)
     try:
         record = ClaimRecord.model_validate_json(text)
-    except (ValidationError, TypeError) as error:  # TypeError: a damaged row may hold anything, also a number
+    except (ValidationError, TypeError) as error:  # TypeError: a corrupt row may contain anything
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
         if seal is None:
             return _damaged_claim(row, f"its record is not understood: {why} in {text!s:.200}")
@@ -96,7 +96,7 @@ def _damaged_claim(row: Row, why: str) -> CorruptRow:
 
 
 def _named(text: str) -> ClaimReference | None:
-    """Return the claim that a record names; its JSON begins with that, and what comes after it may be damaged."""
+    """Return the claim that a record names; its JSON begins with the name, and the rest may be corrupt."""
     found = {}
     for key in ("namespace", "name", "uid"):
         match = re.search(rf'[{{,]"{key}":"([^"\\]*)"', text)
@@ -107,11 +107,11 @@ def _named(text: str) -> ClaimReference | None:
 
 
 def put_devices(db: sqlite3.Connection, record: ClaimRecord) -> None:
-    """Write down beside a record who has which device, so that it can be asked fast."""
+    """Store which claim has which device, beside the record, for fast lookups."""
     wanted = {_device_key(item) for item in record.devices}
     rows = db.execute("SELECT pool, device, share_id, exclusive FROM claim_devices WHERE uid = ?", (record.uid,))
     known = set(rows.fetchall())
-    # rows that stay are not touched: columns of a newer release stay as they are
+    # rows that stay are not touched, so that columns of a newer release keep their values
     for key in known - wanted:
         db.execute(
             "DELETE FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND share_id = ? AND exclusive = ?",
@@ -132,13 +132,13 @@ def _device_key(device: DeviceRecord) -> tuple[str, str, str, int]:
 
 
 def need_row(effect: int, claim: ClaimReference) -> tuple[Any, ...]:
-    """Return what is stored of a claim that needs an effect."""
+    """Return the row for a claim that needs an effect."""
     values = (effect, claim.uid, claim.namespace, claim.name)
     return (*values, checksum(values))
 
 
 def need_of(row: Row) -> ClaimReference | CorruptRow:
-    """Return the claim of a row that says which effect it needs."""
+    """Return the claim of a row that assigns an effect to a claim."""
     effect, uid, namespace, name, seal = row
     claim = ClaimReference(str(namespace), str(name), str(uid))
     if seal is None or seal == checksum(row[:-1]):
@@ -150,13 +150,13 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Corr
     """Return the effect of a row, with the claims that need it.
 
     Raises:
-        StoreError: it is sound, and another release wrote something that this one does not understand.
+        StoreError: the row is intact, but another release wrote something that this one does not understand.
     """
     number, effect, spec, keys, phase, outcome, boot_id, error, seal, defaults, undo = row
     if seal is not None and seal != checksum(row[:-3]):
         return CorruptRow("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
     try:
-        from_json(spec)  # what its fields mean is for its class to say
+        from_json(spec)  # its class interprets the fields
         from_json(outcome or "null")
         return EffectRecord(
             number=number,
@@ -171,7 +171,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Corr
             defaults=_names(defaults),
             undo=undo if isinstance(undo, str) else "",
         )
-    except (ValueError, TypeError) as problem:  # pydantic's errors are of the former
+    except (ValueError, TypeError) as problem:  # ValueError includes pydantic's errors
         text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
         why = f"{text} in {effect} {spec!r:.200} with keys {keys!r:.200}"
         if seal is None:
@@ -182,16 +182,16 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Corr
 
 
 def _names(text: object) -> tuple[str, ...]:
-    """Return the names of a list that no checksum covers: of a damaged one none, which is what older releases know."""
+    """Return the names in a list that no checksum covers; none if it is corrupt, as with older releases."""
     with suppress(ValueError, TypeError):
-        found = from_json(text)  # type: ignore[arg-type] # a damaged row may hold anything
+        found = from_json(text)  # type: ignore[arg-type] # a corrupt row may contain anything
         if isinstance(found, list):
             return tuple(name for name in found if isinstance(name, str))
     return ()
 
 
 def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
-    """Write an effect's row again, with its checksum; the claims that need it stay."""
+    """Rewrite an effect's row with its checksum; the claims that need it stay."""
     values = (
         record.number, record.effect, record.spec, json.dumps(list(record.keys)), record.phase, record.outcome,
         record.boot_id, record.error,
@@ -204,7 +204,7 @@ def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
 
 
 def find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | CorruptRow | None:
-    """Return the effect of that number, as far as it is there and sound."""
+    """Return the effect of that number, as far as it exists and is intact."""
     row = db.execute(f"SELECT {EFFECT} FROM effects WHERE number = ?", (number,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
@@ -216,10 +216,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def checksum(values: Sequence[object]) -> int:
-    """Return CRC-32 over the values of a row, each with its type and length; every single damaged byte changes it.
+    """Return the CRC-32 of a row's values, each with its type and length; it detects every single corrupt byte.
 
     Args:
-        values: text, integers, bytes, floats and None, as sqlite gives them.
+        values: text, integers, bytes, floats and None, as sqlite returns them.
     """
     found = 0
     for value in values:
@@ -237,10 +237,10 @@ _TABLES: dict[str, tuple[str, Callable[[Row], object]]] = {
 
 
 class CorruptRows:
-    """The damaged rows that were met so far, by whoever read them.
+    """The corrupt rows that any reader has found so far.
 
     Args:
-        read: all rows of a query.
+        read: returns all rows of a query.
     """
 
     def __init__(self, read: Callable[[str], list[tuple[Any, ...]]]) -> None:
@@ -248,7 +248,7 @@ class CorruptRows:
         self._found: dict[tuple[str, str], CorruptRow] = {}
 
     def found(self, damage: CorruptRow) -> None:
-        """Note a damaged row."""
+        """Note a corrupt row."""
         where = damage.table, damage.key
         if where not in self._found:
             claim, error = damage.claim, damage.error()
@@ -257,17 +257,17 @@ class CorruptRows:
         self._found[where] = damage
 
     def look(self) -> list[CorruptRow]:
-        """Read everything; all rows that are damaged now.
+        """Read everything; return all rows that are corrupt now.
 
         Raises:
-            StoreError: when the file cannot be read.
+            StoreError: the file cannot be read.
         """
         there: list[CorruptRow] = []
         for table, (columns, understand) in _TABLES.items():
             for row in self._read(f"SELECT {columns} FROM {table}"):  # noqa: S608 - constants
                 try:
                     found = understand(row)
-                except StoreError:  # another release's, and sound; reported where it is needed
+                except StoreError:  # another release's, and intact; reported where it is needed
                     continue
                 if isinstance(found, CorruptRow):
                     self.found(found)
@@ -276,9 +276,9 @@ class CorruptRows:
         return there
 
     def left(self) -> list[CorruptRow]:
-        """Return those met so far that are still there; costs nothing where none was met.
+        """Return the corrupt rows found so far that still exist; free of cost if none was found.
 
         Raises:
-            StoreError: when the file cannot be read.
+            StoreError: the file cannot be read.
         """
         return self.look() if self._found else []

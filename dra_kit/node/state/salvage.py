@@ -1,4 +1,4 @@
-"""Sets a corrupt database aside, reports it, and carries over what can be read of it."""
+"""Moves a corrupt database out of the way, reports it, and copies what can be read to a new one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 logger: logging.Logger = logging.getLogger(__name__)
 _REBUILT: Final = ".rebuilt-"
 _DAMAGED: Final = ".damaged-"
-_DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where sqlite quotes what it found
-_SANE: Final = 1 << 53  # numbers that are counted up one by one stay below it
+_DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter if sqlite quotes corrupt text
+_SANE: Final = 1 << 53  # counters stay below this number
 
 
 def as_text(stored: bytes) -> str:
-    """Return the text of a row, whatever is in it: sqlite stores what is no UTF-8, and Python raises for it.
+    """Return the text of a row, whatever it contains: sqlite may store invalid UTF-8, for which Python raises an error.
 
-    With words before it that no JSON begins with, so that a record it is in is not understood.
+    Invalid text gets a prefix with which no JSON begins, so that it is not accepted as a record.
     """
     try:
         return stored.decode()
@@ -37,51 +37,55 @@ def as_text(stored: bytes) -> str:
 
 
 def is_corrupt(path: Path) -> bool:
-    """Return whether the file is no sound database of ours; one that cannot be opened now is not damaged."""
+    """Return whether the file is not an intact database of dra-kit.
+
+    A file that cannot be opened now does not count as corrupt.
+    """
     if not path.is_file() or path.stat().st_size == 0:
         return False
     try:
         with closing(sqlite3.connect(path, timeout=30)) as database:
             database.text_factory = as_text
-            # not quick_check: an index that lacks an entry hides who has a device
+            # not quick_check: an index with a missing entry would hide which claim has a device
             if database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",) or not has_form(database):
                 return True
             return not _is_writable_form(path)
     except sqlite3.OperationalError as error:  # locked, no space, no permission: reported when it is opened
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a header or a schema of nonsense
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # an invalid header or schema
     except _DAMAGED_ERRORS:
         return True
 
 
 def _is_writable_form(path: Path) -> bool:
-    """Return whether the header says what sqlite writes; with another number there it takes the file for read-only."""
+    """Return whether the header has sqlite's usual write version; with another one sqlite opens the file read-only."""
     with path.open("rb") as file:
         return file.read(100)[18] in {1, 2}
 
 
 def needs_salvage(path: Path) -> bool:
-    """Return whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
+    """Return whether :func:`salvage` is needed: the database is corrupt, or the last salvage was interrupted."""
     return bool(_unnamed(path)) or is_corrupt(path)
 
 
 def _unnamed(path: Path) -> list[Path]:
-    """Complete new databases whose salvage was cut off before they had their name, the latest one last."""
+    """Return complete new databases whose salvage was interrupted before they got their name, the latest one last."""
     return sorted(path.parent.glob(f"{path.name}{_REBUILT}*"))
 
 
 def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
-    """See to it that a database is sound: a damaged one is set aside, and a new one with what can be read has its name.
+    """Ensure that a database is intact: rename a corrupt one, and replace it with a new one that has all readable rows.
 
-    The new one is complete and durable before the damaged one is touched, and its name tells so: whoever comes after a
-    crash and finds no database goes on from there. Whoever finds one begins anew, for other processes may have been
-    answered since. To be called while nobody writes to the database; does nothing when another process was quicker.
+    The new one is complete and durable before the corrupt one is touched, and its name says so. After a crash, a
+    process that finds no database continues from there. A process that finds one starts over, since other processes may
+    have acknowledged writes meanwhile. Call this while no process writes to the database; it is a no-op if another
+    process was faster.
 
     Args:
         path: of the database.
-        prepare: makes the tables of a new one.
+        prepare: creates the tables of a new one.
 
     Raises:
-        StoreError: when the new one cannot be written, or the damaged one not be renamed.
+        StoreError: the new one cannot be written, or the corrupt one cannot be renamed.
     """
     try:
         unnamed = _unnamed(path)
@@ -93,8 +97,8 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
             return
         new = unnamed[-1]
         aside = path.with_name(f"{path.name}{_DAMAGED}{new.name.partition(_REBUILT)[2]}")
-        # the database first: without its log it would lack what was answered, and look sound to whoever comes after a
-        # crash. The log is gone before the new one has the name: sqlite would write into that what the log tells
+        # the database first: without its log, acknowledged writes would be missing, and after a crash it would look
+        # intact. The log must be gone before the new database gets the name: sqlite would apply the log to it
         for part in (path, *logs(path)):
             if part.exists():
                 part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
@@ -113,7 +117,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
-    """Return what can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
+    """Copy what can be read of a corrupt database to a new one, whose name contains the time; return the new one."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         prepare(memory)
         carry_over(path, memory)
@@ -125,31 +129,31 @@ def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
 
 
 def carry_over(path: Path, database: sqlite3.Connection) -> int:
-    """Copy every row that can still be read into a new database; how many."""
+    """Copy every readable row into a new database; return how many."""
     rows = 0
     broken: set[str] = set()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
             damaged.text_factory = as_text
-            damaged.execute("PRAGMA writable_schema = ON")  # a table whose definition is damaged costs no other
+            damaged.execute("PRAGMA writable_schema = ON")  # a corrupt table definition must not affect other tables
             for table, columns in CARRIED.items():
                 for row in _readable(damaged, _found(damaged, table), columns, broken):
                     rows += _carried(database, table, columns, row)
-            # numbers never come again
+            # numbers are never reused
             for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq"), broken):
                 if isinstance(last, int) and last < _SANE:
                     database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
                     database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
             _derive_devices(database)
             _hold_effects(database, every=_found(damaged, "effect_claims") in broken)
-    except _DAMAGED_ERRORS as error:  # no database at all any more
+    except _DAMAGED_ERRORS as error:  # not a database at all any more
         logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
     logger.warning("rows carried over", extra={"rows": rows})
     return rows
 
 
 def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], row: Sequence[Any]) -> bool:
-    """Return whether a row could be stored; one that has become nonsense cannot."""
+    """Return whether a row could be stored; a corrupt one may violate constraints."""
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
     problem = ""
@@ -157,7 +161,7 @@ def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], r
         problem = "after its number there is no other"
     else:
         try:
-            if database.execute(insert, tuple(row)).rowcount or table == "facts":  # the new one has some of its own
+            if database.execute(insert, tuple(row)).rowcount or table == "facts":  # the new one has its own facts
                 return True
             problem = "a column is empty, or another row has its key"
         except sqlite3.Error as error:
@@ -167,12 +171,12 @@ def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], r
 
 
 def _derive_devices(database: sqlite3.Connection) -> None:
-    """Derive from the records who has which device: a table of its own, for speed."""
+    """Fill the table of devices in use from the records; that table exists only for speed."""
     insert = "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)"
     for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
         try:
             found = _devices(uid, record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is damaged
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is corrupt
             logger.error(
                 "its record is damaged: a claim has the devices that were written down beside it",
                 extra={"claim_uid": uid, "error": f"{type(error).__name__}: {error}"},
@@ -183,12 +187,12 @@ def _derive_devices(database: sqlite3.Connection) -> None:
 
 
 def _hold_effects(database: sqlite3.Connection, *, every: bool) -> None:
-    """Write down that every claim needs the effects of which it was lost who does: the last one released undoes them.
+    """Store that every claim needs the effects whose owners were lost, so that the last release reverts them.
 
     Args:
         database: the new one.
-        every: that may be so of all effects, for the table was not read to its end; else of those that nobody needs,
-            which without a loss are none.
+        every: whether owners of any effect may be lost, because the table was not read to its end. Otherwise only
+            effects without owners are affected; without a loss there are none.
     """
     numbers = [row[0] for row in database.execute("SELECT number FROM effects")]
     if not every:
@@ -218,11 +222,11 @@ def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
 
 
 def _found(database: sqlite3.Connection, table: str) -> str:
-    """Return the name of a table where its own is damaged: that of the one whose columns it would have."""
+    """Return the name of a table; if that is corrupt, the name of the table with the expected columns."""
     columns, wanted = columns_of(database, table), set(CARRIED[table])
     if columns:
         return table
-    # the name that its definition says; sqlite before 3.37 knows no such list
+    # the name in its definition; sqlite before 3.37 has no table_list
     for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
         if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults", "undo"}:
             return str(name)
@@ -232,12 +236,12 @@ def _found(database: sqlite3.Connection, table: str) -> str:
 def _readable(
     database: sqlite3.Connection, table: str, columns: Sequence[str], broken: set[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows up to the first broken page, from both ends of the table; add such a table to ``broken``."""
+    """Yield the rows up to the first corrupt page, from both ends of the table; add such a table to ``broken``."""
     seen: set[tuple[Any, ...]] = set()
     selected = _selected(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
         try:
-            # not by an index, which may be what is damaged
+            # without an index, which may itself be corrupt
             for row in database.execute(f'SELECT {selected} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
                 if row not in seen:
                     seen.add(row)
@@ -248,9 +252,9 @@ def _readable(
 
 
 def _selected(present: Sequence[str], columns: Sequence[str]) -> str:
-    """Return what to select for these columns: by name, else what is in the same place, else nothing.
+    """Return what to select for these columns: by name, else the column in the same place, else NULL.
 
-    An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
+    An older release had fewer columns, a newer one has additional ones after them; and a name may be corrupt.
     """
     selected = []
     for place, column in enumerate(columns):

@@ -1,4 +1,4 @@
-"""The schema of the database: its tables, how an older one is migrated, and whether a file has it at all."""
+"""The schema of the database: its tables, migrations from older versions, and whether a file has it at all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 from dra_kit.errors import ConfigurationError
 
 logger: logging.Logger = logging.getLogger(__name__)
-# Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
-# columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone. What it
-# knows stays as it is, triggers too: a file that lacks any of it counts as damaged.
+# Two releases share the file during a rolling update, and a rollback leaves it to the older one. So within a major
+# version, columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone.
+# What it knows must not change, including triggers: a file with any of it missing counts as corrupt.
 MAJOR, MINOR = 1, 4
 _FORM: Final = MAJOR * 1000 + MINOR
 _BASE: Final = (
@@ -54,9 +54,9 @@ CHECKED: Final[dict[str, tuple[str, ...]]] = {
     "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
     "effect_claims": ("effect", "uid", "namespace", "name"),
 }
-"""Tables whose rows have a ``checksum`` of these columns; NULL where a release wrote them that knew of none.
+"""Tables whose rows have a ``checksum`` of these columns; NULL in rows of releases without checksums.
 
-The columns are those of the first release: the checksum must be the same for all that share the file.
+The columns are those of the first release: the checksum must be the same for all releases that share the file.
 """
 CARRIED: Final[dict[str, tuple[str, ...]]] = {
     **{table: (*columns, "checksum") for table, columns in CHECKED.items()},
@@ -65,14 +65,14 @@ CARRIED: Final[dict[str, tuple[str, ...]]] = {
     "epochs": ("epoch", "uid"),
     "facts": ("what", "number"),
 }
-"""What a salvage carries over."""
-# A new database may stand for one that was lost, with claims whose containers still run. It says so from its first
-# transaction on, to every process that has it, until somebody has found that no claim is missing.
+"""What a salvage copies."""
+# A new database may replace a lost one, with claims whose containers still run. From its first transaction on, it
+# records that for every process that opens it, until a process has verified that no claim is missing.
 _NEW: Final = ("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims')",)
 
 
 def _unchecked(table: str, columns: tuple[str, ...], key: str) -> str:
-    """Return a trigger that clears a checksum which stays while its row changes: an older release knows of none."""
+    """Return a trigger that clears an unchanged checksum when its row changes: older releases do not update it."""
     new, old = (", ".join(f"{row}.{column}" for column in columns) for row in ("NEW", "OLD"))
     return (
         f"CREATE TRIGGER IF NOT EXISTS {table}_unchecked AFTER UPDATE OF {', '.join(columns)} ON {table} "  # noqa: S608 - constants
@@ -89,21 +89,21 @@ _TRIGGERS: Final = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Give a database the form of today, if it is a new or an older one.
+    """Migrate a new or older database to the current version.
 
     Args:
         connection: in autocommit mode.
         path: for errors.
 
     Raises:
-        ConfigurationError: a newer release wrote it in a form that this one does not know.
+        ConfigurationError: a newer release wrote it in a version that this one does not know.
     """
     if _form(connection, path) >= _FORM:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         form = _form(connection, path)
-        if form < _FORM:  # else another process was quicker
+        if form < _FORM:  # otherwise another process was faster
             for statement in (*_BASE, *_SINCE_1, *_SINCE_2, *(() if form else _NEW)):
                 connection.execute(statement)
             for table in CHECKED:
@@ -124,7 +124,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _form(connection: sqlite3.Connection, path: Path) -> int:
-    """Return 1000 times major plus minor, 0 for a new one; a release writes it twice, so that damage is seen."""
+    """Return 1000 times major plus minor, 0 for a new one; it is stored twice, so that corruption is detected."""
     form = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if 0 <= form < (MAJOR + 1) * 1000:
         return form
@@ -140,24 +140,24 @@ def _form(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return the columns of a table in their order, none when it is not there."""
+    """Return the columns of a table in order; none if the table does not exist."""
     return [name for [name] in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
 def fact(connection: sqlite3.Connection, what: str) -> int:
-    """Return a number of table ``facts``; 0 when it is not there, or can be no count."""
+    """Return a number from the table ``facts``; 0 if it is missing or cannot be a count."""
     row = connection.execute("SELECT number FROM facts WHERE what = ?", (what,)).fetchone()
     return row[0] if row is not None and isinstance(row[0], int) and 0 <= row[0] < 1 << 53 else 0
 
 
 def set_fact(connection: sqlite3.Connection, what: str, number: int) -> None:
-    """Write a number of table ``facts``, in the caller's transaction."""
+    """Write a number to the table ``facts``, in the caller's transaction."""
     if not connection.execute("UPDATE facts SET number = ? WHERE what = ?", (number, what)).rowcount:
         connection.execute("INSERT INTO facts (what, number) VALUES (?, ?)", (what, number))
 
 
 def has_form(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has all tables of its form, or none yet; else it is damaged, or of another program."""
+    """Return whether a database has all its tables, or none yet; else it is corrupt, or of another program."""
     found = _shape(connection)
     if not found and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         return True
@@ -167,7 +167,7 @@ def has_form(connection: sqlite3.Connection) -> bool:
 
 @cache
 def _expected(checked: bool) -> frozenset[tuple[object, ...]]:
-    """Return the shape that every database of ours has; with checksums, or as the first release made it."""
+    """Return the shape that every database of dra-kit has; with checksums, or as the first release created it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         if checked:
             migrate(memory, Path())
@@ -182,7 +182,7 @@ def _shape(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
     shape: set[tuple[object, ...]] = set()
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         if kind == "trigger":
-            shape.add(("trigger", name, str(sql).replace('"', "")))  # sqlite quotes names where it renames
+            shape.add(("trigger", name, str(sql).replace('"', "")))  # sqlite quotes names when it renames
         elif kind == "table":
             for _, column, *definition in connection.execute("SELECT * FROM pragma_table_info(?)", (name,)):
                 shape.add(("column", name, column, *definition))

@@ -22,7 +22,7 @@ from dra_kit.process.measures import Durations
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REMEMBERED: Final = 256  # records; more than a node has
-# nothing is stored for a claim that was released since; not OR REPLACE: columns of a newer release stay as they are
+# nothing is stored for a claim that was released meanwhile; no OR REPLACE: it would reset columns of a newer release
 _PUT: Final = (
     "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?, ?, ?, ?, ?, ? "
     "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ? AND epoch > ?) "
@@ -45,55 +45,55 @@ class StateStore(EffectStore):
     def __init__(self, path: Path) -> None:
         database = Database(path)
         super().__init__(database, CorruptRows(database.read))
-        self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
+        self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # the latest records, by their rows
         self._not_understood: set[str] = set()  # UIDs of claims whose records were reported
         try:
             self._damages.look()
-        except StoreError as error:  # it may be readable later
+        except StoreError as error:  # the state may be readable later
             logger.warning("records not looked through", extra={"error": str(error), "code": error.code})
 
     def close(self) -> None:
-        """Finish the writes that wait and close the file."""
+        """Finish the pending writes and close the file."""
         self._db.close()
 
     def at_rest(self) -> None:
-        """Use the time without a call of the kubelet for what would delay one."""
+        """Use the time without a kubelet call for maintenance that would delay one."""
         self._db.at_rest()
 
     @property
     def commit_seconds(self) -> Durations:
-        """How long durable transactions took; from any thread."""
+        """How long durable transactions took. Thread-safe."""
         return self._db.commit_seconds
 
     def size_bytes(self) -> int:
-        """Return the size of the database with its log; from any thread."""
+        """Return the size of the database with its log. Thread-safe."""
         files = (self._db.path, *logs(self._db.path))
         return sum(file.stat().st_size for file in files if file.exists())
 
-    # -- what is not as it was stored
+    # -- corruption
 
     def damage(self) -> list[CorruptRow]:
-        """Return all rows that are damaged, each reported once; the others are not concerned.
+        """Return all corrupt rows, each reported once; the other rows are not affected.
 
         Raises:
-            StoreError: when the file cannot be read.
+            StoreError: the file cannot be read.
         """
         return self._damages.look()
 
     def incomplete(self) -> list[str]:
-        """Return what the database may lack: ``claims``, and ``transactions`` where it is known to have lost some."""
+        """Return what may be missing: ``claims``, and ``transactions`` if the database is known to have lost some."""
         return [row[0] for row in self._db.read("SELECT what FROM incomplete ORDER BY what")]
 
     def may_lack_claims(self, with_files: set[str]) -> bool:
-        """Return whether there may be claims that the database does not have: what no claim seems to need stays then.
+        """Return whether claims may be missing in the database; then apparently unneeded effects and files must stay.
 
         Args:
-            with_files: UIDs of all claims that have files on this node; a damaged record of one has its own UID.
+            with_files: UIDs of all claims with files on this node; a corrupt record under such a UID is that claim's.
         """
         return bool(self.incomplete()) or any(item.key not in with_files for item in self.damaged_claims())
 
     async def explained(self, with_files: set[str]) -> bool:
-        """Return whether there are no such claims, as soon as all have records that have files or need effects."""
+        """Return whether no claims are missing, which is so once all claims with files or effects have records."""
         if not self.may_lack_claims(with_files):
             return True
         known = with_files | {claim.uid for claim in self.needing()}
@@ -101,7 +101,7 @@ class StateStore(EffectStore):
             return False
 
         def write(db: sqlite3.Connection) -> None:
-            if known <= {row[0] for row in db.execute("SELECT uid FROM claims")}:  # none has salvaged meanwhile
+            if known <= {row[0] for row in db.execute("SELECT uid FROM claims")}:  # no process has salvaged meanwhile
                 db.execute("DELETE FROM incomplete WHERE what IN ('claims', 'transactions')")
 
         await self._db.write(write)
@@ -110,7 +110,7 @@ class StateStore(EffectStore):
     # -- claims
 
     def claim(self, uid: str) -> ClaimRecord | None:
-        """Return the record of a claim; None when it is not prepared here, or its record is damaged.
+        """Return the record of a claim; None if it is not prepared here, or its record is corrupt.
 
         Raises:
             StoreError: another release wrote a record that this one does not understand.
@@ -119,7 +119,7 @@ class StateStore(EffectStore):
         return self._claim(rows[0]) if rows else None
 
     def claim_and_needs(self, uid: str) -> tuple[ClaimRecord | None, set[int]]:
-        """Return what :meth:`claim` and :meth:`needs` return, by one read of the database.
+        """Return what :meth:`claim` and :meth:`needs` return, with a single read of the database.
 
         Raises:
             StoreError: another release wrote a record that this one does not understand.
@@ -129,12 +129,12 @@ class StateStore(EffectStore):
         return (records[0] if records else None), {row[-1] for row in rows if row[0] is None}
 
     def claims(self) -> list[ClaimRecord]:
-        """Return all records that are understood, by namespace and name; of the others each is reported once."""
+        """Return all readable records, by namespace and name; each of the others is reported once."""
         found = []
         for row in self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             try:
                 record = self._claim(row)
-            except StoreError as error:  # one claim is no reason to do nothing for the others
+            except StoreError as error:  # one claim must not affect the others
                 if (uid := row[0]) not in self._not_understood:
                     logger.error("claim left alone", extra={"claim_uid": uid, "error": str(error), "code": error.code})
                 self._not_understood.add(uid)
@@ -144,23 +144,23 @@ class StateStore(EffectStore):
         return found
 
     def damaged_claims(self) -> list[CorruptRow]:
-        """Return claims whose records are damaged."""
+        """Return claims whose records are corrupt."""
         return [item for item in self._damages.left() if item.table == "claims"]
 
     def lost(self) -> list[ClaimReference]:
-        """Return claims that are known by name although their records are lost or damaged, or were never written.
+        """Return claims that are known by name, but whose records are lost, corrupt, or were never written.
 
-        A claim has none yet while it is prepared for the first time, also between two calls of the kubelet.
+        A claim has no record yet while it is prepared for the first time, also between two calls of the kubelet.
         """
         unrecorded = [claim for claim in self.needing() if not self.has_claim(claim.uid)]
         return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
 
     def has_claim(self, uid: str) -> bool:
-        """Return whether there is a record of a claim, understood or not."""
+        """Return whether a claim has a record, readable or not."""
         return bool(self._db.read("SELECT 1 FROM claims WHERE uid = ?", uid))
 
     def misspelt(self, uid: str) -> list[str]:
-        """Return UIDs under which there are damaged records of this claim, by their own content."""
+        """Return the UIDs under which corrupt records of this claim are stored, judging by their content."""
         return [
             item.key
             for item in self.damaged_claims()
@@ -168,7 +168,7 @@ class StateStore(EffectStore):
         ]
 
     def holders(self, pool: str, device: str) -> list[ClaimRecord]:
-        """Return claims that use the device exclusively: neither a share of it, nor an admin's access."""
+        """Return the claims that use the device exclusively: not a share of it, and not with admin access."""
         rows = self._db.read(
             f"SELECT {CLAIM} FROM claims WHERE uid IN "  # noqa: S608 - a constant
             "(SELECT uid FROM claim_devices WHERE pool = ? AND device = ? AND exclusive = 1)",
@@ -178,7 +178,7 @@ class StateStore(EffectStore):
         return [record for record in map(self._claim, rows) if record is not None]
 
     def held(self, uid: str, pool: str, device: str) -> bool:
-        """Return whether it is written down beside a claim's record that it has the device to itself."""
+        """Return whether it is stored beside a claim's record that the claim has the device exclusively."""
         return bool(
             self._db.read(
                 "SELECT 1 FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND exclusive = 1",
@@ -196,20 +196,20 @@ class StateStore(EffectStore):
         then: Callable[[ClaimRecord], None],
         outcomes: Mapping[int, str | None] | None = None,
     ) -> ClaimRecord:
-        """Store a record, and when that is durable do what follows from it, in the same thread.
+        """Store a record; once it is durable, call ``then`` in the same thread.
 
         Args:
             record: of the claim.
             epoch: read before its preparation began.
-            then: what follows.
-            outcomes: what the preparation got of effects, by their numbers; where one has another outcome by
-                now, the record is stored as outdated.
+            then: writes what is derived from the record.
+            outcomes: the outcomes of effects that the preparation got, by effect number; if one has changed meanwhile,
+                the record is stored as outdated.
 
         Returns:
-            The record as it is stored.
+            The stored record.
 
         Raises:
-            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
         """
         misspelt = self.misspelt(record.uid)
 
@@ -231,7 +231,7 @@ class StateStore(EffectStore):
         return self._remember(*await self._db.write(write, lambda: then(record)))
 
     def _claim(self, row: Row) -> ClaimRecord | None:
-        """Return a claim; one that is asked for again has the same row, and records are immutable."""
+        """Return the record of a row, cached by row: an unchanged claim has the same row, and records are immutable."""
         known = self._known.get(row)
         if known is not None:
             return known
@@ -248,10 +248,10 @@ class StateStore(EffectStore):
         return record
 
     async def begin_release(self, known: ClaimRecord) -> None:
-        """Mark the claim's record as being released, if it still is there and sound.
+        """Mark the claim's record as being released, if it still exists and is intact.
 
         Args:
-            known: what is to be undone.
+            known: the record of what is to be undone.
         """
         record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
@@ -267,7 +267,7 @@ class StateStore(EffectStore):
         await self._db.write(write)
 
     async def forget_claim(self, uid: str, *, first: Callable[[str], None]) -> None:
-        """Remove the files of a released claim, then its record: a crash between leaves it to be released again."""
+        """Remove the files of a released claim, then its record; after a crash in between, it is released again."""
         misspelt = self.misspelt(uid)
 
         def write(db: sqlite3.Connection) -> None:
@@ -277,27 +277,27 @@ class StateStore(EffectStore):
 
         await self._db.write(write)
 
-    # -- epochs: numbers that rise over all claims and never come again
+    # -- epochs: numbers that increase across all claims and are never reused
 
     def epoch(self) -> int:
-        """Return the epoch of work that begins now; of two releases, the later one ends more of them."""
+        """Return the epoch of work that begins now; a release ends all earlier epochs of its claim."""
         rows = self._db.read("SELECT seq FROM sqlite_sequence WHERE name = 'epochs'")
         return int(rows[0][0]) if rows else 0
 
     def epochs(self) -> dict[str, int]:
-        """Return for each claim that was released while it was being prepared, the epoch that this began."""
+        """Return, for each claim that was released while it was being prepared, the epoch of that release."""
         return dict(self._db.read("SELECT uid, epoch FROM epochs ORDER BY uid"))
 
     async def end_epoch(self, uid: str) -> None:
-        """Work for this claim that is under way now shall not be committed."""
+        """End the epoch of a claim: work for it that is in progress cannot be committed."""
         await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
 
     async def forget_epoch(self, uid: str) -> None:
-        """Forget an epoch: no older work for this claim is left that could be committed."""
+        """Drop the epoch of a claim: no older work for it is left that could be committed."""
         await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
 
     async def forget_epochs(self, epochs: Collection[int]) -> None:
-        """Forget these epochs of claims; later epochs of the same claims stay."""
+        """Drop these epochs of claims; later epochs of the same claims stay."""
         await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE epoch = ?", [(n,) for n in epochs]))
 
 
@@ -315,11 +315,11 @@ def _forget_claims(db: sqlite3.Connection, uids: Sequence[str]) -> None:
 
 
 def dump_state(database: Path) -> dict[str, Any]:
-    """Return records, effects and epochs of a node as JSON, what is damaged of them, and whether some were lost.
+    """Return a node's records, effects and epochs as JSON, including what is corrupt, and whether some were lost.
 
     Raises:
-        ConfigurationError: when there is no state there.
-        StoreError: when it cannot be read.
+        ConfigurationError: there is no state.
+        StoreError: it cannot be read.
     """
     if not database.exists():
         raise ConfigurationError(f"there is no state at {database}; correct --state-dir or --kubelet-dir")
