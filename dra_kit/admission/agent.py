@@ -43,19 +43,19 @@ _AGAIN: Final = 0.2
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
-    """What whoever deploys the webhook decides.
+    """The deployment settings of the webhook.
 
     Attributes:
-        cert: PEM file with the certificate and its chain, read again when it is replaced; None where the webhook makes
-            its own.
-        key: PEM file with its key.
-        own: where the webhook keeps the certificate that it makes; None where files have it.
-        host: address to listen on; empty for all, IPv4 and IPv6.
-        port: to listen on; 0 for a free one, which is logged.
+        cert: PEM file with the certificate and its chain, read again when it is replaced; None if the webhook creates
+            its own certificate.
+        key: PEM file with the key of the certificate.
+        own: where the webhook stores the certificate that it creates; None if it uses files.
+        host: the address to listen on; empty for all, IPv4 and IPv6.
+        port: the port to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
-        probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
-        author: the author's own settings, already filled; validators of configs have them.
+        probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable them.
+        author: the author's own settings, already filled; available to validators of configs.
     """
 
     cert: Path | None = None

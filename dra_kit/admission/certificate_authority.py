@@ -19,7 +19,7 @@ AUTHORITY_LIFE: Final = dt.timedelta(days=20 * 365)
 SERVER_LIFE: Final = dt.timedelta(days=90)
 CLOCKS: Final = dt.timedelta(hours=1)
 """How far the clocks of nodes and API server may differ."""
-_AUTHORITY_RENEWED_AT: Final = 1 / 2  # of its life; nobody may upgrade for the other half
+_AUTHORITY_RENEWED_AT: Final = 1 / 2  # of its lifetime; the other half covers long periods without an upgrade
 _SERVER_RENEWED_AT: Final = 2 / 3
 
 
@@ -68,14 +68,14 @@ def is_trusted(found: CertificateBundle) -> bool:
 def preferred_certificates(
     stored: CertificateBundle | None, held: CertificateBundle | None, now: dt.datetime
 ) -> CertificateBundle | None:
-    """Return which of two contents counts; None where neither can sign.
+    """Return which of two contents to use; None if neither can sign.
 
-    One that the API server trusts comes before one that it does not trust; then what is stored comes first.
+    Content that the API server trusts is preferred; after that, stored content is preferred.
 
     Args:
-        stored: content of the Secret; None for nothing readable.
+        stored: the content of the Secret; None if it cannot be read.
         held: what this process read or wrote last; None for nothing.
-        now: with a time zone.
+        now: the current time, with a time zone.
     """
     sound = [each for each in (stored, held) if each is not None and is_sound(each, now)]
     return next((each for each in sound if is_trusted(each)), next(iter(sound), None))
@@ -84,14 +84,14 @@ def preferred_certificates(
 def renew_server_certificate(
     found: CertificateBundle | None, names: Sequence[str], now: dt.datetime
 ) -> CertificateBundle | None:
-    """Return what to store instead, with a server certificate that is valid; None where nothing is due.
+    """Return new content with a valid server certificate; None if no renewal is due.
 
-    The authority stays. Only where there is none that can sign, a new one is made; nothing trusts that one yet.
+    The authority is retained. A new one is created only if no authority can sign; no client trusts the new one yet.
 
     Args:
-        found: what is stored; None for nothing.
+        found: the stored content; None for nothing.
         names: DNS names of the server.
-        now: with a time zone.
+        now: the current time, with a time zone.
     """
     if found is None or not is_sound(found, now):
         authority, authority_key = _new_authority(names[0], now)
@@ -105,15 +105,15 @@ def renew_server_certificate(
 
 
 def renew_authority(found: CertificateBundle, names: Sequence[str], now: dt.datetime) -> CertificateBundle | None:
-    """Return what to store instead, with a new authority beside the former ones; None where it is not due.
+    """Return new content with a new authority in addition to the former ones; None if no renewal is due.
 
-    The server certificate stays: the former authority, which signed it, remains trusted until it expires. What is
-    returned may be stored only when the API server trusts all its authorities.
+    The server certificate is retained: the former authority, which signed it, remains trusted until it expires. The
+    result may be stored only when the API server trusts all its authorities.
 
     Args:
-        found: what is stored; its authority can sign.
+        found: the stored content; its authority can sign.
         names: DNS names of the server.
-        now: with a time zone.
+        now: the current time, with a time zone.
     """
     authorities = x509.load_pem_x509_certificates(found.authorities)
     if not _is_due(authorities[-1], now, _AUTHORITY_RENEWED_AT):

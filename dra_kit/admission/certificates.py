@@ -36,16 +36,16 @@ class CertificateSource(Protocol):
     def read(self) -> tuple[bytes, bytes] | None:
         """Return the certificate with its chain and the unencrypted key, in PEM; called in a thread.
 
-        None where they are not there yet and will be later; nobody is served until then.
+        Return None if they do not exist yet but will later; the server rejects connections until then.
 
         Raises:
-            ConfigurationError: they cannot be read.
+            ConfigurationError: the certificate or the key cannot be read.
         """
         ...
 
 
 class CertificateFiles:
-    """A certificate that somebody else makes and renews, such as cert-manager.
+    """A certificate that another program, such as cert-manager, creates and renews.
 
     Args:
         cert: PEM file with the certificate and its chain.
@@ -88,13 +88,13 @@ class ServerCertificate:
         return None if loaded is None else not_after(loaded[0])
 
     async def refresh(self) -> bool:
-        """Read them again; new connections get what they hold now. Called in the loop that takes connections.
+        """Read the certificate again, for new connections. Call it in the event loop that accepts connections.
 
         Returns:
-            Whether there was something new.
+            Whether the certificate changed.
 
         Raises:
-            ConfigurationError: what they hold now is of no use; the context keeps what it had.
+            ConfigurationError: the new content cannot be used; the context retains the old certificate.
         """
         found = await asyncio.to_thread(self._read_new)
         if found is None:
@@ -175,7 +175,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
-    # OpenSSL reads files only; one in memory, so that what was compared is what is loaded
+    # OpenSSL reads only files; use a file in memory, so that exactly the compared content is loaded
     with os.fdopen(os.memfd_create("webhook-certificate"), "wb") as file:
         file.write(pair[0] + b"\n" + pair[1])
         file.flush()
@@ -363,11 +363,11 @@ class SelfManagedSettings(Struct, frozen=True, kw_only=True):
 
 
 class StoredSecret(Struct, frozen=True):
-    """A Secret as it was read.
+    """A Secret that was read.
 
     Attributes:
-        object: all of it; its version decides which of two writers is first.
-        content: None where a part is missing or is not Base64.
+        object: the whole object; its resource version decides which of two concurrent writers succeeds.
+        content: the content; None if a part is missing or is not Base64.
     """
 
     object: Mapping[str, Any]

@@ -26,7 +26,7 @@ _TITLE_BYTES: Final = 600
 
 
 class ReviewProblem(Struct, frozen=True):
-    """One thing that is wrong with an object.
+    """One problem of an object.
 
     Attributes:
         path: the field, for example ``spec.devices.config[0].opaque.parameters.toppings[1]``.
@@ -43,12 +43,12 @@ class ReviewProblem(Struct, frozen=True):
 
 
 class ReviewFindings(Struct, frozen=True):
-    """What is wrong with an object: the first problems, and what there is beside them.
+    """The first problems of an object, and the numbers of what is left out.
 
     Attributes:
-        problems: the first ones, in the order of the configs.
-        omitted: how many more there are in the configs that were looked at.
-        unseen: how many configs were not looked at, for there were problems enough.
+        problems: the first problems, in the order of the configs.
+        omitted: the number of further problems in the checked configs.
+        unseen: the number of configs that were not checked because enough problems had been found.
     """
 
     problems: tuple[ReviewProblem, ...] = ()
@@ -88,17 +88,16 @@ def object_identity(obj: Mapping[str, Any]) -> dict[str, Any]:
 def review_configs(
     obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None
 ) -> ReviewFindings:
-    """Return what is wrong with the configs that an object carries for a driver.
+    """Return the problems of the configs that an object carries for a driver.
 
-    Configs of other drivers are theirs, and what is no config at all is the API server's to refuse. An object that is
-    stored already answers for nothing that it brings along: neither for configs that are as they were, nor for problems
-    that a config had before, unless that has more of them than are reported.
+    Configs of other drivers are ignored; the API server rejects entries that are not configs. For an update, unchanged
+    configs are ignored, and so are problems that a config had before, unless it has more problems than are reported.
 
     Args:
         obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
             :func:`dra_kit.kubernetes.values.json.loads`, so that duplicate keys are seen.
-        driver: whose configs to check.
-        stored: the object that it replaces.
+        driver: the driver whose configs to check.
+        stored: the stored object that it replaces.
     """
     before = dict(_parameters(stored, driver.name)) if stored is not None else {}
     known = {_exact(parameters) for parameters in before.values()} - {None}

@@ -1,11 +1,11 @@
-"""The queue of reviews and the threads that read and check them, so that the event loop goes on answering.
+"""The queue of reviews and the threads that read and check them, so that the event loop stays responsive.
 
-Nothing says whose a review is: all reviews of an API server come from its own address, any pod may connect, and who a
-review says it is from can be forged. So the queue shares time out by what a review costs. Reviews of about the same
-size are one *band*, and each band in which reviews wait gets the same time, so that large reviews do not keep small
-ones waiting, nor a flood of small ones the large ones. Within a band each address gets the same time.
+The origin of a review is unknown: all reviews of an API server come from its own address, any pod may connect, and the
+user named in a review can be forged. So the queue divides time by the cost of reviews. Reviews of similar size are one
+*band*, and each band with waiting reviews gets the same time. Large reviews do not delay small ones, and a flood of
+small reviews does not delay large ones. Within a band, each address gets the same time.
 
-What can no longer be answered before its API server gives up is not checked.
+Reviews that cannot be answered before the timeout of their API server are not checked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _HANGING_SECONDS: Final = 60.0
 
 
 class ReviewQueueOverload(Exception):
-    """A review would wait for longer than its API server does."""
+    """The wait for a review would exceed the timeout of its API server."""
 
 
 class WaitingReview:
-    """A review that waits.
+    """A waiting review.
 
     Args:
-        function: reads and checks it.
-        size: its bytes.
-        peer: the address that it came from.
-        deadline: when its answer is of no use any more, by :func:`time.monotonic`.
+        function: reads and checks the review.
+        size: the size of the review in bytes.
+        peer: the address that the review came from.
+        deadline: the time by :func:`time.monotonic` after which the answer is useless.
     """
 
     __slots__ = ("band", "deadline", "estimate", "function", "future", "peer", "size")
@@ -157,9 +157,9 @@ class FairQueue:
 
 
 class ReviewQueue:
-    """Threads that read and check reviews: one for small ones, one for ordinary ones too, one for large ones.
+    """Threads that read and check reviews: one for small, one for small and ordinary, and one for large reviews.
 
-    Python runs one thread at a time, and lets each run for the same time: more threads would only wait for each other.
+    Python runs one thread at a time, each for the same time, so more threads would only wait for each other.
     """
 
     def __init__(self) -> None:
@@ -171,16 +171,16 @@ class ReviewQueue:
         self._started = False
 
     async def run(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> T:
-        """Call a function in a thread, once it is its turn; one whose caller is cancelled has none.
+        """Call a function in a thread when its turn comes; drop it if the caller is cancelled before that.
 
         Args:
             function: reads and checks a review.
-            size: bytes of the review.
-            peer: the address that it came from.
-            deadline: when its answer is of no use any more, by :func:`time.monotonic`.
+            size: the size of the review in bytes.
+            peer: the address that the review came from.
+            deadline: the time by :func:`time.monotonic` after which the answer is useless.
 
         Raises:
-            Overloaded: it cannot have its turn before that.
+            ReviewQueueOverload: its turn would come after the deadline.
         """
         item = WaitingReview(function, size=size, peer=peer, deadline=deadline)
         with self._changed:

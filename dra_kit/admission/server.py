@@ -44,19 +44,19 @@ class ReviewServer:
     """Serves reviews on known paths, and ``GET /readyz``; everything else is refused.
 
     Args:
-        certificate: of the server.
-        host: address to listen on; empty for all, IPv4 and IPv6.
-        port: to listen on; 0 for a free one.
-        webhooks: ids of the handlers, which are their paths too.
-        resources: that the handlers are for.
+        certificate: the certificate of the server.
+        host: the address to listen on; empty for all, IPv4 and IPv6.
+        port: the port to listen on; 0 for a free one.
+        webhooks: ids of the handlers, which are also their paths.
+        resources: the resources that the handlers are for.
         check: checks objects; called in the threads of the queue.
-        queue: where reviews are read and checked; the caller closes it.
-        watchdog: watches the loop that reviews are answered in.
-        limits: of connections.
-        reread_seconds: how often the certificate's files are looked at.
+        queue: reads and checks reviews; the caller closes it.
+        watchdog: watches the event loop that answers reviews.
+        limits: the limits of connections.
+        reread_seconds: seconds between checks of the certificate's files.
 
     Raises:
-        ConfigurationError: the port is in use or may not be used, or there is no such address.
+        ConfigurationError: the port is in use or may not be used, or the address does not exist.
     """
 
     def __init__(
@@ -245,8 +245,8 @@ VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
 _MOST_VALUES: Final = 1_000_000
 """Values in a review, about. Two objects of all that the API server lets pass have 600,000; each may take 120 bytes."""
-# An operation that is none of these, and what it does to configs, is not known. There is nothing to check in a
-# deletion; it is answered for configurations that ask about everything.
+# Other operations are rejected: their effect on configs is unknown. A deletion needs no check; it is answered because
+# webhook configurations may match all operations.
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 _SECONDS: Final = 5.0  # timeoutSeconds of the configuration
 _MOST_SECONDS: Final = 30.0  # that the API lets pass
@@ -254,7 +254,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,9})(s|ms)")
 
 
 class InvalidReview(ValueError):
-    """A body that is no AdmissionReview which can be answered; the text says why, in one line."""
+    """A body that is not a valid AdmissionReview; the message says why, in one line."""
 
 
 def seconds(timeout: str) -> float:
@@ -271,14 +271,14 @@ def seconds(timeout: str) -> float:
 def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     """Return the AdmissionReview in a body.
 
-    The API server never sends what is refused here. Who else does must not be answered ``allowed: true``.
+    The API server never sends bodies that are rejected here. Other clients must not get ``allowed: true`` for them.
 
     Args:
-        body: as it came.
-        resources: that are checked.
+        body: the body of the request.
+        resources: the resources that are checked.
 
     Raises:
-        NotAReview: it is no review of them.
+        InvalidReview: the body is not a review of these resources.
     """
     if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise InvalidReview(f"the body has more than {_MOST_VALUES} values")
@@ -358,10 +358,10 @@ _ADDRESS_BYTES: Final = 16 * 1024 * 1024
 
 
 class BodyReader:
-    """The bodies that are being read or waited with.
+    """Limits the memory of bodies that are being read or that wait in the queue.
 
-    Ordinary ones are always taken, for the number of connections bounds what they have together; large ones share what
-    there is for them, counted as it comes. One address gets half of it at most.
+    Ordinary bodies are always accepted, since the number of connections bounds their total size. Large bodies share a
+    budget, which is counted while they are received. One address gets at most half of the budget.
     """
 
     def __init__(self) -> None:
@@ -369,12 +369,13 @@ class BodyReader:
 
     @asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
-        """Yield the body of a request, which is held until the block ends.
+        """Yield the body of a request; it counts towards the budget until the block ends.
 
         Raises:
-            HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is; few bytes may become millions.
-            HTTPRequestEntityTooLarge: it is larger than any review.
-            HTTPServiceUnavailable: there are too many large ones at the moment.
+            HTTPUnsupportedMediaType: the body is compressed. The API server never compresses, and a few bytes could
+                expand to millions.
+            HTTPRequestEntityTooLarge: the body is larger than any review.
+            HTTPServiceUnavailable: the budget for large bodies is used up.
         """
         body = bytearray()
         held = 0

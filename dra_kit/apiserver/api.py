@@ -121,29 +121,29 @@ class AdmissionAttributes(Struct, frozen=True):
 
 
 class AdmissionPlugin(Protocol):
-    """Whoever may change an object before it is stored, or refuse it."""
+    """A plugin that may change an object before it is stored, or reject it."""
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
-        """Return the object of a creation or an update, in storage version, as it is to be stored.
+        """Return the object to store for a creation or an update, in storage version.
 
         Args:
-            write: what is asked for.
-            warnings: takes those for the client.
+            write: the requested write.
+            warnings: receives warnings for the client.
 
         Raises:
-            Refusal: it is not to be stored.
+            Refusal: the object is rejected.
         """
         ...
 
     async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Look at a write that nobody changes any more.
+        """Validate a write after all mutations.
 
         Args:
-            write: what is asked for.
-            warnings: takes those for the client, also where the write is refused.
+            write: the requested write.
+            warnings: receives warnings for the client, even if the write is rejected.
 
         Raises:
-            Refusal: it is not to be done.
+            Refusal: the write is rejected.
         """
         ...
 
@@ -155,11 +155,11 @@ class Api:
     Attributes:
         gates: feature gates.
         registry: the served kinds.
-        admission: is asked about each write.
+        admission: the admission plugins that check each write.
         storage: the objects.
-        pod_log: gives the logs of containers; None where nobody runs any.
+        pod_log: returns the logs of containers; None if the cluster runs no containers.
         rbac: decides what users may do.
-        tokens: of service accounts.
+        tokens: the tokens of service accounts.
     """
 
     gates: FeatureGates

@@ -1,10 +1,10 @@
-"""Who sends a request: users, bearer tokens, and the check of each request before anything reads it.
+"""Authentication: users, bearer tokens, and the check of each request before it is read.
 
-They are JSON Web Tokens, signed with a key that nobody but the server knows: HS256, where Kubernetes has public keys
-that others can check.
+Tokens are JSON Web Tokens, signed by HS256 with a key that only the server knows. Kubernetes signs with a private key
+instead, so that others can verify tokens with the public key.
 
-A kube-apiserver stands in a network of its own. This one listens on the loopback interface, where every user of the
-machine, and every page in a browser, can send requests; and whoever may make a Pod runs commands as the owner.
+A kube-apiserver usually runs in a separate network. This one listens on the loopback interface, where every user of the
+machine and every page in a browser can send requests. A client that may create a Pod runs commands as the owner.
 
 Source: Kubernetes 1.37 ``pkg/serviceaccount/claims.go`` (KEP-4193 for nodes in tokens of pods).
 """
@@ -85,7 +85,7 @@ class TokenIssuer:
         return f"{signed}.{self._signature(signed)}", expires
 
     def user(self, token: str, audiences: Sequence[str] = (AUDIENCE,)) -> User | None:
-        """Return the user of a token; None if it is none of this server's, or no longer valid."""
+        """Return the user of a token; None if this server did not issue it, or it is no longer valid."""
         signed, _, signature = token.rpartition(".")
         if not hmac.compare_digest(signature.encode(errors="surrogateescape"), self._signature(signed).encode()):
             return None
@@ -188,7 +188,7 @@ class Authenticator:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        # its time must not tell how much of a guess was right
+        # compare in constant time: the duration must not reveal how much of a guess is right
         same = hmac.compare_digest(token.strip().encode(errors="surrogateescape"), self.token.encode())
         return ADMIN if same else tokens.user(token.strip())
 

@@ -33,11 +33,11 @@ Rule: TypeAlias = dict[str, Any]
 
 
 class GrantedRule(Struct, frozen=True):
-    """A rule that somebody has.
+    """A rule granted to a user.
 
     Attributes:
         rule: what it allows.
-        through: by which binding, in words.
+        through: a text that names the binding.
     """
 
     rule: Rule
@@ -45,14 +45,14 @@ class GrantedRule(Struct, frozen=True):
 
 
 class Rbac:
-    """Decides by roles and bindings; the group ``system:masters`` needs none.
+    """Authorizes by roles and bindings; the group ``system:masters`` may do everything.
 
     Args:
-        lookup: an object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
-        listed: all objects of a resource whose keys have a prefix, in their order.
+        lookup: returns an object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
+        listed: returns all objects of a resource whose keys have a prefix, in order.
 
     Attributes:
-        audit: called with each decision; None for nobody.
+        audit: called with each decision; may be None.
     """
 
     def __init__(
@@ -147,16 +147,16 @@ def _described(binding: Object, subject: Object) -> str:
 
 
 class AuthorizationAttributes(Struct, frozen=True):
-    """What somebody wants to do.
+    """The action to authorize.
 
     Attributes:
-        verb: such as ``create`` or ``deletecollection``; of a path the method in lower case.
-        group: API group, empty for the core group.
-        resource: plural of the kind; empty for a path.
-        subresource: of it, empty for none.
-        namespace: empty for the whole cluster.
-        name: of the object, empty for all.
-        path: of a request that is for no resource; empty for resources.
+        verb: such as ``create`` or ``deletecollection``; for a path, the method in lower case.
+        group: the API group; empty for the core group.
+        resource: the plural of the kind; empty for a path.
+        subresource: the subresource; empty for none.
+        namespace: the namespace; empty for the whole cluster.
+        name: the name of the object; empty for all.
+        path: the path of a non-resource request; empty for resources.
     """
 
     verb: str
@@ -195,7 +195,7 @@ class RequestAuthorizer(Protocol):
 
 
 def denied(user: User, attributes: AuthorizationAttributes, decision: AuthorizationDecision) -> StatusError:
-    """Return 403, in the words of the API server."""
+    """Return a 403 with the message of the API server."""
     who = f"User {go_quote(user.name)} cannot {attributes.verb}"
     reason = f": {decision.reason}" if decision.reason else ""
     if attributes.is_path:
@@ -217,7 +217,7 @@ def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: Autho
 
 
 def rule_allows(rule: Rule, attributes: AuthorizationAttributes) -> bool:
-    """Return whether one rule allows what somebody wants."""
+    """Return whether one rule allows the action."""
     if not _has(rule, "verbs", attributes.verb):
         return False
     if attributes.is_path:

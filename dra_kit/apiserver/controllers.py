@@ -199,7 +199,7 @@ class ObjectControllers:
         ]
 
     def _finish_namespace(self, name: str) -> None:
-        """Remove a namespace that is being deleted, once nothing is in it but what nobody deletes by name."""
+        """Remove a namespace that is being deleted, once only its Events and default ServiceAccount remain in it."""
         stored = self._api.storage.get("namespaces", name)
         if stored is None or "deletionTimestamp" not in stored.object["metadata"]:
             return
@@ -217,12 +217,12 @@ class ObjectControllers:
 
 
 def _is_incidental(resource: str, obj: Object) -> bool:
-    """Return whether an object was created by itself: the account of the namespace, and Events."""
+    """Return whether an object was created automatically: the namespace's default ServiceAccount, or an Event."""
     return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")
 
 
 def aggregate_cluster_roles(storage: Storage) -> None:
-    """Keep the rules of aggregated roles up to date as long as the storage lives; a change has its effect at once."""
+    """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
 
     def on_change(change: StorageChange) -> None:
         if change.type == "DELETED" or change.previous is None or _differs(change):

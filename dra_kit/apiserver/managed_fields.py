@@ -377,14 +377,14 @@ def entries(managers: Iterable[FieldManager]) -> list[Object]:
 def after_update(
     old: Object, new: Object, type_name: str, writer: FieldManager, managers: list[FieldManager]
 ) -> list[FieldManager]:
-    """Return the managers after a write other than apply: the writer owns what it changed, and nobody else does.
+    """Return the managers after a write other than apply: only the writer owns the fields that it changed.
 
     Args:
-        old: the object before, in the writer's version; the zero object when it was created.
+        old: the object before, in the writer's version; the zero object for a creation.
         new: the object after.
-        type_name: of both.
-        writer: who wrote; its fields are not looked at.
-        managers: before the write.
+        type_name: the type of both.
+        writer: the manager that wrote; its fields are ignored.
+        managers: the managers before the write.
     """
     comparison = compare_fields(old, new, type_name)
     changed, removed = comparison.changed - _UNOWNED, frozenset(comparison.removed)
@@ -413,10 +413,10 @@ def after_apply(
 ) -> ApplyResult:
     """Merge an applied configuration into an object.
 
-    What the writer applied before and does not mention any more goes, unless somebody else owns it too.
+    Fields that the writer applied before and no longer mentions are removed, unless another manager owns them too.
 
     Raises:
-        ApplyConflict: somebody else owns a field that would change, and ``force`` is not set.
+        ApplyConflict: another manager owns a field that would change, and ``force`` is not set.
     """
     mine = field_set(config, type_name) - _UNOWNED
     others = [manager for manager in managers if not manager.same(writer)]
@@ -449,7 +449,7 @@ def after_apply(
     removed = frozenset(compare_fields(live, merged, type_name).removed)
     others = [replace(manager, fields=manager.fields - removed) for manager in others]
     same = before is not None and before.fields == mine and before.api_version == writer.api_version
-    # without a change of the object the time stays as it was, if there was one
+    # if the object does not change, an existing time is retained
     time = writer.time if merged != live else before.time if before else ""
     current = before if before is not None and same else replace(writer, fields=mine, time=time)
     return ApplyResult(merged, [*others, current])

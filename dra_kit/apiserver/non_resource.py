@@ -1,6 +1,6 @@
 """Paths that are not resources: health checks, version, discovery and OpenAPI.
 
-The start-up hooks of a real API server are no checks here.
+The start-up hooks of a real API server are not among the health checks.
 
 Source: k8s.io/apiserver 0.37 ``pkg/server/healthz``.
 """

@@ -26,7 +26,7 @@ class StrategicPatchFailed(ValueError):
 
 
 class StrategicPatchInvalid(ValueError):
-    """A directive that is none of its kind: what the client sent cannot be a patch."""
+    """An invalid directive: the body that the client sent cannot be a patch."""
 
 
 def strategic_merge_patch(document: Any, patch: dict[str, Any], type_name: str) -> Any:
@@ -45,10 +45,10 @@ def strategic_merge_patch(document: Any, patch: dict[str, Any], type_name: str) 
 
 
 def _field(type_name: str, name: str) -> SchemaField:
-    """Return what is known of a field.
+    """Return the schema of a field.
 
     Raises:
-        PatchFailed: the type has no such field, so that nobody knows how to merge it.
+        PatchFailed: the type lacks the field, so its merge strategy is unknown.
     """
     if type_name.startswith(MAP):
         return SchemaField(item_type(type_name))
@@ -202,7 +202,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: SchemaField) -> li
 
 
 def _without_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Return the list without what the patch deletes, and the items of the patch that are none of its directives."""
+    """Return the list without the items that the patch deletes, and the patch's items that are not directives."""
     items = [item for item in patch if _DIRECTIVE not in item]
     replaced = False
     for item in patch:
@@ -226,20 +226,20 @@ class PatchFailed(ValueError):
 
 
 class PatchInvalid(ValueError):
-    """What is no patch."""
+    """A body that is not a patch."""
 
 
 _STRINGS: Final = ("op", "path", "from")
 
 
 def json_patch(document: Any, patch: Any) -> Any:
-    """Return the patched document; the given one stays as it is.
+    """Return the patched document; the given one is not changed.
 
-    As the API server's library does, and unlike the RFC, ``replace`` sets an entry of an object that is not there,
-    and ``copy`` copies it as null.
+    Like the API server's library and unlike the RFC, ``replace`` sets a missing entry of an object, and ``copy``
+    copies a missing entry as null.
 
     Raises:
-        PatchInvalid: it is no list of operations.
+        PatchInvalid: the patch is not a list of operations.
         PatchFailed: an operation is unknown, a path does not exist, or a test fails.
     """
     if not isinstance(patch, list):

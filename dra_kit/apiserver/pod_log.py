@@ -29,7 +29,7 @@ _NANOSECONDS: Final = 10**9
 
 
 class PodLogUnavailable(Exception):
-    """There is no such log; the text is the kubelet's."""
+    """The log does not exist; the message is the kubelet's."""
 
 
 class PodLogOptions(Struct, frozen=True, kw_only=True):
@@ -107,14 +107,14 @@ PodLogSource: TypeAlias = Callable[[Object, PodLogOptions], AsyncGenerator[bytes
 
 
 def requested_container(pod: Object, name: str) -> str:
-    """Return the container whose log is asked for.
+    """Return the container whose log is requested.
 
     Args:
         pod: the object.
-        name: of the container; empty for the only one.
+        name: the name of the container; may be empty if the pod has only one.
 
     Raises:
-        Refusal: 400, there is no such container, or it is not known which.
+        Refusal: 400, the container does not exist, or the name is empty and ambiguous.
     """
     about = pod["metadata"]["name"]
     regular = [item["name"] for item in pod["spec"].get("containers") or ()]

@@ -43,7 +43,7 @@ class Query(Struct, frozen=True):
         """Return an integer parameter, None when it is missing or empty.
 
         Raises:
-            Refusal: 400, it is no integer.
+            Refusal: 400, the value is not an integer.
         """
         text = self.text(name)
         return integer(text) if text else None
@@ -204,11 +204,11 @@ def parse_resource_version(text: str, *, code: int) -> int:
     """Return a resource version; empty is 0.
 
     Args:
-        text: as in the query.
-        code: HTTP status when it is no number: 400 for lists, 500 elsewhere.
+        text: the text in the query.
+        code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
 
     Raises:
-        Refusal: it is no number.
+        Refusal: the text is not a number.
     """
     if not text:
         return 0
@@ -308,14 +308,14 @@ def check_plain(accept: str) -> None:
 
 
 def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
-    """Return the first alternative that can be served; JSON when there is no header.
+    """Return the first alternative that can be served; JSON without a header.
 
     Args:
         accept: the header.
-        streams: whether the resource can be watched where it is asked for.
+        streams: whether the resource can be watched at the requested path.
 
     Raises:
-        Refusal: 406, there is none.
+        Refusal: 406, no alternative can be served.
     """
     if not accept:
         return ResponseFormat()

@@ -31,10 +31,10 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
-    """Return the answer to a review, None when the request is none.
+    """Return the answer to a review, None if the request is not a review.
 
     Raises:
-        Refusal: it is no POST of a review that makes sense.
+        Refusal: the request is not a POST of a valid review.
     """
     target = request.target
     kind = _KINDS.get((target.group, target.plural)) if target.version == "v1" else None

@@ -47,12 +47,12 @@ async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiRespo
     """Get, update, patch or apply the scale of a workload.
 
     Args:
-        api: where the workload is.
-        workload: its kind.
-        request: for the subresource.
+        api: the API that serves the workload.
+        workload: the kind of the workload.
+        request: the request for the subresource.
 
     Raises:
-        Refusal: there is no such workload, or the request makes no sense.
+        Refusal: the workload does not exist, or the request is invalid.
     """
     scale = _Scale(api, workload, request)
     if request.method == "HEAD":
@@ -183,7 +183,7 @@ def _to_scale(managers: Iterable[FieldManager]) -> list[FieldManager]:
 def _to_workload(
     managers: Iterable[FieldManager], of_scale: Iterable[FieldManager], api_version: str
 ) -> list[FieldManager]:
-    """Return the managers of a workload after its scale was written: who owns the number is as the scale says."""
+    """Return the managers of a workload after its scale was written; the scale decides who owns the replica count."""
     before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
     retained = [
         manager
@@ -191,7 +191,7 @@ def _to_workload(
         else replace(manager, fields=manager.fields - {_REPLICAS})
         for manager in before
     ]
-    # one that is new has no time, and so has whoever wrote the number otherwise than by an apply
+    # a new manager has no time, nor does one that wrote the replica count by a write other than apply
     added = [
         replace(owner, api_version=api_version, fields=frozenset({_REPLICAS}), time="")
         for owner in owners

@@ -52,23 +52,23 @@ CONTEXT: Final = "dra-kit"
 
 
 class ApiServer:
-    """A Kubernetes API server that keeps its objects in memory; ``async with`` starts and stops it.
+    """A Kubernetes API server that stores its objects in memory; ``async with`` starts and stops it.
 
-    It stores, validates and announces objects as Kubernetes 1.37 does. It does not schedule, and runs no containers.
+    It stores, validates and announces objects as Kubernetes 1.37 does. It neither schedules pods nor runs containers.
 
     Args:
-        host: address to listen on.
-        port: 0 for a free one.
-        tls: serve HTTPS with a certificate of an authority of its own, which the kubeconfig names.
-        door: lets requests in; without one everybody is the administrator.
+        host: the address to listen on.
+        port: the port; 0 for a free one.
+        tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
+        door: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
-        controllers: whether owners' garbage is collected and deleted namespaces are emptied.
-        namespace_seconds: how long the contents of a deleted namespace stay, unless somebody deletes them.
+        controllers: garbage-collect dependents and empty deleted namespaces.
+        namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
 
     Attributes:
-        api: what it serves, for code of the same thread.
-        socket: path of a unix socket at which it takes the same requests without TLS, for clients in this process; its
-            folder is for this user alone. To be set before it listens; None for no such socket.
+        api: the API that it serves, for code of the same thread.
+        socket: path of a unix socket that takes the same requests without TLS, for clients in this process. Only this
+            user may access its folder. Set it before the server listens; None for no socket.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class ApiServer:
         """Return a token of a service account; call it in the thread that the server runs in.
 
         Args:
-            namespace: of the account.
-            account: its name.
-            node: the token is bound to that node, and names it as those of pods there do.
-            seconds: how long it is valid.
+            namespace: the namespace of the account.
+            account: the name of the account.
+            node: the node that the token is bound to and names, like the tokens of pods on that node.
+            seconds: how long the token is valid.
 
         Raises:
-            KeyError: there is no such account, or no such node.
+            KeyError: the account or the node does not exist.
         """
         found = self.api.lookup("serviceaccounts", f"{namespace}/{account}")
         where = self.api.lookup("nodes", node) if node else None
@@ -239,7 +239,7 @@ class ApiServer:
         It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
         """
         end = time.monotonic() + _GONE_SECONDS
-        while time.monotonic() < end and self.open_connections:  # noqa: ASYNC110 - nobody tells
+        while time.monotonic() < end and self.open_connections:  # noqa: ASYNC110 - nothing signals the end
             await asyncio.sleep(_POLL)
 
     def _ssl_context(self) -> ssl.SSLContext | None:

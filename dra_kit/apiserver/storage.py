@@ -23,9 +23,9 @@ class StoredObject(Struct):
     """One state of one object.
 
     Attributes:
-        object: in storage version, with its resource version.
-        revision: when it was written.
-        encoded: its JSON by API version, filled by whoever writes it first.
+        object: the object in storage version, with its resource version.
+        revision: the revision of the storage at which it was written.
+        encoded: its JSON by API version, filled when it is first encoded.
     """
 
     object: Object
@@ -37,12 +37,12 @@ class StorageChange(Struct, frozen=True):
     """One write.
 
     Attributes:
-        revision: of the storage after it.
-        type: what it did.
-        resource: whose object it was.
-        key: of the object.
-        stored: the object after it; for a deletion the object as it was, with the revision of the deletion.
-        previous: the object before it, None for a creation.
+        revision: the revision of the storage after the write.
+        type: the type of the write.
+        resource: the resource of the object.
+        key: the key of the object.
+        stored: the object after the write; for a deletion, its last state with the revision of the deletion.
+        previous: the object before the write; None for a creation.
     """
 
     revision: int
@@ -159,7 +159,7 @@ class Storage:
         self.compacted = self.revision
 
     def clear(self) -> None:
-        """Forget all objects and the history; the revision goes on and nobody is notified."""
+        """Forget all objects and the history without notifying watchers; the revision is not reset."""
         self._objects.clear()
         self._keys.clear()
         self.compact()

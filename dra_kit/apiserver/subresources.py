@@ -233,7 +233,7 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
-        Refusal: the body is no Eviction of this pod, or the pod may not be deleted.
+        Refusal: the body is not an Eviction of this pod, or the pod may not be deleted.
     """
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'

@@ -44,10 +44,10 @@ def render_table(
 
 
 def included(query: Query) -> str:
-    """Return what each row shall say about its object.
+    """Return what each row includes of its object.
 
     Raises:
-        Refusal: 400, there is no such choice.
+        Refusal: 400, the requested value is not one of the choices.
     """
     wanted = query.text("includeObject")
     if wanted not in {"", "None", "Metadata", "Object"}:

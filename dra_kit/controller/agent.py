@@ -51,25 +51,25 @@ _FLUSH_SECONDS: Final = 5.0
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
-    """What whoever deploys the controller decides.
+    """The deployment settings of the controller.
 
     Attributes:
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
-        instance: names this process in Events; None for the host's name, which is the pod's.
-        resync_seconds: between two complete lists of the claims.
-        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
-        election: several processes may run, of which one at a time is the active one; False: it is the only one.
-        since: where it is the only one: a resource version of claims at which there were none, and since when nobody
-            has announced what happened to them; None: what there is at the start was announced.
-        lease_namespace: of the Lease that decides; None for that of the credentials, which in a pod is its own.
-        lease_name: its name; None for ``<driver>-controller``.
-        timing: of the election.
+        instance: names this process in Events; None for the host name, which is the name of the pod.
+        resync_seconds: seconds between two complete lists of the claims.
+        probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable them.
+        election: several processes may run, and elect one active process; if False, this is the only process.
+        since: only for a single process: a resource version at which no claims existed; no later change has been
+            announced yet. None if the state at the start has been announced.
+        lease_namespace: the namespace of the Lease; None for that of the credentials (in a pod, the pod's namespace).
+        lease_name: the name of the Lease; None for ``<driver>-controller``.
+        timing: the timing of the election.
         hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
-        author: the author's settings, already filled; None where nothing in the controller may ask for them.
-        cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
-            that; None: it stays.
-        pools_published: called when the pools of no node are published for the first time.
+        author: the author's settings, already filled; None if nothing in the controller may request them.
+        cluster_role: the name of the ClusterRole that owns the objects the controller creates, so that they are
+            garbage-collected with it; None for objects without an owner.
+        pools_published: called when the pools that belong to no node are published for the first time.
     """
 
     kubeconfig: Path | None = None
@@ -93,19 +93,19 @@ async def run_controller(
 ) -> int:
     """Run the controller until SIGTERM or SIGINT, or until a part of it fails.
 
-    Every replica follows the claims; what is told and written is the active one's part.
+    Every replica follows the claims; only the active one calls hooks and writes objects.
 
     Args:
-        driver: whose.
-        settings: how.
-        credentials: for the API server; None for those that the settings name.
+        driver: the driver to run the controller of.
+        settings: the settings of the controller.
+        credentials: the credentials for the API server; None for those that the settings name.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, the author's
-            module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
+        ConfigurationError: usable credentials are missing, the probe address cannot be used, the author's module of
+            handlers cannot be imported, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
     credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
@@ -193,8 +193,8 @@ def _wired(
             timing=settings.timing,
             annotations=progress.annotations,
         )
-        supervisor.add(elected, after=startup)  # who takes over has missed nothing
-    # added last: it stops first, and what it does has ended when the lease is given back
+        supervisor.add(elected, after=startup)  # a replica that takes over has missed nothing
+    # added last, so that it stops first: its work has ended when the lease is released
     active = ActiveParts(leadership)
     of_claims = _for_claims(driver, client, follower, recorder, progress)
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
@@ -246,7 +246,7 @@ def _for_cluster(
 
 
 def lease_name(driver: str) -> str:
-    """Return what the Lease of a driver's controller is called unless somebody says otherwise."""
+    """Return the default name of the Lease of a driver's controller."""
     return f"{driver}-controller"
 
 

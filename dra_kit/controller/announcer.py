@@ -21,11 +21,11 @@ class Announcement:
     """One Event.
 
     Attributes:
-        regarding: the object it is shown with.
-        reason: CamelCase, for machines.
-        action: what was done, CamelCase.
+        regarding: the object that the Event is shown with.
+        reason: a CamelCase word for machines.
+        action: the action, a CamelCase word.
         note: the text for users.
-        identity: what it tells of, equal for every replica that sees it, whatever that one missed in between.
+        identity: identifies the announced change; equal in every replica, even if the replica missed states in between.
     """
 
     regarding: ObjectReference
@@ -47,7 +47,8 @@ _REASONS: Final = {
 def announcements(transition: ClaimTransition) -> tuple[Announcement, ...]:
     """Return the Events of a transition: one on the claim, one on each pod concerned.
 
-    Consumers that came or went are told one by one: another replica may have seen them come at different times.
+    Each consumer that was added or removed is reported separately: another replica may have seen them at different
+    times.
     """
     if transition.change in {ClaimChange.RESERVED, ClaimChange.UNRESERVED} and len(transition.consumers) > 1:
         single = (replace(transition, consumers=(consumer,)) for consumer in transition.consumers)

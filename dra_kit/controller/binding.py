@@ -82,11 +82,11 @@ class BindingContext(Struct, frozen=True):
 
 
 class BindingWorker:
-    """Goes on while there is something to do for one device of one claim.
+    """Works on one device of one claim until nothing is left to do.
 
     Args:
-        shared: with the others.
-        attachment: as it is, or was last.
+        shared: the context shared with other workers.
+        attachment: the last known state of the device in the claim.
     """
 
     def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
@@ -135,16 +135,16 @@ class BindingWorker:
             return self._failed("claim not read", error)
         place = self._attachment.place
         if known is None or place not in known.attachments:
-            return None  # given back: whoever sees it calls release
+            return None  # deallocated: the follower of the claims calls release
         found = known.attachments[place]
         before, self._attachment = self._attachment, found
         verdict = known.verdict(place)
         released, self._released = self._released, False
         if not released and not found.is_as(before):
-            self._gone = before  # nobody has seen that it was given back in between
+            self._gone = before  # the deallocation in between was missed
             return None
         if verdict is BindingVerdict.FAILED:
-            return True  # it will be given back, and may be allocated again before anybody sees that
+            return True  # it will be deallocated, and may be allocated again before that is noticed
         if verdict is BindingVerdict.BOUND:
             return None
         return await self._bind(found)
@@ -168,7 +168,7 @@ class BindingWorker:
                 self._shared.decided(attachment, failure)
         except KubeError as error:
             return self._failed("binding not told to the claim", error)
-        self._look = True  # what there is now decides how it goes on
+        self._look = True  # read the current state again before the next step
         return None
 
     async def _asked(self, attachment: DeviceAttachment) -> None:
@@ -284,7 +284,7 @@ class DeviceBinding:
         self._retry = retry
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; each life asks anew for what has no verdict yet."""
+        """See :class:`dra_kit.process.supervisor.Part`; each run retries the devices without a verdict."""
         shared = BindingContext(
             self._binder,
             BindingConditionWriter(self._client, self._driver),

@@ -61,12 +61,12 @@ class DeviceAttachment(Struct, frozen=True):
 
 
 class BindingState(Struct, frozen=True):
-    """A claim as it was just read.
+    """A claim that was just read.
 
     Attributes:
         attachments: its devices of our driver that have binding conditions.
         entries: ``status.devices`` of our driver, by place.
-        resource_version: of the claim.
+        resource_version: the resource version of the claim.
     """
 
     attachments: Mapping[DevicePlace, DeviceAttachment]
@@ -157,14 +157,14 @@ _ATTEMPTS: Final = 10
 
 
 class BindingConditionWriter:
-    """Of one driver.
+    """Reads and writes the binding conditions of one driver's devices.
 
-    Server-side apply with a field manager of its own, ``<driver>-controller``: what the node says of the same device
-    (``<driver>``) stays, and what is said here stays when the node writes. Needs ``get`` on resourceclaims, ``patch``
-    on resourceclaims/status and, from Kubernetes 1.36 on, ``arbitrary-node:patch`` on resourceclaims/driver.
+    It uses server-side apply with a separate field manager, ``<driver>-controller``, so that the controller and the
+    node (``<driver>``) do not overwrite each other's fields of a device. Needs ``get`` on resourceclaims, ``patch`` on
+    resourceclaims/status and, from Kubernetes 1.36 on, ``arbitrary-node:patch`` on resourceclaims/driver.
 
     Args:
-        client: of the API server.
+        client: a client of the API server.
         driver: the driver's name.
     """
 

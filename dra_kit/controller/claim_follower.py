@@ -45,8 +45,8 @@ class ClaimCache:
     def __init__(self, driver: str) -> None:
         self._driver = driver
         self._claims: dict[str, _Held] = {}
-        # the versions in which claims gave their devices back or were gone: what a watch that lags behind says of them
-        # later is old; what it says of claims that nobody has seen is news, however old it is
+        # the versions at which claims were deallocated or deleted. Later messages about them from a lagging watch are
+        # stale. Messages about claims that are not known yet are new, however old they are.
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._listing = False
         self._listed = -1  # resource version of the last list
@@ -108,7 +108,7 @@ class ClaimCache:
             uid, version = _identity(claim)
             seen.add(uid)
             if silent and uid not in self._claims and uid not in self._ended:
-                if self._is_ours(claim):  # nobody is told of it: thousands need not be read now
+                if self._is_ours(claim):  # not reported to subscribers: avoids reading thousands of claims now
                     self._claims[uid] = _Held(version, json.dumps(reduced(claim), separators=(",", ":")))
             elif version > self._version(uid):
                 steps += self._take(uid, version, self._read(uid, claim))
@@ -166,7 +166,7 @@ class _Held(Struct, frozen=True):
 
 
 class HeldClaims:
-    """Claims as they were at one moment; read one by one, since thousands of models take much memory."""
+    """A snapshot of claims; they are decoded one at a time, since thousands of models take much memory."""
 
     def __init__(self, held: tuple[_Held, ...]) -> None:
         self._held = held
@@ -229,16 +229,16 @@ class ClaimSubscription(Struct, frozen=True):
 class ClaimFollower:
     """A part of the controller: the periodic list, and the service behind the watch's handler.
 
-    The watch brings changes at once; the list brings what the watch lost, deletions above all.
+    The watch delivers changes immediately; the list delivers what the watch missed, above all deletions.
 
     Args:
-        client: to list with.
-        driver: name of the driver whose devices count.
-        resync_seconds: between two lists, give or take a tenth.
-        backlog: keeps what the active replica may not have told; None where there is only one.
-        since: a resource version at which there were no claims, and since when nothing was announced: whatever is seen
-            is news, and kept for those who subscribe first. None: what there is at the beginning was announced.
-        announced: the resource version up to which former replicas have announced everything: the first list is of
+        client: the client to list with.
+        driver: the name of the driver whose devices count.
+        resync_seconds: seconds between two lists, with a jitter of 10 %.
+        backlog: stores changes that the active replica may not have announced; None if this is the only replica.
+        since: a resource version at which no claims existed; no later change has been announced. All changes are
+            new, and are stored for the first subscribers. None if the state at the start has been announced.
+        announced: the resource version up to which former replicas have announced everything. The first list is of
             that version, so that later changes are steps for the backlog. ``UNKNOWN``: the newest state is announced.
     """
 
@@ -270,7 +270,7 @@ class ClaimFollower:
         """Give the claims as they are, and every step from then on; in the follower's loop."""
         recent = self._backlog.steps() if self._backlog is not None else ()
         if self._since is not None:
-            # the parts that subscribe do so in one turn of the loop, once: nobody takes over from the only replica
+            # all parts subscribe once, in one iteration of the loop: no other replica takes over from the only one
             asyncio.get_running_loop().call_soon(self._drop_backlog)
         subscription = ClaimSubscription(self._cache.claims(), recent)
         self._subscriptions.append(subscription)
@@ -324,7 +324,7 @@ class ClaimFollower:
                 pass
 
     def look_again(self) -> None:
-        """List again: the watch has begun anew, and only a list shows what was deleted in the gap."""
+        """List again: the watch was restarted, and only a list shows what was deleted in the gap."""
         self._look_again.set()
 
     async def resync(self) -> None:
@@ -338,14 +338,14 @@ class ClaimFollower:
             found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
             self._deliver(self._cache.replace(found.items, found.resource_version))
         if begins and self._backlog is not None:
-            # what happened before, this replica will never announce: as the active one it says so in the Lease
+            # this replica will never announce earlier changes; once active, it records that in the Lease
             self._backlog.renewed(int(found.resource_version))
         if self.first_list is None:
             self.first_list = int(found.resource_version)
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 
     async def _list_announced(self) -> bool:
-        """Take the claims as they were when everything was announced; False where the server has forgotten that."""
+        """List the claims at the announced version; return False if the server no longer has that version."""
         while True:
             try:
                 found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
@@ -450,11 +450,11 @@ _IDLE_SECONDS: Final = 0.1
 class ClaimWatch:
     """Runs kopf for the follower.
 
-    It has one life: kopf that ended may have lost what it watched, and the pod starts again from a list.
+    It runs only once: when kopf stops, watched changes may be lost, so the pod restarts and begins with a list.
 
     Args:
-        credentials: of the process.
-        follower: what the events are for.
+        credentials: the credentials of the process.
+        follower: the follower that receives the events.
     """
 
     name = "kopf"

@@ -68,14 +68,14 @@ def catching_up(
 
 
 class ClaimObserverRunner:
-    """An active part of the controller.
+    """A part of the active controller that calls the hooks of the author's observer.
 
     Args:
-        follower: knows what happens.
-        observer: the author's.
-        driver: its name.
-        progress: keeps whose hooks are not over yet.
-        retry: seconds until a hook that failed for a while is called again; the last one repeats.
+        follower: reports changes of claims.
+        observer: the author's observer.
+        driver: the name of the driver.
+        progress: records the steps whose hooks have not finished.
+        retry: seconds until a hook that failed with a transient error is retried; the last value repeats.
     """
 
     name = "observer"
@@ -112,7 +112,7 @@ class ClaimObserverRunner:
     async def _receive(
         self, steps: asyncio.Queue[ClaimTransition], pending: asyncio.Queue[tuple[ClaimTransition, _Over]]
     ) -> None:
-        """Take what happens at once: from when it was seen its hook is not over."""
+        """Take each step immediately, so that its hook counts as pending from the moment the step is seen."""
         while True:
             pending.put_nowait((await steps.get(), self._begin()))
 
@@ -124,7 +124,7 @@ class ClaimObserverRunner:
         lives: _Lives,
     ) -> None:
         for step in catching_up(subscription.claims, subscription.recent, self._driver):
-            # what is known of claims that are there is told again by whoever comes next
+            # the next active replica reports existing claims again
             self._add(step, recent.get(id(step), _nothing), lives)
             await asyncio.sleep(0)
             async with self._turns:
@@ -147,7 +147,7 @@ class ClaimObserverRunner:
             case ClaimChange.RESERVED:
                 return self._observer.reserved, (claim, users)
             case ClaimChange.UNRESERVED:
-                # the step has the claim as it was; the hook tells what is left
+                # the step has the old claim; the hook gets the remaining consumers
                 gone = {user.uid for user in users}
                 left = tuple(user for user in claim.consumers if user.uid not in gone)
                 return self._observer.released, (replace(claim, consumers=left), users)
@@ -184,7 +184,7 @@ class ClaimObserverRunner:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits for the hook."""
+    """Do nothing: no step is waiting for the hook."""
 
 
 class _Call(Struct, frozen=True):

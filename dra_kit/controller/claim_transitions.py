@@ -26,7 +26,7 @@ of one may come before an earlier one of another, and several changes of one com
 
 
 def announced_of(annotations: Mapping[str, str]) -> int:
-    """Return up to where a Lease says that all is announced; ``UNKNOWN`` where it says nothing, or nonsense."""
+    """Return the version up to which a Lease says all is announced; ``UNKNOWN`` if it is missing or invalid."""
     text = annotations.get(ANNOUNCED, "")
     return int(text) if text.isdecimal() else UNKNOWN
 
@@ -88,11 +88,11 @@ class AnnouncementProgress:
             self._pending.clear()
 
     def begin(self, *, inherited: bool = False, seconds: float = math.inf) -> Callable[[], None]:
-        """Keep a transition as not announced, until the returned function is called.
+        """Record a transition as not announced until the returned function is called.
 
         Args:
-            inherited: it was seen before this replica became the active one; else just now.
-            seconds: after which it counts as announced all the same.
+            inherited: it was seen before this replica became active; otherwise it was seen just now.
+            seconds: seconds after which it counts as announced in any case.
         """
         number = next(self._numbers)
         version = self._inherited() if inherited else self._followed.complete()
@@ -120,8 +120,8 @@ class ClaimChange(StrEnum):
     """What a transition says of the claim."""
 
     ALLOCATED = "allocated"  # the scheduler chose devices of ours
-    RESERVED = "reserved"  # somebody may use them from now on
-    UNRESERVED = "unreserved"  # somebody does not use them any more; the claim keeps them
+    RESERVED = "reserved"  # consumers may use them from now on
+    UNRESERVED = "unreserved"  # consumers no longer use them; the claim keeps them
     DEALLOCATED = "deallocated"  # the claim gave them back
     DELETED = "deleted"  # the claim is gone, and with it its hold on them
 
@@ -132,10 +132,10 @@ class ClaimTransition:
 
     Attributes:
         change: what happened.
-        claim: in the state that tells of the devices: the new one, or the old one of devices that were given back.
+        claim: the state of the claim that has the devices: the new state, or the old state if they were deallocated.
         devices: the allocation results of our driver that the step is about.
-        consumers: who came with RESERVED; who went otherwise; with ALLOCATED nobody.
-        version: resource version of claims at which it had happened at the latest; 0 where it is not known.
+        consumers: the consumers that were added (RESERVED) or removed (other changes); empty for ALLOCATED.
+        version: the resource version of claims by which it had happened; 0 if unknown.
     """
 
     change: ClaimChange
@@ -157,12 +157,12 @@ def transitions(
 ) -> tuple[ClaimTransition, ...]:
     """Return the steps from one state of a claim to a later one, in the order in which they must have happened.
 
-    States in between may have been missed: one that was released and allocated anew meanwhile gives both steps.
+    States in between may have been missed: a claim that was deallocated and reallocated meanwhile gives both steps.
 
     Args:
-        previous: the claim as it was; None when it did not exist.
-        current: the claim as it is; None when it is gone. Of the same UID.
-        driver: whose devices count; allocations of other drivers are nothing to us.
+        previous: the old state of the claim; None if it did not exist.
+        current: the new state of the claim, with the same UID; None if it was deleted.
+        driver: the driver whose devices count; allocations of other drivers are ignored.
     """
     before, now = our_devices(previous, driver), our_devices(current, driver)
     same = _keys(before) == _keys(now)
@@ -273,7 +273,7 @@ class AnnouncementBacklog:
 
 
 def node_of(claim: ResourceClaim) -> str | None:
-    """Return the node that an allocation is bound to, None when several may use it (or there is no allocation)."""
+    """Return the node that an allocation is bound to; None if several nodes may use it, or without an allocation."""
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
     if selector is None or len(selector.node_selector_terms) != 1:
         return None

@@ -171,7 +171,7 @@ class ClusterPools:
             yield from publication_metrics(self._record)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; each life finds and looks anew."""
+        """See :class:`dra_kit.process.supervisor.Part`; each run discovers the pools again."""
         current = CurrentInventory()
         discovery = Discovery(self._source, current)
         scope = ClusterScope(self._driver, self._client, self._owner)

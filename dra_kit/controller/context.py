@@ -99,12 +99,12 @@ class ControllerContext(Context[Any]):
 
 
 class ControllerStartup:
-    """A part of the controller, in every replica; one whose startup has not returned does not become the active one.
+    """A part of the controller, in every replica; a replica becomes active only after its startup has returned.
 
     Args:
-        driver: whose provider, binder and taint rules are started.
-        context: what they are given.
-        ending: set when the process is asked to end.
+        driver: the driver whose provider, binder and taint rules are started.
+        context: the context that they receive.
+        ending: set when the process is asked to stop.
     """
 
     name = "startup"
@@ -150,11 +150,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ControllerOwner:
-    """The ClusterRole that owns what the controller makes, read once, and again after :meth:`forget`.
+    """The ClusterRole that owns the objects the controller creates; read once, and again after :meth:`forget`.
 
     Args:
-        client: to ask with; needs ``get`` on that one ClusterRole.
-        cluster_role: its name; None: nobody owns what is made.
+        client: the client to read it with; needs ``get`` on that ClusterRole.
+        cluster_role: the name of the ClusterRole; None for objects without an owner.
     """
 
     def __init__(self, client: Client, cluster_role: str | None) -> None:

@@ -37,22 +37,22 @@ class LeaseTiming(Struct, frozen=True):
 
 
 class LeaderElector:
-    """A part of the controller; works as client-go's leader election does, and with it: a Lease is a Lease.
+    """A part of the controller that elects the active replica; compatible with client-go's leader election.
 
-    Clocks of machines may differ: a lease counts as expired when it has not *changed* for its duration, by this
-    process's own clock. Being the active one ends when the lease could not be renewed for the renew deadline, which
-    others respect for longer: they take it later than this process has let it go. The process then goes on as a
-    standby, with all that it knows of the claims.
+    Clocks of machines may differ: a lease counts as expired when it has not *changed* for its duration, measured by
+    this process's own clock. This process stops being active when it could not renew the lease within the renew
+    deadline. The deadline is shorter than the lease duration, so other replicas take the lease only after that. The
+    process then continues as a standby, and retains what it knows of the claims.
 
     Args:
-        client: of the API server.
-        leadership: is told.
-        identity: of this process, like no other's.
-        namespace: of the Lease.
-        lease: its name.
-        timing: of the election.
-        clock: seconds that only rise.
-        annotations: of the Lease, asked for before each renewal.
+        client: a client of the API server.
+        leadership: is notified of changes.
+        identity: the unique identity of this process.
+        namespace: the namespace of the Lease.
+        lease: the name of the Lease.
+        timing: the timing of the election.
+        clock: a monotonic clock, in seconds.
+        annotations: returns the annotations of the Lease; called before each renewal.
     """
 
     name = "election"
@@ -122,8 +122,8 @@ class LeaderElector:
         """Take or renew the lease, and return whether this process holds it now.
 
         Raises:
-            KubeError: it is not known.
-            ConfigurationError: there is no such namespace, or no Lease, which the account may not create.
+            KubeError: the outcome is unknown.
+            ConfigurationError: the namespace is missing, or the Lease is missing and the account may not create it.
         """
         began = self._clock()
         if not self._leadership.leading or self._stored is None:
@@ -133,7 +133,7 @@ class LeaderElector:
         except (Conflict, NotFound):
             if not self._leadership.leading:
                 return False  # another one was faster
-        await self._look()  # somebody wrote into it, perhaps only a label
+        await self._look()  # another client wrote to it, perhaps only a label
         try:
             return await self._take(began)
         except (Conflict, NotFound):
@@ -246,16 +246,16 @@ def acquired(
     lease: Mapping[str, Any] | None, identity: str, timing: LeaseTiming, now: dt.datetime, *, namespace: str, name: str,
     annotations: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the lease as ``identity`` takes it, or renews it where it has it already; what else is in it stays.
+    """Return the lease after ``identity`` acquires or renews it; other content of the lease is retained.
 
     Args:
-        lease: as it is stored; None when there is none.
-        identity: of the process.
-        timing: of the election.
-        now: by the process's clock, for people: nobody's decision follows from it.
-        namespace: of the lease.
-        name: of the lease.
-        annotations: that it gets; others that it has stay.
+        lease: the stored lease; None if it does not exist.
+        identity: the identity of the process.
+        timing: the timing of the election.
+        now: the time by the process's clock; it informs users, and no decision depends on it.
+        namespace: the namespace of the lease.
+        name: the name of the lease.
+        annotations: annotations to set; other annotations are retained.
     """
     stored: Mapping[str, Any] = lease or {
         "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"namespace": namespace, "name": name}
@@ -277,7 +277,7 @@ def acquired(
 
 
 def released(lease: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
-    """Return the lease given back: nobody holds it, and whoever comes next need not wait."""
+    """Return the lease without a holder, so that the next process need not wait."""
     spec = {
         **(lease.get("spec") or {}),
         "holderIdentity": "",
@@ -295,14 +295,15 @@ DRAIN_SECONDS: Final = 15.0
 
 
 class ActiveParts:
-    """A part of the controller: runs other parts while this replica is the active one, and stops them at once after.
+    """A part of the controller that runs other parts while this replica is active, and stops them right afterwards.
 
-    Each active life calls their ``run`` anew. One that fails ends the process, as any part does; so does one that
-    cannot be stopped in time, because an author's blocking call holds it up: nothing else ends such a call.
+    Their ``run`` is called again each time the replica becomes active. A part that fails terminates the process, as
+    any part does. So does a part that cannot be stopped in time because of a blocking call in the author's code:
+    nothing else ends such a call.
 
     Args:
-        leadership: tells when.
-        stop_seconds: that stopping may take.
+        leadership: says whether this replica is active.
+        stop_seconds: seconds that stopping may take.
     """
 
     name = "active"
@@ -317,11 +318,11 @@ class ActiveParts:
         self._parts.append(part)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready at once: a standby is what it is to be.
+        """See :class:`dra_kit.process.supervisor.Part`; ready immediately, since a standby is ready too.
 
         Raises:
-            Exception: of a part.
-            InternalError: a part ended by itself, or does not stop in time.
+            Exception: an exception of a part.
+            InternalError: a part returned unexpectedly, or does not stop in time.
         """
         ready.set()
         while True:
@@ -355,17 +356,17 @@ class ActiveParts:
         seconds = DRAIN_SECONDS if self._leadership.leading else self._stop_seconds
         _, going_on = await asyncio.wait(tasks, timeout=seconds)
         for task in going_on:
-            task.cancel()  # a second time: whoever waits for a thread gives up on it
+            task.cancel()  # a second time: code that waits for a thread stops waiting
         if going_on:
             await asyncio.wait(going_on, timeout=0.1)
         return [task.get_name() for task in going_on]
 
 
 class Leadership:
-    """Set by the elector, read by everybody else; belongs to one event loop.
+    """Whether this replica is active; set by the elector, read by all other parts; belongs to one event loop.
 
     Args:
-        alone: it is the active one from the beginning to the end: there is no election.
+        alone: the replica is always active, without an election.
     """
 
     def __init__(self, *, alone: bool = False) -> None:

@@ -88,7 +88,7 @@ class OrphanSliceCollector:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
         ready.set()
-        self._since.clear()  # what was seen in an earlier active life says nothing of the time between
+        self._since.clear()  # observations from an earlier active period do not cover the time in between
         while True:
             try:
                 await self.look()
@@ -126,7 +126,7 @@ class OrphanSliceCollector:
             await self._client.delete(
                 RESOURCE_SLICES, suspect.name, uid=suspect.uid, resource_version=suspect.resource_version
             )
-        except (NotFound, Conflict):  # gone, or written meanwhile: there is somebody to look after it
+        except (NotFound, Conflict):  # deleted, or written meanwhile, so it has an active owner
             self._since.pop(suspect.uid, None)
             return
         del self._since[suspect.uid]

@@ -79,7 +79,7 @@ class TaintRuleReconciler:
         """Take a set of rules, in the author's thread.
 
         Raises:
-            InvalidDevice: it is no set of rules.
+            InvalidDevice: the value is not a set of rules.
         """
         title = f"{type(self._source).__name__}.rules"
         if not isinstance(yielded, Sequence) or isinstance(yielded, str | bytes):
@@ -188,10 +188,10 @@ LABEL: Final = "dra-kit/driver"
 
 
 class TaintRulePlan(Struct, frozen=True):
-    """Writes to be made in this order.
+    """Writes to make, in this order.
 
     Attributes:
-        deletes: rules as they are stored.
+        deletes: stored rules to delete.
         updates: whole rules, with the resource version of the stored one.
         creates: whole rules.
     """

@@ -214,18 +214,19 @@ _KUBELETS_ASKED = 5
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
-    """What is to be checked.
+    """What to check.
 
     Attributes:
-        driver: its name; None for no driver in particular.
-        code: the driver itself; None where it is not at hand.
-        settings: of its own, already filled; None where it has none, or they are not needed.
-        account: what the account of the credentials is for.
-        certificate: name of the Secret of a certificate that the webhook makes itself; empty where it is given one.
-        nodes: names of the nodes whose kubelets are asked; none for the first few.
-        kubelet_dir: the kubelet's root directory on this machine; None where it is no node.
-        cdi_dir: where CDI files are on this machine.
-        cri_socket: of this machine's container runtime; None for where it usually is.
+        driver: the name of the driver; None for no particular driver.
+        code: the driver itself; None if its code is not available.
+        settings: the driver's own settings, already filled; None if it has none, or they are not needed.
+        account: what the account of the credentials is used for.
+        certificate: the name of the Secret with the certificate that the webhook creates itself; empty if the webhook
+            gets a certificate from elsewhere.
+        nodes: names of the nodes whose kubelets are queried; empty for the first few nodes.
+        kubelet_dir: the kubelet's root directory on this machine; None if this machine is not a node.
+        cdi_dir: the directory of CDI files on this machine.
+        cri_socket: the socket of this machine's container runtime; None for the usual one.
     """
 
     driver: str | None = None
@@ -283,7 +284,7 @@ async def _of_cluster(client: Client, wanted: CheckOptions, namespace: str) -> l
     if nodes:
         found += [*kubelet_version_findings(nodes), *runtime_findings(nodes)]
     if wanted.account != "user":
-        return found  # a role may ask nothing else, and should not: what is missing for that is no right to give it
+        return found  # a role's account should not have the rights that the other checks need
     kubelets = [node["metadata"]["name"] for node in nodes if not is_of_sandbox(node)]
     found += await check_kubelets(client, kubelets if wanted.nodes else kubelets[:_KUBELETS_ASKED])
     if wanted.driver is not None:

@@ -34,11 +34,11 @@ _COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult:
-    """Return which gates are on and off: which of them a driver needs, only its own slices say.
+    """Return which gates are on and off; only a driver's slices say which of them it needs.
 
     Args:
-        client: of the API server.
-        separate_counters: counter sets stand in slices of their own (Kubernetes 1.35 and newer).
+        client: a client of the API server.
+        separate_counters: counter sets are in separate slices (Kubernetes 1.35 and newer).
     """
     on: list[str] = []
     off: list[str] = []
@@ -124,7 +124,7 @@ def ok(what: str, text: str) -> CheckResult:
 
 
 def warn(what: str, text: str, remedy: str) -> CheckResult:
-    """Return a finding that somebody should know of."""
+    """Return a warning."""
     return CheckResult("warn", what, text, remedy)
 
 

@@ -66,12 +66,12 @@ class DrainHolder(Struct, frozen=True, order=True):
     """A claim with devices of the driver.
 
     Attributes:
-        node: where its devices are; empty where the allocation names no single node.
-        namespace: of the claim.
-        claim: its name.
-        devices: as ``pool/device``, those of the driver.
-        users: who has reserved the claim, pods by their names, others as ``resource.group/name``; none: it keeps its
-            devices for whoever comes next.
+        node: the node of its devices; empty if the allocation does not name a single node.
+        namespace: the namespace of the claim.
+        claim: the name of the claim.
+        devices: the devices of the driver, as ``pool/device``.
+        users: the consumers that have reserved the claim: pods by name, others as ``resource.group/name``. If empty,
+            the claim keeps its devices for the next consumer.
     """
 
     node: str
@@ -82,14 +82,14 @@ class DrainHolder(Struct, frozen=True, order=True):
 
 
 class DrainStatus(Struct, frozen=True):
-    """Everybody who has devices of a driver, by node, namespace and name.
+    """All claims with devices of a driver, by node, namespace and name.
 
     Attributes:
-        held: claims in use: their pods could not end without the driver.
-        idle: claims that keep devices, and that nobody uses.
-        others: names of the other drivers of which claims have devices.
+        held: claims in use: without the driver, their pods could not terminate.
+        idle: allocated claims that are not in use.
+        others: names of other drivers whose devices are allocated.
         skipped: claims in use on nodes that are not waited for.
-        is_allocated: whether any claim has devices of the driver, on whatever node.
+        is_allocated: whether any claim has devices of the driver, on any node.
     """
 
     held: tuple[DrainHolder, ...]
@@ -281,13 +281,13 @@ def drain_status(
     """Return the holders of devices of a driver.
 
     Args:
-        claims: all claims, as the API server gives them.
-        driver: whose devices count.
-        node: only claims on this node, and those that name no single node; None for all.
-        skip: nodes whose claims hold nothing up.
+        claims: all claims, as returned by the API server.
+        driver: the driver whose devices count.
+        node: return only claims on this node, and those that do not name a single node; None for all.
+        skip: nodes whose claims do not block the drain.
 
     Raises:
-        ConfigurationError: a claim is not understood, so that nobody can say that it holds nothing.
+        ConfigurationError: a claim cannot be read, so it may hold devices of the driver.
     """
     found: list[DrainHolder] = []
     drivers: set[str] = set()

@@ -71,15 +71,15 @@ class ListScope(Struct, frozen=True):
 
 
 class ReadScope(Struct, frozen=True):
-    """What to read; the API server selects it.
+    """What to read; the API server does the selection.
 
     Attributes:
-        namespace: whose Events are read, and whose objects where those of all namespaces may not be.
-        kinds: what to read.
-        all_events: Events of all namespaces are wanted, not only those of the one namespace.
-        ended: names of pods of the namespace that are wanted even if they have ended, of which no others are read then,
-            and no Events but the warnings on pods; None for all that there is.
-        only_drivers: of pods, those of the node role of drivers are enough; where they may not be read, that is no gap.
+        namespace: the namespace whose Events are read; also that of other objects if all namespaces may not be read.
+        kinds: the kinds to read.
+        all_events: read Events of all namespaces, not only of this one.
+        ended: names of pods of the namespace to read even if they have ended. Other ended pods are then left out, and
+            of the Events only warnings on pods are read. None reads everything.
+        only_drivers: only pods of the drivers' node roles are needed; it is not a gap if they may not be read.
     """
 
     namespace: str

@@ -44,14 +44,14 @@ class TemplateFit(Struct, frozen=True):
 
 
 class NodeTemplates:
-    """The cluster with one such node, and no other, for each kind.
+    """The cluster with a single node made from a template, for each kind of node.
 
     Args:
-        objects: of the cluster.
-        given: nodes and slices of templates, by kind.
+        objects: the objects of the cluster.
+        given: nodes and slices of templates, by kind of node.
 
     Raises:
-        ConfigurationError: there is no slice that names its node, or an object does not have the shape of the API.
+        ConfigurationError: no slice names the node, or an object does not have the structure of the API.
     """
 
     def __init__(self, objects: ClusterDocuments, given: Mapping[str, Sequence[ObjectView]]) -> None:
@@ -69,7 +69,7 @@ class NodeTemplates:
         """Return the kinds of nodes on which a claim can get devices, or a pod can run.
 
         Raises:
-            NotFound: there is no such claim or pod.
+            NotFound: the claim or pod does not exist.
         """
         found = []
         for node, explainer in self._explainers.items():

@@ -55,13 +55,13 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
 
 
 def load(path: Path) -> ClusterDocuments:
-    """Read a snapshot, or a file or directory with objects that somebody saved with kubectl.
+    """Read a snapshot, or a file or directory with objects saved with kubectl.
 
     Args:
-        path: directory, archive, or a single file.
+        path: a directory, an archive, or a single file.
 
     Raises:
-        ConfigurationError: it is none, or holds no ResourceSlices or other objects.
+        ConfigurationError: the path is not a snapshot, or contains no ResourceSlices or other objects.
     """
     documents: dict[str, list[ObjectView]] = {}
     index = SnapshotIndex()
@@ -247,7 +247,7 @@ def _write(path: Path, files: Mapping[str, str]) -> None:
         return
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     stale = {INDEX_FILE, *_FILES.values()} - files.keys()
-    for name in (INDEX_FILE, *stale):  # without an index what is there is no snapshot
+    for name in (INDEX_FILE, *stale):  # without an index, the directory does not count as a snapshot
         (path / name).unlink(missing_ok=True)
     for name, text in sorted(files.items(), key=lambda item: item[0] == INDEX_FILE):
         _put(path / name, text.encode())
@@ -291,17 +291,17 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 
 
 def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
-    """Raise what an API server answers to a new object that breaks its rules.
+    """Raise the error of an API server if a new object is invalid.
 
     Args:
-        kind: of the object.
-        obj: as :func:`dra_kit.kubernetes.resource.new_object.complete_new_object` gives it.
-        gates: of the API server.
-        api_version: of the object as it was sent.
-        where: file and document.
+        kind: the kind of the object.
+        obj: the object, as returned by :func:`dra_kit.kubernetes.resource.new_object.complete_new_object`.
+        gates: the feature gates of the API server.
+        api_version: the API version in which the object was sent.
+        where: the file and document.
 
     Raises:
-        Invalid: with the fields that are wrong.
+        Invalid: the object is invalid; the error lists the fields.
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
     errors = errors_in_version(check_new_object(obj, kind, gates).errors, api_version)
@@ -316,15 +316,15 @@ def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_ver
 
 
 def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
-    """Return a saved object, in which all that is read later has the shape that the API gives it.
+    """Return a saved object whose fields that are read later have the structure of the API.
 
     Args:
-        kind: of the object.
-        document: as it was saved.
-        where: file and document.
+        kind: the kind of the object.
+        document: the saved document.
+        where: the file and document.
 
     Raises:
-        ConfigurationError: no API server stores such an object.
+        ConfigurationError: the object is not one that an API server stores.
     """
     name = document["metadata"].get("name")
     if not isinstance(name, str) or not name:

@@ -104,7 +104,7 @@ def _hidden(value: object, *, inside: bool = False, root: bool = False) -> Itera
 
 
 def secrets_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the words of the environment of the driver's own pods, except those that Kubernetes itself puts there."""
+    """Return values from the environment of pods that may be secrets."""
     return {
         str(variable["value"])
         for pod in pods
@@ -303,12 +303,12 @@ _NAME_LABEL: Final = "app.kubernetes.io/name"
 
 
 class SupportBundle(Struct):
-    """What was gathered.
+    """The gathered data.
 
     Attributes:
-        files: by name, as they were read.
-        missing: what could not be read and why, a line each.
-        words: that must not be in any file.
+        files: the files by name, not redacted.
+        missing: what could not be read and why, one line each.
+        words: words that must not appear in any file.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -341,10 +341,10 @@ async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path
     """Read everything that may be read.
 
     Args:
-        driver: its name.
-        credentials: of the cluster; None where there are none.
-        kubelet_dir: the kubelet's root directory, where this is a node.
-        why: there are no credentials.
+        driver: the name of the driver.
+        credentials: the credentials for the cluster; None without credentials.
+        kubelet_dir: the kubelet's root directory if this machine is a node.
+        why: why the credentials are missing.
     """
     bundle = SupportBundle(words=secrets_of_environment(os.environ))
     if credentials is None:

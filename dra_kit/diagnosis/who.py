@@ -135,10 +135,10 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def uses_in_cdi_files(directories: Iterable[Path]) -> dict[str, DeviceUse]:
-    """Return the devices of claims, by their qualified CDI names; damaged and unreadable files are left out.
+    """Return the devices of claims, by their qualified CDI names; corrupt and unreadable files are left out.
 
     Args:
-        directories: where runtimes look for CDI files.
+        directories: the directories in which runtimes look for CDI files.
     """
     found: dict[str, DeviceUse] = {}
     for directory in directories:

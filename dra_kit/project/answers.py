@@ -62,7 +62,7 @@ def check_driver_name(name: str) -> str:
     """Check the name of a driver.
 
     Raises:
-        ConfigurationError: it is no DNS subdomain of at most 63 bytes, or has no domain.
+        ConfigurationError: the name is not a DNS subdomain of at most 63 bytes, or lacks a domain.
     """
     problems = [error.body for error in driver_name(name, "name")]
     if not problems and name != name.lower():
@@ -85,7 +85,7 @@ def check_package_name(name: str) -> str:
     """Check the name of a Python package.
 
     Raises:
-        ConfigurationError: it is no identifier, or something else has it.
+        ConfigurationError: the name is not an identifier, or is already in use.
     """
     if _PACKAGE(name) and not _is_taken(name):
         return name

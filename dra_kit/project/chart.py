@@ -35,14 +35,14 @@ def write_chart(
     """Write the chart of a driver.
 
     Args:
-        chart: for all drivers.
-        folder: to write it to; one that was made for the same driver is replaced.
-        driver: its name.
-        settings: the model of its settings; None where it has none.
-        values: what it is installed with unless somebody says otherwise.
+        chart: the generic chart for all drivers.
+        folder: the folder to write to; an existing chart of the same driver is replaced.
+        driver: the name of the driver.
+        settings: the model of its settings; None if it has none.
+        values: the default values of the chart.
 
     Raises:
-        ConfigurationError: something else is in the folder, it cannot be written, or a value is wrong.
+        ConfigurationError: the folder has other content or cannot be written, or a value is invalid.
     """
     _refuse_others(folder, driver)
     text = (chart / "values.yaml").read_text(encoding="utf-8")
@@ -195,14 +195,14 @@ def lines_of(values: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def with_value(text: str, path: ValuePath, value: Any) -> str:
-    """Return the text with one value set: in the place of the former one, or added to its group.
+    """Return the text with one value set; it replaces the old value, or is added to its group.
 
     Args:
-        text: a mapping in YAML, or nothing.
-        path: names of the value, outermost first.
-        value: of whatever YAML can say.
+        text: a YAML mapping, or an empty text.
+        path: the keys of the value, outermost first.
+        value: any value that YAML can represent.
 
-    Comments are lost only where the text has aliases, or is in braces as a whole.
+    Comments are lost only if the text has aliases, or is a single mapping in braces.
     """
     lines = text.splitlines()
     document: Any = yaml.compose(_joined(lines), yaml.SafeLoader)

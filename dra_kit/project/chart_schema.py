@@ -61,7 +61,7 @@ def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
         elif name not in _LEFT_OUT and (name, value) != ("additionalProperties", True):
             found[name] = plain(value, definitions)
     if "patternProperties" in found:
-        found.setdefault("additionalProperties", False)  # what matches no pattern is no name
+        found.setdefault("additionalProperties", False)  # a key that matches no pattern is not a name
     return _one_of_types(found)
 
 
@@ -163,10 +163,10 @@ ValuePath: TypeAlias = tuple[str, ...]
 
 
 def value_comments(text: str) -> Mapping[ValuePath, str]:
-    """Return the comment above each key, as one line; a key without one has an empty one.
+    """Return the comment above each key, as one line; empty for a key without a comment.
 
     Args:
-        text: of ``values.yaml``, with two blanks for each level.
+        text: the text of ``values.yaml``, indented by two spaces per level.
     """
     comments_by_path: dict[ValuePath, str] = {}
     path: list[str] = []

@@ -65,10 +65,10 @@ def refuse_taken(folder: Path) -> None:
 
 
 def write(folder: Path, path: PurePosixPath, text: str) -> None:
-    """Write one file of a project; one that is there keeps its permissions.
+    """Write one file of a project; an existing file retains its permissions.
 
     Raises:
-        OSError: it cannot be written, or a link is on the way; it is unchanged.
+        OSError: the file cannot be written, or its path contains a link; the file is unchanged.
     """
     link = link_in(folder, path)
     if link is not None:
@@ -177,13 +177,13 @@ def version_range(version: str) -> str:
 def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
     """Return the text of each file, by its path in the project.
 
-    Files whose name ends in ``.jinja`` are rendered, all others copied; in paths, too, names stand in braces. The rules
-    are those of copier, which renders the same template (``_envops`` in copier.yml).
+    Files whose name ends in ``.jinja`` are rendered, all others are copied; names in braces in paths are replaced too.
+    The rules are those of copier, which renders the same template (``_envops`` in copier.yml).
 
     Args:
         template: the folder with copier.yml.
-        answers: to its questions.
-        version: of dra-kit, which the project depends on.
+        answers: the answers to its questions.
+        version: the version of dra-kit that the project depends on.
     """
     environment = Environment(  # noqa: S701 - no HTML
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True

@@ -70,14 +70,14 @@ def _all(distribution: Distribution, field: str) -> list[str]:
 
 
 class Component(Struct, frozen=True):
-    """A distribution in one version.
+    """One version of a distribution.
 
     Attributes:
-        name: normalized, as in ``pip freeze`` of today: ``kubernetes-asyncio``.
-        version: of it.
-        hashes: SHA-256 of the files that it may be installed from, where that is known.
-        licence: its SPDX expression, or what it says in its place; empty where it says nothing.
-        requires: names of those that it needs; None where that is not known.
+        name: the normalized name, as in the output of current ``pip freeze``: ``kubernetes-asyncio``.
+        version: the version.
+        hashes: SHA-256 of the files that it may be installed from, if known.
+        licence: its SPDX expression, or another licence text from its metadata; empty if there is none.
+        requires: names of the distributions that it requires; None if unknown.
     """
 
     name: str

@@ -33,19 +33,19 @@ class FileChange(Struct, frozen=True):
 
 
 def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) -> list[FileChange]:
-    """Bring a project to what its template makes now.
+    """Update a project to the current output of its template.
 
-    Only files in the folder are read, written or removed. Links are not followed: what is a link, or is below one, is
-    kept, as is what is not a regular file.
+    Only files in the folder are read, written or removed. Links are not followed: links, files below them, and files
+    that are not regular are left unchanged.
 
     Args:
-        folder: of the project.
-        files: what the template makes now, of the project's answers.
-        project: its version of dra-kit, for the marks of conflicts.
+        folder: the folder of the project.
+        files: the current output of the template for the project's answers.
+        project: the project's version of dra-kit, for conflict markers.
 
     Raises:
-        ConfigurationError: what the template made the last time is unknown or names files outside of the project, git
-            is missing, or a file cannot be merged; nothing has been written then. Or one cannot be written.
+        ConfigurationError: the previous output of the template is unknown or names files outside of the project, git
+            is missing, or a file cannot be merged; nothing is written in these cases. Or a file cannot be written.
     """
     base = read_base(folder)
     planned = []

@@ -51,11 +51,11 @@ class Binder:
         self._releaser = PostFilterRunner(client)
 
     async def bind(self, placement: Placement) -> None:
-        """Write everything, or take back what was written.
+        """Write all changes, or roll back those already written.
 
         Raises:
-            Unschedulable: something changed in the meantime, a device was not made ready for the node, or the API
-                server refuses.
+            Unschedulable: the claims changed in the meantime, a device was not made ready for the node, or the API
+                server rejected a change.
         """
         written: list[ObjectView] = []
         try:
@@ -167,7 +167,7 @@ class Binder:
             with error_context(f"add finalizer to claim {object_name(claim)}"):
                 new = await self._client.patch(RESOURCE_CLAIMS, name, body, namespace)
         status = dict(new.get("status", {}))
-        # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
+        # as in 1.37: a claim that another writer allocated without a time gets one, and the API server rejects that
         status["allocation"] = {"allocationTimestamp": format_time(), **(allocation or status["allocation"])}
         if not is_reserved_for(new, pod):
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
@@ -230,7 +230,7 @@ def _binding_failed(text: str) -> Unschedulable:
 
 @contextmanager
 def error_context(what: str) -> Iterator[None]:
-    """Have an error say what was being done, in kube-scheduler's words."""
+    """Prefix errors with the failed step, as kube-scheduler does."""
     try:
         yield
     except KubeError as error:
@@ -243,17 +243,17 @@ _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
 
 
 class PostFilterRunner:
-    """Takes from claims what was given to them.
+    """Deallocates claims, or removes their consumers.
 
     Args:
-        client: to write with.
+        client: the client to write with.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def apply(self, remedy: PostFilterAction) -> None:
-        """Carry a remedy out.
+        """Apply a remedy.
 
         Raises:
             KubeError: the API server refuses.
@@ -280,10 +280,10 @@ class PostFilterRunner:
         )
 
     async def delete(self, claim: ObjectView) -> None:
-        """Delete a claim that was made for extended resources, whatever protects it.
+        """Delete a claim that was created for extended resources; remove its delete protection first.
 
         Raises:
-            KubeError: the API server refuses.
+            KubeError: the API server rejects the deletion.
         """
         namespace, name = object_key(claim)
         current = claim

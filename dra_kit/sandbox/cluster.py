@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
-    """How the cluster is to be.
+    """The configuration of the cluster.
 
     Attributes:
-        nodes: how many there are: ``node-1``, ``node-2`` ...
+        nodes: the number of nodes, named ``node-1``, ``node-2`` ...
         gates: feature gates of API server, scheduler and kubelets.
         time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
-        port: of the API server; 0 for a free one.
-        kubeconfig: where to write it; None for the sandbox's own directory.
+        port: the port of the API server; 0 for a free one.
+        kubeconfig: where to write the kubeconfig; None for the sandbox's own directory.
         controller: run the controller role of each driver.
         webhook: run the webhook role of each driver that has configs.
-        edited: settings that name files which stories will edit: the driver gets copies. Where several drivers run,
-            ``NAME`` is a setting of one of them alone, and ``DRIVER.NAME`` of this one.
-        roles: run the drivers' roles; without, somebody else does.
-        accounts: the service accounts that they run as; None for the administrator.
+        edited: settings that name files which stories edit; the driver gets copies of these files. If several drivers
+            run, ``NAME`` is a setting that only one of them has; ``DRIVER.NAME`` is a setting of that driver.
+        roles: run the drivers' roles; if False, they are run outside the sandbox.
+        accounts: the service accounts that the roles run as; None for the administrator.
     """
 
     nodes: int = 1
@@ -71,7 +71,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
 
 class SandboxObserver:
-    """Receives what happens in the cluster, right when it happens; does nothing with it."""
+    """Is notified of events in the cluster when they happen; the methods of this base class are no-ops."""
 
     def decided(self, decision: SchedulingDecision) -> None:
         """Note a decision of the scheduler about a pod."""
@@ -103,13 +103,13 @@ class Sandbox:
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
     Args:
-        drivers: to run; one, or several.
-        settings: of the cluster.
-        observers: notified of what happens.
+        drivers: the drivers to run; one or several.
+        settings: the settings of the cluster.
+        observers: are notified of events in the cluster.
 
     Raises:
-        ConfigurationError: two drivers have one name.
-        SandboxError: a driver does not come up; the text says why.
+        ConfigurationError: two drivers have the same name.
+        SandboxError: a driver does not come up; the message says why.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class Sandbox:
         return self._client
 
     async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[PendingCause]]:
-        """Return what stands in the way of pods without a node, by UID."""
+        """Return why pods without a node are pending, by pod UID."""
         if not pods:
             return {}
         return await explain_pending_pods(self.informers, self.client, pods, self._settings.gates)

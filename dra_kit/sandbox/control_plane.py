@@ -91,13 +91,13 @@ class ControlPlane:
         self._credentials: Credentials | None = None
 
     def listen_at(self, path: Path) -> None:
-        """Let clients in this process come over a unix socket, without TLS; to be called before it starts.
+        """Let clients in this process connect over a unix socket, without TLS; call it before the server starts.
 
-        Nothing else changes for them, and nothing at all where too few could wait there: to asyncio, a connection for
-        which there is no room looks like one that was made.
+        Clients notice no other difference. The socket is not used if its backlog would be too small: asyncio reports a
+        connection that does not fit in the backlog as established.
 
         Args:
-            path: at most 107 bytes long, in a directory for this user alone.
+            path: at most 107 bytes long, in a directory that only this user can access.
         """
         try:
             allowed = int(SOMAXCONN.read_text(encoding="ascii"))

@@ -29,10 +29,10 @@ _LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and socket
 
 @contextmanager
 def sandbox_directory() -> Iterator[Path]:
-    """Create a directory with a short path, for this user alone; remove it in the end.
+    """Create a directory with a short path that only this user may access; remove it at the end.
 
-    It is signed: a file in it tells the directory's own name and a random mark, and is locked as long as the sandbox
-    runs. A process that is killed removes nothing, so whatever others left is cleaned up before.
+    The directory is signed: a file in it contains the directory's name and a random mark, and is locked while the
+    sandbox runs. A killed process cannot clean up, so leftovers of other sandboxes are removed first.
     """
     remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
@@ -45,8 +45,8 @@ def sandbox_directory() -> Iterator[Path]:
         new.rename(directory / _SIGNATURE)  # only now others may look whether it is locked
         yield directory
     finally:
-        kill_orphans([mark])  # there are none, unless somebody has killed a reaper
-        # all of it is gone at once: code of the driver that still runs makes nothing below it while it is removed
+        kill_orphans([mark])  # finds none, unless a reaper was killed
+        # the rename is atomic: driver code that still runs cannot create files in the tree while it is removed
         gone = directory.with_suffix(_GONE)
         with suppress(FileNotFoundError):
             directory.rename(gone)
@@ -58,7 +58,7 @@ def mark_of(directory: Path) -> str:
     """Return the mark of the processes of a sandbox; empty when the directory is not signed."""
     try:
         signature = json.loads(read_private(directory / _SIGNATURE) or b"")
-        # a copy under another name is somebody's own
+        # a copy under another name belongs to the user
         signed = directory.name.removesuffix(_GONE) == signature["sandbox"]
         mark = signature["mark"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -67,12 +67,12 @@ def mark_of(directory: Path) -> str:
 
 
 def remove_abandoned() -> int:
-    """Clean up after sandboxes that were killed: end their processes, remove their directories.
+    """Clean up after sandboxes that were killed: kill their processes and remove their directories.
 
-    Only what a sandbox of this user has signed is touched, and only when nobody holds its lock any more.
+    Only directories that a sandbox of this user has signed are touched, and only if no process holds their lock.
 
     Returns:
-        How many processes were ended.
+        The number of processes killed.
     """
     ended = 0
     for directory in _base().glob(f"{_PREFIX}*"):
@@ -130,7 +130,7 @@ def _base() -> Path:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory, its signature last: whoever is killed meanwhile leaves it to the next one."""
+    """Remove a directory, its signature last, so that an interrupted removal is finished by the next sandbox."""
     with suppress(OSError):
         _unmount_below(directory)
         for path in directory.iterdir():
@@ -175,14 +175,14 @@ def _remove_tree(directory: Path) -> None:
 
 @contextmanager
 def write_kubeconfig(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
-    """Write a kubeconfig, and remove it in the end unless it is another one by then.
+    """Write a kubeconfig, and remove it at the end unless the file was replaced meanwhile.
 
     Args:
-        path: where nothing is, or what an earlier sandbox wrote.
+        path: a path that does not exist, or a kubeconfig of an earlier sandbox.
         document: the kubeconfig.
 
     Raises:
-        ConfigurationError: something else is there, or it cannot be written.
+        ConfigurationError: another file is at the path, or the file cannot be written.
     """
     data = json.dumps(document, indent=2).encode()  # JSON is YAML
     try:

@@ -13,13 +13,13 @@ from dra_kit.client.resources import Resource
 
 
 class SharedInformers:
-    """Follows resources and tells listeners of every change, in order; for one event loop.
+    """Follows resources and notifies listeners of every change, in order; for one event loop.
 
     Args:
-        client: to list and watch with.
-        resources: to follow.
-        late: wait, for resources that few clusters have, until there is a first object: they are followed from then on,
-            and until then there are none of them.
+        client: the client to list and watch with.
+        resources: the resources to follow.
+        late: resources that few clusters have. Each is followed once its first object exists; until then its list is
+            empty.
     """
 
     def __init__(

@@ -39,12 +39,12 @@ _FOLLOWED = (
 
 
 class PendingCause(Struct, frozen=True):
-    """What stands in the way of a pod.
+    """Why a pod is pending.
 
     Attributes:
         text: a sentence.
-        subject: what of the pod it is about: ``claim gpu``; empty for the pod as a whole.
-        claim: name of the claim in the pod's spec, if it is about one.
+        subject: the part of the pod that the cause is about, such as ``claim gpu``; empty for the whole pod.
+        claim: the name of the claim in the pod's spec, if the cause is about a claim.
     """
 
     text: str
@@ -58,20 +58,20 @@ class PendingCause(Struct, frozen=True):
 async def explain_pending_pods(
     informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
 ) -> Mapping[str, Sequence[PendingCause]]:
-    """Return what stands in the way of pods, by UID; nothing where there is no explanation.
+    """Return why pods are pending, by pod UID; pods without an explanation are left out.
 
     Args:
-        informers: of the control plane that they are in.
-        client: that may read Events there.
-        pods: without a node.
-        gates: of the control plane.
+        informers: the informers of the pods' control plane.
+        client: a client that may read Events there.
+        pods: pods without a node.
+        gates: the feature gates of the control plane.
     """
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
         explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.matching(gates)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
-    except DraKitError:  # what stands in the way of an explanation is told by dra-kit explain
+    except DraKitError:  # dra-kit explain reports what prevents an explanation
         return {}
 
 

@@ -157,7 +157,7 @@ class Scheduler:
         self._wake.set()
 
     def _untried(self) -> list[ObjectKey]:
-        """Return the pods that wait for somebody to write their claims."""
+        """Return the pods that wait for another client to write their claims."""
         return [key for key, plugins in self._waiting.items() if plugins is None]
 
     def _activate_users(self, claim: ObjectView, keys: Iterable[ObjectKey]) -> None:
@@ -271,12 +271,12 @@ class Scheduler:
         await self._refuse(now, refusal)
 
     async def _refuse(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
-        """Tell that a pod has no node; look again later, soon where the attempt itself failed.
+        """Report that a pod has no node, and retry later; retry soon if the attempt itself failed.
 
         Args:
             pod: the pod.
-            refusal: why.
-            missed: what changed meanwhile.
+            refusal: the reason.
+            missed: what changed during the attempt.
         """
         key, uid = object_key(pod), pod["metadata"]["uid"]
         if refusal.reason == "SchedulerError":
@@ -288,7 +288,7 @@ class Scheduler:
             self._waiting[key] = refusal.plugins
             if any(not refusal.plugins or helps(pod, refusal.plugins) for helps in missed):
                 self._activate(key)
-        # client-go takes a second event about the same state of a pod for the first one again, whatever it says
+        # client-go treats a second event about the same state of a pod as a repetition, even if its text differs
         version = pod["metadata"]["resourceVersion"]
         repeated, self._event_versions[uid] = self._event_versions.get(uid) == version, version
         if not repeated:
@@ -352,12 +352,12 @@ def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:
 
 
 class DeviceTracker:
-    """What is published and what is taken.
+    """Tracks published and allocated devices.
 
-    While it is held still, another thread may look for devices: what changes meanwhile is applied afterwards.
+    While it is frozen, another thread may search for devices; changes are applied afterwards.
 
     Args:
-        gates: of the scheduler.
+        gates: the feature gates of the scheduler.
     """
 
     def __init__(self, gates: AllocatorRules) -> None:
@@ -366,12 +366,12 @@ class DeviceTracker:
         self._snapshot = AllocatorState()
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
-        self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
+        self._later: list[Callable[[], None]] | None = None  # changes to apply; None while it is not frozen
         self._aborted = threading.Event()
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Keep everything unchanged as long as the context lasts."""
+        """Freeze the tracker inside the context."""
         self._later = []
         try:
             yield
@@ -381,7 +381,7 @@ class DeviceTracker:
                 change()
 
     def abort(self) -> None:
-        """End every search for devices, for good."""
+        """Abort every search for devices, now and later."""
         self._aborted.set()
 
     def _apply(self, change: Callable[[], None]) -> None:
@@ -414,11 +414,11 @@ class DeviceTracker:
     # --- who holds what
 
     def hold(self, claim: str, allocation: ObjectView | None) -> None:
-        """Record that a claim holds these devices from now on, and no others.
+        """Record the current allocation of a claim.
 
         Args:
-            claim: its UID, or another name that is its own.
-            allocation: None: it holds nothing.
+            claim: the UID of the claim, or another unique name.
+            allocation: the allocation; None if the claim is not allocated.
         """
         self._apply(lambda: self._hold(claim, allocation))
 
@@ -433,7 +433,7 @@ class DeviceTracker:
     # --- for one pod
 
     def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
-        """Return the attempt to allocate the claims of a pod, to be made on one node after the other."""
+        """Return an attempt to allocate the claims of a pod; it tries one node after the other."""
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
     def explain(

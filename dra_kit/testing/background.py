@@ -33,9 +33,9 @@ class Background:
         self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine there, and give its result or raise its error here; an interrupt here cancels it there.
+        """Run a coroutine in the background loop, and return its result or raise its error; an interrupt cancels it.
 
-        An error that says it all is raised as if it arose here: how it came about there helps nobody.
+        Errors with a complete message are raised without the traceback of the background thread, which would not help.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

@@ -88,11 +88,11 @@ class UnitTest:
 
 
 class Bench:
-    """Prepares and releases claims of made-up names as the node does: the same checks, and effects are the same.
+    """Prepares and releases claims with invented names as the node role does, with the same checks and effects.
 
-    There are no files, no sockets and no API server; locks, conflicts, NotYet and what is undone are as on a node.
-    Programs of ``ChildProcess`` effects really run, and end with the bench; objects of ``ClusterObject`` effects are
-    stored in memory. ``holds`` is called when a claim is prepared again, and at no other time.
+    It uses no files, sockets or API server. Locks, conflicts, NotYet and rollbacks work as on a node. Programs of
+    ``ChildProcess`` effects really run, and are terminated with the bench; objects of ``ClusterObject`` effects are
+    stored in memory. ``holds`` is called only when a claim is prepared again.
     """
 
     def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
@@ -158,9 +158,9 @@ class Bench:
 
     @property
     def objects(self) -> dict[str, dict[str, Any]]:
-        """The objects of effects by ``<kind>/<name>``, to be changed as somebody in the cluster would.
+        """The objects of effects by ``<kind>/<name>``; a test may change them as other clients in a cluster would.
 
-        The name is the effect's id and the claim's UID, which is ``uid-`` and the claim's name.
+        The name consists of the effect's id and the claim's UID, which is ``uid-`` and the claim's name.
         """
         return self._objects.objects
 

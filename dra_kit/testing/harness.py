@@ -83,18 +83,19 @@ class Harness:
     def wait(
         self, pod: str, *, phase: Phase | None = None, message: str = "", timeout: float | None = None
     ) -> PodFacts:
-        """Wait for a pod, and look at it and at its containers.
+        """Wait for a pod, and return the state of the pod and its containers.
 
         Args:
-            pod: its name.
-            phase: wait for this phase; without it, and without a message, until the pod runs or has ended.
+            pod: the name of the pod.
+            phase: wait for this phase; without a phase and a message, wait until the pod runs or has ended.
             message: wait until one of the pod's events or conditions contains this text.
-            timeout: seconds that this may take; without it those of the test bed.
+            timeout: seconds to wait; the default is the timeout of the test bed.
 
         Raises:
-            AssertionError: it did not come to that; the text has the pod's events and conditions and, where it has no
-                node, what ``dra-kit explain`` says of its devices. There is no waiting for a pod that does not exist,
-                nor for one whose claim the driver has refused with a permanent error since the test's last change.
+            AssertionError: the pod did not reach the state. The message has the pod's events and conditions and, for a
+                pod without a node, what ``dra-kit explain`` says of its devices. It is raised without waiting if the
+                pod does not exist, or if the driver has rejected its claim with a permanent error since the test's
+                last change.
         """
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
@@ -140,14 +141,14 @@ class Harness:
         raise AssertionError(f"it did not become true: the last look gave {escape_unprintable(last)}")
 
     def wait_gone(self, reference: str, *, timeout: float | None = None) -> None:
-        """Wait until an object that the test made is there no more, whoever deletes it: an eviction, for example.
+        """Wait until an object that the test created is gone; any client may delete it, for example by an eviction.
 
         Args:
-            reference: such as ``Pod/guest``.
-            timeout: seconds that this may take; without it those of the test bed.
+            reference: the object, such as ``Pod/guest``.
+            timeout: seconds to wait; the default is the timeout of the test bed.
 
         Raises:
-            AssertionError: the test made no such object, or it does not go.
+            AssertionError: the test did not create the object, or it is not deleted in time.
         """
         manifest = self._stage.find(reference)
         if manifest is None:
@@ -158,35 +159,38 @@ class Harness:
         raise AssertionError(f"{reference} is still there")
 
     def restart(self, *, driver: str = "") -> None:
-        """End the driver on every node as an update of its DaemonSet does, and start it again; pods run on.
+        """Restart the driver on every node as an update of its DaemonSet does; pods continue to run.
 
-        Nothing that it has in memory is left. Returns once the kubelet knows it again and its devices are published.
+        The driver loses everything in memory. The method returns once the driver is registered again and has published
+        its devices.
 
         Args:
-            driver: its name, which is needed where several run.
+            driver: the name of the driver; required if several run.
 
         Raises:
             ConfigurationError: this is a real cluster.
-            SandboxError: it does not come up again.
+            SandboxError: the driver does not come up again.
         """
         self._do(driver, lambda control: control.restart())
 
     def kill(self, *, after: str = "", restart: bool = True, driver: str = "") -> None:
         """Kill the driver on every node with ``kill -9``: now, or after its next step of a kind.
 
-        The test is marked with ``@pytest.mark.dra_process``: only a process can be killed. It is started again, as the
-        kubelet restarts a container; nothing but its state is left. A kill now returns when it is up again.
+        The test must be marked with ``@pytest.mark.dra_process``: only a process can be killed. The driver is started
+        again, as the kubelet restarts a container; only its stored state is left. Without ``after``, the method
+        returns when the driver is up again.
 
         Args:
-            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/reference/story-driver.md lists
-                them. The next time that the driver comes to it, it is killed, with ``EFFECT_APPLIED:2`` the second
-                time; the test fails when it never does.
-            restart: start it again; without that :meth:`start` does, or the end of the test.
-            driver: its name, which is needed where several run.
+            after: the name of a step of the node role, such as ``EFFECT_APPLIED``; docs/reference/story-driver.md lists
+                them. The driver is killed the next time it reaches the step; with ``EFFECT_APPLIED:2``, the second
+                time. The test fails if the driver never reaches it.
+            restart: start the driver again; otherwise :meth:`start` or the end of the test starts it.
+            driver: the name of the driver; required if several run.
 
         Raises:
-            ConfigurationError: the driver is no process here, there is no such step, or this is a real cluster.
-            SandboxError: it does not come up again.
+            ConfigurationError: the driver does not run as a process, the step does not exist, or this is a real
+                cluster.
+            SandboxError: the driver does not come up again.
         """
         if after:
             if not restart:
@@ -212,21 +216,21 @@ class Harness:
         self._do(driver, lambda control: control.start())
 
     def upgrade(self, target: str | Driver[Any, Any], *, driver: str = "") -> None:
-        """Replace the driver by another release of it, until the test ends, by a rolling update; pods run on.
+        """Replace the driver with another release until the test ends, by a rolling update; pods continue to run.
 
-        The new one comes up beside the old one, which is ended then; controller and webhook follow. Where the new one
-        does not come up, the old one runs on.
+        The new release starts next to the old one, which is then stopped; controller and webhook follow. If the new
+        release does not come up, the old one continues to run.
 
         Args:
             target: a TARGET below the project's folder, such as ``./tests/next.py``; or a driver that never ran, which
-                is not possible in a test that is marked with ``dra_process``. ``.`` is the driver that runs, once more:
-                a module that is imported already is not imported anew, but in a process of its own.
-            driver: the name of the one to replace, which is needed where several run.
+                is not possible in a test marked with ``dra_process``. ``.`` is the running driver again: a module that
+                is imported already is imported again only in a separate process.
+            driver: the name of the driver to replace; required if several run.
 
         Raises:
-            ConfigurationError: it has another name, its settings do not fit, it cannot be copied, or this is a real
-                cluster.
-            SandboxError: it does not come up.
+            ConfigurationError: the release has another name, its settings do not fit, it cannot be copied, or this is
+                a real cluster.
+            SandboxError: the new release does not come up.
         """
         self._do(driver, lambda control: control.upgrade(target))
 
@@ -243,17 +247,17 @@ class Harness:
         self._do(driver, lambda control: control.rollback())
 
     def reboot(self, *, lost: Sequence[str] = (), driver: str = "") -> None:
-        """Reboot every node: containers, programs and drivers end, CDI files are gone, the boot id is another one.
+        """Reboot every node: containers, programs and drivers stop, CDI files are deleted, the boot id changes.
 
-        Pods that restart are started again, and their claims prepared; the others have failed. In a test that is marked
-        with ``dra_process`` the driver is killed, as by a power cut; without, it ends in order.
+        Pods with a restart policy are started again, and their claims are prepared; other pods fail. In a test marked
+        with ``dra_process``, the driver is killed, as by a power cut; otherwise it shuts down in order.
 
         Args:
-            lost: settings of the driver that name directories whose files do not outlive a reboot: pretended hardware.
-            driver: whose settings these are, which is needed where several run.
+            lost: settings of the driver that name directories whose files do not survive a reboot (simulated hardware).
+            driver: the driver that has these settings; required if several run.
 
         Raises:
-            ConfigurationError: there is no such setting, or this is a real cluster.
+            ConfigurationError: a setting does not exist, or this is a real cluster.
             SandboxError: the driver does not come up again.
         """
         driver = driver or ("" if lost else self.cluster.drivers[0])  # all are rebooted
@@ -266,26 +270,27 @@ class Harness:
     def replace_file(self, setting: str, text: str, *, driver: str = "") -> None:
         """Replace the file that a setting of the driver names, until the test ends.
 
-        Returns once the driver publishes other devices than before; where it does not, after three seconds.
+        The method returns once the driver publishes different devices, or after three seconds.
 
         Args:
-            setting: its name, which must be in ``dra_editable``: only then the driver has a copy of the file.
+            setting: the name of the setting. It must be in ``dra_editable``, so that the driver uses a copy of the
+                file.
             text: the new content.
-            driver: whose setting it is, which is needed where several run.
+            driver: the driver that has the setting; required if several run.
 
         Raises:
-            ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
+            ConfigurationError: the setting does not exist, it does not name a file, or the file is the project's own.
         """
         self._background.call(self._stage.replace_file(setting, text, driver))
 
     def unhealthy(self, device: str, reason: str, message: str = "", *, driver: str = "") -> None:
-        """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.
+        """Make a device unhealthy, whatever its health source reports, until :meth:`healthy` or the end of the test.
 
         Args:
-            device: its name, or ``<pool>/<name>``.
+            device: the name of the device, or ``<pool>/<name>``.
             reason: a key of the policy of the driver's health source.
-            message: for people.
-            driver: whose device it is, which is needed where several run.
+            message: the message for users.
+            driver: the driver of the device; required if several run.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.

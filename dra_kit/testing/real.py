@@ -93,13 +93,13 @@ class RemoteDriverControl:
 
 
 class RealCluster:
-    """A cluster for stories and tests: what a container has is read from its log, where it prints that.
+    """A real cluster for stories and tests; the environment of a container is read from its log, if it prints it.
 
-    Of the nodes nothing is seen, so that nothing left over on them is found.
+    Nodes cannot be inspected, so leftovers on them are not found.
 
     Args:
-        client: may make namespaces and what is in them.
-        drivers: names of those that are deployed.
+        client: a client that may create namespaces and objects in them.
+        drivers: names of the deployed drivers.
     """
 
     def __init__(self, client: Client, drivers: Sequence[str]) -> None:
@@ -147,11 +147,11 @@ async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> Async
     """Connect to the cluster of a kubeconfig, for the running event loop.
 
     Args:
-        kubeconfig: its path; None for the current one.
-        drivers: names of those that are deployed.
+        kubeconfig: the path of the kubeconfig; None for the current one.
+        drivers: names of the deployed drivers.
 
     Raises:
-        ConfigurationError: there is no such kubeconfig, or it is of no use.
+        ConfigurationError: the kubeconfig does not exist or cannot be used.
     """
     credentials = await load_credentials(kubeconfig)
     async with Client(credentials, user_agent="dra-kit/testing") as client:

@@ -55,13 +55,13 @@ class ShapePart(Struct, frozen=True):
     """A shape inside of another one.
 
     Attributes:
-        below: the end of its path, such as ``.size`` or ``[*]``; empty for the object that a tag chooses.
-        value: the part in CEL.
-        shape: what it must be.
-        guard: the rule of a value that can have no such part, by its type.
-        absent, present: that a value of that type has no such part, or has it.
-        items: the variable and the list or object, where there is a part for each of its items.
-        required: it must be there.
+        below: the end of its path, such as ``.size`` or ``[*]``; empty for the object that a tag selects.
+        value: the CEL expression of the part.
+        shape: the shape of the part.
+        guard: the CEL condition that the value cannot have the part because of its type.
+        absent, present: the CEL conditions that a value of the right type lacks the part, or has it.
+        items: the variable and the list or object, if there is a part for each of its items.
+        required: whether the part is required.
     """
 
     below: str
@@ -169,10 +169,10 @@ def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> I
     """Yield the parts of a shape; none of a union whose members cannot be distinguished.
 
     Args:
-        shape: of the value.
-        value: in CEL.
-        depth: of the loops that it stands in.
-        known: it is known to be of the right type.
+        shape: the shape of the value.
+        value: the CEL expression of the value.
+        depth: the number of loops around the value.
+        known: the value is known to have the right type.
     """
     no_list = FALSE if known else not_of_type(value, "list")
     no_map = FALSE if known else not_of_type(value, "map")

@@ -229,12 +229,12 @@ class PolicyCheck(Struct, frozen=True):
 
 
 class KindChecks(Struct):
-    """What is checked of the configs of one apiVersion and kind.
+    """The checks of configs of one apiVersion and kind.
 
     Attributes:
-        kind: as messages call it.
-        taken: names of variables that there are already; those that are made come to them.
-        variables, checks: what was made.
+        kind: the kind as named in messages.
+        taken: the names of existing variables; names of new variables are added.
+        variables, checks: the generated variables and checks.
     """
 
     kind: str

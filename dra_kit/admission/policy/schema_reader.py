@@ -141,7 +141,7 @@ class _Reader:
     def _onward(self, schema: Schema, path: str, config: Schema) -> Shape:
         """Return the shape of a schema that only leads to another one."""
         if schema["type"] == "default" and schema.get("on_error", "raise") != "raise":
-            return AnyShape()  # the default stands in for whatever is wrong
+            return AnyShape()  # the default replaces an invalid value
         if schema["type"] == "chain":
             self._note(path, "all but the first step of its chain of validations")
             return self.read(schema["steps"][0], path, config)
@@ -485,7 +485,7 @@ def module(schema: Schema) -> str:
 
 
 def validator(schema: Schema) -> str:
-    """Return the function of a schema, in the words of its author."""
+    """Return a text for the check that the function of a schema does, by its name."""
     function = _called(schema)
     if isinstance(function, type):
         return f"that it is a valid {function.__name__}"

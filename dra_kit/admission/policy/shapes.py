@@ -197,7 +197,7 @@ def union(members: Iterable[Shape]) -> Shape:
 
 
 def members(shape: Shape) -> tuple[Shape, ...]:
-    """Return the alternatives of a shape; itself if it is no union."""
+    """Return the alternatives of a shape; the shape itself if it is not a union."""
     return shape.members if isinstance(shape, UnionShape) else (shape,)
 
 
@@ -212,7 +212,7 @@ NESTED = (ArrayShape, MapShape, ObjectShape, TaggedShape)
 
 
 def choice(values: Iterable[Any]) -> EnumShape | None:
-    """Return a check for one of these values; None where one of them is no scalar of JSON."""
+    """Return a check for one of these values; None if one of them is not a JSON scalar."""
     plain = [value.value if isinstance(value, Enum) else value for value in values]
     expressible = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
     return EnumShape(tuple(plain)) if expressible and plain else None

@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicies: their bindings, parameters and verdicts.
 
-Audit annotations are left out, and so is the action ``Audit``: there is no audit log.
+Audit annotations and the action ``Audit`` are not implemented: the server does not write an audit log.
 
 Sources: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating/dispatcher.go``; k8s.io/apiserver 0.37
 ``pkg/admission/plugin/policy/generic/policy_dispatcher.go``, ``CollectParams``.
@@ -135,7 +135,7 @@ def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
     """Return the kind of a policy's parameters and their ``apiVersion``; None for a policy without any.
 
     Raises:
-        NotConfigured: there is no such kind.
+        NotConfigured: the kind does not exist.
     """
     if not wanted:
         return None

@@ -79,7 +79,7 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
-        Refusal: there is no object, or what the patch makes is none.
+        Refusal: the request has no object, or the result of the patch is not a valid object.
     """
     wire = _wire(write, write.obj, api_version)
     if wire is None:
@@ -239,7 +239,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
     """Return the operations of a response's patch.
 
     Raises:
-        _CallFailed: it is no JSON patch.
+        _CallFailed: the patch is not a JSON patch.
     """
     patch, type_ = response.get("patch"), response.get("patchType")
     if not patch and type_ is None:

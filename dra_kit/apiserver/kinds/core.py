@@ -287,7 +287,7 @@ STORED_KINDS: Final = (
 
 
 class NodeStrategy(Strategy):
-    """New nodes are not ready until somebody says so."""
+    """New nodes are not ready until a client reports them ready."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
 

@@ -211,7 +211,7 @@ def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Objec
     """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
-        Refusal: 403, or 404 where there is no such role.
+        Refusal: 403, or 404 if the role does not exist.
     """
     if user.is_master or _only_collected(binding, old):
         return

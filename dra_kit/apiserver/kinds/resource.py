@@ -310,7 +310,7 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:
-        """Return whether two specs are the same; another spelling of the same quantity is no difference."""
+        """Return whether two specs are equal; different spellings of the same quantity are equal."""
         return super().same_spec(obj, old) or _slice(obj).spec == _slice(old).spec
 
     @override

@@ -111,7 +111,7 @@ class Strategy:
         return []
 
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
-        """Return errors in the order, and with the paths, in which they are reported to whoever made the request."""
+        """Return errors in the order and with the paths that the client sees."""
         return errors
 
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:

@@ -122,7 +122,7 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
     """Return the decoded object of a create or update, in the request's version.
 
     Raises:
-        Refusal: it is no such object, or strict decoding finds fault with it.
+        Refusal: the body is not an object of the kind, or strict decoding rejects it.
     """
     try:
         types = {kind.kind: kind.type_of(request.target.api_version)}

@@ -41,7 +41,7 @@ class DeleteOptions(Struct, frozen=True):
 
     @classmethod
     def parse(cls, request: ApiRequest) -> DeleteOptions:
-        """Read them from the body, or from the query when there is no body.
+        """Read the options from the body, or from the query if the body is empty.
 
         Raises:
             Refusal: 400 or 422.
@@ -200,10 +200,10 @@ def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) 
 
 
 async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
-    """Delete all objects that the selectors match; answer with the list of them as they were.
+    """Delete all objects that the selectors match; answer with their list before the deletion.
 
     Raises:
-        Refusal: one of them is not deleted.
+        Refusal: the deletion of one object is rejected.
     """
     selection = ListSelection.of(kind, request)
     options = DeleteOptions.parse(request)

@@ -48,7 +48,7 @@ def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
     """Return the write that a PATCH asks for.
 
     Raises:
-        Refusal: 415 or 422, there is no such patch, or no such option.
+        Refusal: 415 or 422, the type of the patch or an option is not supported.
     """
     supported = {JSON_PATCH, MERGE_PATCH, APPLY}
     if not api.registry.is_custom(kind):
@@ -324,10 +324,10 @@ def _only(decoded: Any, given: Any) -> Any:
 
 
 def configuration(write: WriteRequest) -> Object:
-    """Return the configuration that is applied, as it was sent.
+    """Return the applied configuration as the client sent it.
 
     Raises:
-        Refusal: 400 or 500, it is none of the kind that the path names.
+        Refusal: 400 or 500, the configuration is not of the kind that the path names.
     """
     body = write.request.body
     try:

@@ -66,15 +66,15 @@ class _Options(Struct):
 
 
 class WatchStream:
-    """One open watch; it sees every change from the moment it is made.
+    """One open watch; it sees every change from its creation on.
 
     Args:
-        api: where.
-        kind: of the objects.
+        api: the API to watch.
+        kind: the kind of the objects.
         request: the request.
 
     Raises:
-        Refusal: the request is no valid watch.
+        Refusal: the request is not a valid watch.
     """
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:

@@ -114,7 +114,7 @@ async def create_object(
     apply_defaults(obj, kind.type_of(api_version))
     kind.strategy.default(obj, context)
     if managed_fields is None:
-        # whoever creates an object does not write its status, even where it is kept
+        # a create does not own status fields of a kind with a status subresource, even if the status is stored
         written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
         managed_fields = tracked_fields(None, written, write.type_name, write.manager("Update", context.now))
     obj = api.to_storage(kind, obj, api_version)
@@ -200,7 +200,7 @@ def require_create(write: WriteRequest, name: str) -> None:
 
 
 def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> StatusError:
-    """Return 409 in the words of the storage layer, as the API server passes them on."""
+    """Return a 409 with the message of the storage layer, as the API server does."""
     cause = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
         f"AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, {what} in object meta: {real}"
@@ -402,7 +402,7 @@ def validate(obj: Object, kind: Kind) -> list[FieldError]:
 
 
 def validate_update(obj: Object, old: Object) -> list[FieldError]:
-    """Check changed metadata: identity stays, and nobody blocks a deletion that has begun."""
+    """Check changed metadata: identity is immutable, and a deletion that has begun cannot be blocked."""
     metadata, before = obj["metadata"], old["metadata"]
     errors: list[FieldError] = []
     if "deletionTimestamp" in before:

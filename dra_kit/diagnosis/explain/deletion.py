@@ -38,12 +38,12 @@ class PodDeletion(Struct, frozen=True):
 
 
 def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> PodDeletion | None:
-    """Return what the deletion of a pod waits for; None where nobody has deleted it.
+    """Return what the deletion of a pod waits for; None if the pod is not being deleted.
 
     Args:
-        cluster: of the pod.
-        pod: with its status.
-        drivers: whose devices it has, on its node.
+        cluster: the cluster of the pod.
+        pod: the pod with its status.
+        drivers: the drivers of its devices, on its node.
     """
     metadata, node = pod["metadata"], str(pod["spec"].get("nodeName") or "")
     if not metadata.get("deletionTimestamp"):
@@ -77,10 +77,10 @@ def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[Driver
 
 
 def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
-    """Yield what is to be known of the drivers of a pod that nobody has deleted, a sentence each.
+    """Yield warnings about the drivers of a pod that is not being deleted, one sentence each.
 
     Args:
-        drivers: whose devices it has, on its node.
+        drivers: the drivers of its devices, on its node.
     """
     for each in drivers:
         if each.presence == "removing":

@@ -19,12 +19,12 @@ _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class ExtendedResource(Struct, frozen=True):
-    """An extended resource that a pod asks for (KEP-5004).
+    """An extended resource that a pod requests (KEP-5004).
 
     Attributes:
-        name: of the resource.
-        device_class: whose devices provide it where no device plugin does; empty if there is no such class.
-        by_claim: names of the nodes on which kube-scheduler makes a claim for it.
+        name: the name of the resource.
+        device_class: the DeviceClass that provides it on nodes without a device plugin for it; empty if none does.
+        by_claim: names of the nodes on which kube-scheduler creates a claim for it.
         by_plugin: names of the nodes on which a device plugin provides it.
     """
 

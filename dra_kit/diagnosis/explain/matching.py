@@ -24,17 +24,17 @@ from dra_kit.kubernetes.cel.program import compile_selector
 
 
 class _Selector:
-    """A selector, with the reasons against devices by their likeness.
+    """A selector, with a cache of the reasons why it rejects devices; similar devices share a reason.
 
     Args:
-        check: whether it is one of the class or of the request.
+        check: whether the selector belongs to the class or to the request.
         where: ``class gpu`` or ``request gpu``.
-        expression: as it is written.
-        evaluator: of CEL.
+        expression: the text of the selector.
+        evaluator: the CEL evaluator.
 
     Attributes:
-        reads: what it reads of a device; None where that is not known, or it is no selector.
-        known: reasons by likeness.
+        reads: what it reads of a device; None if unknown, or if it is not a valid selector.
+        known: the cached reasons.
     """
 
     def __init__(self, check: ReasonKind, where: str, expression: str, evaluator: CelEvaluator) -> None:

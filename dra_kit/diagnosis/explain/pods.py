@@ -512,9 +512,9 @@ class PodClaimExplanation(Struct, frozen=True):
 
     Attributes:
         entry: its name in ``spec.resourceClaims``; empty for the claim of extended resources.
-        problem: why there is no claim to explain; empty if there is one.
-        explanation: of the claim, made or to be made.
-        origin: what it is made from, where it is not made yet: ``template one-pizza``.
+        problem: why the claim cannot be explained; empty if it can.
+        explanation: the explanation of the claim, which may not have been created yet.
+        origin: the source of a claim that has not been created yet: ``template one-pizza``.
     """
 
     entry: str
@@ -544,19 +544,19 @@ class PodExplanation(Struct, frozen=True):
     Attributes:
         name: ``namespace/name``.
         outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
-            devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails;
-            ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``unknown``: that
-            depends on nodes that could not be read; ``stopped``: it is too much work to find out.
-        node: where it is.
-        claims: that it needs.
-        problems: what stands in its way besides the devices of one claim, a sentence each.
-        rejections: why nodes are not for it, whatever its devices, by name.
+            devices, which the kubelet cannot prepare; ``not-running``: its devices are prepared, and a container fails;
+            ``devices-fit``: its devices allow it to run, but not everything was checked; ``unknown``: the result
+            depends on nodes that could not be read; ``stopped``: the search took too much work.
+        node: its node.
+        claims: the claims that it needs.
+        problems: other reasons why it does not run than the devices of one claim, one sentence each.
+        rejections: why nodes are unsuitable regardless of its devices, by node name.
         fitting: nodes on which it could run.
-        events: what controllers, the scheduler and the kubelet reported last.
-        resources: extended resources that it asks for.
-        foreword: what is to be known first, a sentence each.
-        not_looked_at: what may keep it from running all the same, in a few words each.
-        deletion: what its deletion waits for; None where it is not being deleted.
+        events: the latest reports of controllers, scheduler and kubelet.
+        resources: extended resources that it requests.
+        foreword: what the reader must know first, one sentence each.
+        not_looked_at: unchecked conditions that may still prevent it from running, a few words each.
+        deletion: what its deletion waits for; None if it is not being deleted.
     """
 
     name: str

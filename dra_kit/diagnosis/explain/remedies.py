@@ -215,7 +215,7 @@ def _fewer(
 
 
 def _can_change(reason: Reason) -> bool:
-    """Whether somebody can do something; devices of another driver are never what somebody wants."""
+    """Return whether the user can fix the cause; devices of another driver are never suggested."""
     if not reason.remedy or reason.check is ReasonKind.ERROR:
         return False
     comparison = (

@@ -181,16 +181,16 @@ class ClaimExplanation(Struct, frozen=True):
 
     Attributes:
         claim: the claim.
-        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: as far as is
-            known; ``unknown``: that depends on nodes that could not be read; ``error``: the scheduler gives up,
-            wherever it looks; ``stopped``: it is too much work to find out.
-        requests: of the claim; empty if it is allocated.
+        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: the same, as
+            far as is known; ``unknown``: the result depends on nodes that could not be read; ``error``: the scheduler
+            fails on every node; ``stopped``: the search took too much work.
+        requests: the requests of the claim; empty if it is allocated.
         nodes: the allocator's verdict on each node; empty if the claim is allocated.
-        blockers: what stands in the way of the whole claim, a sentence each.
-        nearest: what would help, best first.
-        remedies: what to write instead, where a selector is wrong.
-        not_looked_at: what could not be read, or what it would have been too much work to look at.
-        drivers: of the devices that it has, on their node.
+        blockers: what blocks the whole claim, one sentence each.
+        nearest: changes that would help, best first.
+        remedies: what to write instead of a wrong selector.
+        not_looked_at: what could not be read, or would have taken too much work to check.
+        drivers: the drivers of its devices, on their node.
     """
 
     claim: ResourceClaim

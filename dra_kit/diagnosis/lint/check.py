@@ -68,7 +68,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
         order.setdefault(file.name, len(order))
         reading = read_documents(file)
         if reading.problem and not file.explicit and _HELM in file.text:
-            continue  # a template of Helm's, which is no manifest yet
+            continue  # a Helm template, not a manifest yet
         manifests += map(lint_object, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():
             findings += [
@@ -151,7 +151,7 @@ def _in_expression(made: LintedObject, expression: ManifestExpression, mistake: 
 
 
 def _parses(text: str, fix: Sequence[Replacement]) -> bool:
-    """Return whether an expression is one after its mistake is mended."""
+    """Return whether an expression is valid after its mistake is fixed."""
     for one in sorted(fix, key=lambda one: one.start, reverse=True):
         text = text[: one.start] + one.text + text[one.end :]
     try:

@@ -96,7 +96,7 @@ def selector_mistakes(
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
         device_class = classes.get(body.asked.device_class_name)
         if device_class is None:
-            continue  # nobody knows which devices the class leaves
+            continue  # the devices that the class selects are unknown
         before, mistakes = selectors_of(device_class.spec.selectors), list[tuple[ManifestExpression, Mistake]]()
         if before is not None and own and _leaves_any(before, surroundings):
             mistakes += _evaluated(before, own, surroundings)

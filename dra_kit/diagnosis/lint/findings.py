@@ -19,13 +19,13 @@ Level: TypeAlias = Literal["error", "warning"]
 
 
 class Rule(Struct, frozen=True):
-    """A rule.
+    """A lint rule.
 
     Attributes:
-        id: its name in output; never changes its meaning.
-        level: how bad a finding is.
-        about: what is found, in one sentence.
-        mends: what ``--fix`` writes where it is sure; empty if it never is.
+        id: its name in output; the meaning of an id never changes.
+        level: the severity of its findings.
+        about: what it finds, in one sentence.
+        mends: what ``--fix`` writes if the fix is certain; empty if it never is.
     """
 
     id: str
@@ -224,17 +224,17 @@ class LintFinding:
     """One thing that is wrong with a file.
 
     Attributes:
-        rule: id of the rule that found it.
+        rule: the id of the rule that found it.
         message: what is wrong, in one line.
         help: what to write instead, in one line; empty if the message says it.
         path: the field, as the API server's errors name it; empty for the whole document.
         file: the file's name.
         line: from 1.
-        column: of the first marked character, from 1.
-        end_column: behind the last one, in the same line.
-        source: the line; of one that is long the part around the place.
-        source_column: of the first character of that part, from 1.
-        fix: what mends it for certain; None where that is not known.
+        column: the column of the first marked character, from 1.
+        end_column: the column after the last marked character, in the same line.
+        source: the line; for a long line, the part around the place.
+        source_column: the column of the first character of that part, from 1.
+        fix: a certain fix; None if there isn't one.
     """
 
     rule: str
@@ -320,7 +320,7 @@ def summary(findings: Sequence[LintFinding], *, files: int, objects: int) -> str
 
 
 def fixed_as_text(fixed: Sequence[LintFinding]) -> list[str]:
-    """Return one line for each finding that is mended; its place is the one that it had."""
+    """Return one line for each fixed finding, with its place before the fix."""
     return [
         f"{escape_unprintable(one.file)}:{one.line}:{one.column}: fixed: {escape_unprintable(one.message)} [{one.rule}]"
         for one in fixed

@@ -30,13 +30,13 @@ _TEMPLATE: Final = "{{"
 
 
 class FixedFiles(Struct):
-    """What came of some files.
+    """The result of fixing files.
 
     Attributes:
-        files: as they are now, in their order.
-        fixed: what is mended; with the place that it had then.
-        outcome: what is left.
-        templates: names of files that were left as they are, because Helm or its like makes manifests of them.
+        files: the files after the fixes, in order.
+        fixed: the fixed findings, with their places before the fix.
+        outcome: the remaining findings.
+        templates: names of files left unchanged because they are templates of Helm or a similar tool.
     """
 
     files: list[SourceFile]
@@ -164,15 +164,15 @@ def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Put a text in the place of another one at once, with the file's mode; of a link, in the file that it leads to.
+    """Replace the text of a file atomically and retain the file's mode; follow a link to its target.
 
     Args:
-        path: of the file.
-        before: its text as it was read.
-        after: what it is to be.
+        path: the path of the file.
+        before: the text when it was read.
+        after: the new text.
 
     Raises:
-        ConfigurationError: it cannot be written, or is not as it was read; it stays as it is.
+        ConfigurationError: the file cannot be written, or has changed since it was read; it is left unchanged.
     """
     try:
         path = path.resolve(strict=True)

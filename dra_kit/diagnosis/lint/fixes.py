@@ -44,12 +44,12 @@ class ValueChange(Struct, frozen=True):
 
 
 class Fix(Struct, frozen=True):
-    """What mends a finding; all of it or nothing.
+    """The fix of a finding; applied completely or not at all.
 
     Attributes:
-        document: number of the document in its file, from 0.
-        edits: of the file's text.
-        changes: of the document's value, as they must come of the edits.
+        document: the number of the document in its file, from 0.
+        edits: the edits of the file's text.
+        changes: the changes of the document's value that the edits must result in.
     """
 
     document: int

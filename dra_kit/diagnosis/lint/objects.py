@@ -123,7 +123,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     known = RESOURCE_KINDS.get(made.kind)
     if known is not None and group != GROUP:
         wish = f"write apiVersion: {next(iter(known.types))}"
-        # a kind of that name may also be a custom resource of somebody's
+        # a custom resource may have a kind of the same name
         if group == "" or did_you_mean(group, [GROUP]):
             right = f"{GROUP}/{version}"
             certain = (not group or unambiguous_correction(group, [GROUP])) and right in known.types

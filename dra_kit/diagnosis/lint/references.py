@@ -198,7 +198,7 @@ def _whole(
     whole = [use for use in uses if not use.request]
     differ = difference(claim.claim[1], classes) if whole else None
     for use in whole if differ else ():
-        assert differ is not None  # noqa: S101 - else there is no use
+        assert differ is not None  # noqa: S101 - else the loop is empty
         text = (
             f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
             f"{differ.driver}: where their devices set one variable, the last one decides, "

@@ -23,11 +23,10 @@ from dra_kit.text import did_you_mean, unambiguous_correction
 def misplaced_configs(
     manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
 ) -> Iterator[FieldProblem]:
-    """Yield configs whose kind no device takes that their class, or the request they name or its alternative, can get.
+    """Yield configs of a kind that is not for any device their class, or the request they name, can get.
 
-    Nothing is told of requests for which devices are not known, or of which a device of another driver may come: there
-    the config is passed over. Nor of admin access, which is given no config, nor where a stronger config, one that is
-    further down, is for a device: there it is passed over, too.
+    A config is skipped if the devices of a request are unknown or may belong to another driver, and for admin access,
+    which gets no config. It is also skipped if a stronger config, which is one further down, is for one of the devices.
     """
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [_Candidates("", known_matching(manifest.obj.spec.selectors, surroundings))]
@@ -129,7 +128,7 @@ def _misplaced(
         kinds = [kind, *(_kind(each, surroundings) for each in stronger if each and each.driver == opaque.driver)]
         if not devices or any(one.driver != opaque.driver for one in devices):
             continue
-        # a kind that is not known is of an entry that is told already
+        # an unknown kind belongs to an entry that is reported already
         if not any(each is None or _takes(device, each) for device in devices for each in kinds):
             bad.append(candidates)
     if not bad:
@@ -167,7 +166,7 @@ def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: LintCont
     try:
         config: OpaqueConfig = decoder.decode(opaque.parameters)
     except InvalidConfig:
-        return None  # which is told already
+        return None  # reported already
     return config
 
 

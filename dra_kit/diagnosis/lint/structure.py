@@ -122,17 +122,17 @@ Remedy: TypeAlias = Rename | Rewrite | Replace | Enclose | Unwrap | Enlist
 
 
 class FieldProblem(msgspec.Struct, frozen=True):
-    """Something wrong with a field.
+    """A problem with a field.
 
     Attributes:
         path: the field.
-        rule: id of the rule.
+        rule: the id of the rule.
         message: what is wrong.
         help: what to write instead; may be empty.
-        key: whether it is about the field's name, and not its value.
-        instead: the path of the field that is likely intended; may be empty.
+        key: whether the problem is the field's name rather than its value.
+        instead: the path of the field that was probably intended; may be empty.
         quoted: whether the remedy is to write the value in quotes.
-        remedies: what mends it for certain; empty where that is not known.
+        remedies: certain fixes; may be empty.
     """
 
     path: str
@@ -197,7 +197,7 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem]
 
 
 def _item(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
-    """Return an item of a list or map, which is never absent; others stay where they are when one is no good."""
+    """Return an item of a list or map; an invalid item becomes a zero value, so that others retain their positions."""
     cleaned = None if value is None else _cleaned(value, type_name, path, problems)
     return zero(type_name) if cleaned is None else cleaned
 
@@ -250,7 +250,7 @@ def _fits(value: Any, type_name: str) -> bool:
 
 
 def _may_be(value: Any, type_name: str) -> bool:
-    """Return whether a type holds a value once what is certain in it is mended."""
+    """Return whether a value fits a type once its certain mistakes are fixed."""
     problems: list[FieldProblem] = []
     _cleaned(value, type_name, "", problems)
     return all(problem.remedies for problem in problems)

@@ -339,14 +339,14 @@ class Flow(Struct):
     """A mapping in braces.
 
     Attributes:
-        start: index of the brace.
-        end: index behind its last one.
-        indent: white space before each key, where each has a line of its own; else None.
-        outer: white space before what the mapping stands in.
-        comma: what stands between entries.
-        colon: what stands between a key and its value.
-        quote: what keys stand in.
-        entries: key and what is written of it and its value.
+        start: the index of the opening brace.
+        end: the index after the closing brace.
+        indent: white space before each key if each key is on a separate line; else None.
+        outer: white space before the parent of the mapping.
+        comma: the text between entries.
+        colon: the text between a key and its value.
+        quote: the quotes around keys.
+        entries: each key, with the text of the key and its value.
     """
 
     start: int
@@ -457,12 +457,12 @@ def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text
 
 
 class Edit(Struct, frozen=True):
-    """Characters of a file that become others.
+    """A replacement of characters of a file.
 
     Attributes:
-        start: index of the first one.
-        end: index behind the last one; of an insertion the same as ``start``.
-        text: what stands there then.
+        start: the index of the first character.
+        end: the index after the last character; for an insertion the same as ``start``.
+        text: the new text.
     """
 
     start: int

@@ -132,7 +132,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
 
 
 def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
-    """Return the edit that writes another domain; nothing where the domain is no constant of its own."""
+    """Return the edit that writes another domain; nothing if the domain is not a separate constant."""
     node = read.domain_node
     if not suggestion or not isinstance(node, LiteralNode) or node.value != read.domain:
         return ()
@@ -185,7 +185,7 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
 
 
 def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: ManifestExpression) -> tuple[Replacement, ...]:
-    """Return the edit that writes a constant as a value of the attribute's type; nothing where it is no such value."""
+    """Return the edit that writes a constant as a value of the attribute's type; nothing if it cannot be one."""
     if not isinstance(right, LiteralNode) or len(trait.types) != 1:
         return ()
     of, text, value = next(iter(trait.types)), right.text(expression.text), right.value

@@ -109,7 +109,7 @@ def _membership(node: CallNode, bindings: Bindings) -> Read | None:
 
 
 def _step(node: SyntaxNode) -> tuple[SyntaxNode, str | None, bool] | None:
-    """Return the operand of a lookup, its key if that is known, and whether an absent key is no failure."""
+    """Return the operand of a lookup, its key if known, and whether the key may be absent without an error."""
     if isinstance(node, SelectNode):
         return node.operand, node.field, node.test_only
     if isinstance(node, CallNode) and node.function in _INDEXING and len(node.arguments) == 2:
@@ -159,12 +159,12 @@ SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 class Replacement(Struct, frozen=True):
-    """Characters of an expression that are to become others.
+    """A replacement of characters of an expression.
 
     Attributes:
-        start: index of the first one.
-        end: index behind the last one; of an insertion the same as ``start``.
-        text: what is to stand there.
+        start: the index of the first character.
+        end: the index after the last character; for an insertion the same as ``start``.
+        text: the new text.
     """
 
     start: int
@@ -176,12 +176,12 @@ class Mistake(Struct, frozen=True):
     """A mistake in an expression.
 
     Attributes:
-        rule: id of the rule.
-        start: index in the expression of the first character that is wrong.
-        end: behind the last one.
+        rule: the id of the rule.
+        start: the index of the first wrong character in the expression.
+        end: the index after the last wrong character.
         message: what is wrong.
         help: what to write instead.
-        fix: what mends it for certain; empty where that is not known.
+        fix: a certain fix; may be empty.
     """
 
     rule: str
@@ -206,7 +206,7 @@ def comparison(node: SyntaxNode) -> tuple[SyntaxNode, str, SyntaxNode] | None:
 
 
 def value_read(node: SyntaxNode) -> Read | None:
-    """Return the attribute or capacity whose value a node is; None if it is no such value."""
+    """Return the attribute or capacity whose value a node is; None if the node is not such a value."""
     found = read_of(node)
     return found if found is not None and not found.last and not found.tested else None
 

@@ -419,7 +419,7 @@ def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
 
 
 def list_attribute(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``attribute.includes(x)`` and ``attribute.exists(x, …)`` where attributes are no lists."""
+    """``attribute.includes(x)`` and ``attribute.exists(x, …)`` where attributes are not lists."""
     if expression.declarations.list_type_attributes or expression.error is None or expression.root is None:
         return
     text = expression.text

@@ -1,11 +1,11 @@
 """The log of a container: what it writes, in segments, within limits.
 
 Entries are those of a container runtime's log file (CRI): a line with its end, or a part of a line that is longer than
-``LINE_MAX``; containerd splits there too (``max_container_log_line_size``). Readers hold a cursor and take what is new
-behind it. For one event loop.
+``LINE_MAX``; containerd splits there too (``max_container_log_line_size``). Readers hold a cursor and read new entries
+after it. For one event loop.
 
-A pipe that is not read fills, and its writer has to wait, as that of a real container has: so a container that writes
-without end costs the others nothing.
+When a pipe is full, its writer has to wait until it is read, as in a real container. So a container that writes
+endlessly does not slow down the others.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class LogExcerpt(Struct, frozen=True):
     """What a reader gets.
 
     Attributes:
-        missed: bytes and entries behind the cursor that were dropped before anybody read them.
-        arrivals: what came then, oldest first.
-        end: where to read on.
+        missed: bytes and entries after the cursor that were dropped before they were read.
+        arrivals: the remaining arrivals, oldest first.
+        end: the cursor for the next read.
     """
 
     missed: LogPosition
@@ -68,15 +68,15 @@ class LogExcerpt(Struct, frozen=True):
 
 
 class ContainerLog:
-    """The output of a container, bounded: when there is more, the oldest entries go.
+    """The output of a container, bounded: the oldest entries are dropped when the limit is exceeded.
 
     Args:
-        limit: bytes to keep; at least the newest entry is.
+        limit: bytes to retain; the newest entry is always retained.
 
     Attributes:
-        end: behind the newest entry. The text behind it, a line that has not ended, is no entry yet.
-        size: bytes that it takes.
-        ended: nothing more comes.
+        end: the position after the newest entry. An unfinished line after it is not an entry yet.
+        size: bytes that the log takes.
+        ended: no more output will arrive.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -123,10 +123,10 @@ class ContainerLog:
         self._wake_readers()
 
     def finish(self, at: int) -> None:
-        """Note that nothing more comes; a line that has not ended is an entry as it is.
+        """Mark the log as complete; an unfinished line becomes an entry.
 
         Args:
-            at: when, in nanoseconds since 1970.
+            at: the time, in nanoseconds since 1970.
         """
         if not self.ended:
             self._store(self._line, at)
@@ -155,7 +155,7 @@ class ContainerLog:
         return self._text
 
     def read(self, cursor: LogPosition, until: LogPosition | None = None) -> LogExcerpt:
-        """Return what is behind a cursor, at most :data:`EXCERPT` bytes, and nothing of what is behind another."""
+        """Return the output between two cursors, at most :data:`EXCERPT` bytes."""
         begin = self.begin
         missed = LogPosition(max(begin.offset - cursor.offset, 0), max(begin.line - cursor.line, 0))
         place = begin if missed.offset else cursor
@@ -197,11 +197,11 @@ class ContainerLog:
         return cursor.offset < self.end.offset
 
     async def follow(self, cursor: LogPosition, until: LogPosition | None = None) -> AsyncGenerator[LogExcerpt, None]:
-        """Yield what is behind a cursor, and what comes; others get their turn between.
+        """Yield the output after a cursor and new output; other tasks run in between.
 
         Args:
             cursor: where to begin.
-            until: where to end; None goes on until the container has ended.
+            until: where to end; None continues until the container has exited.
         """
         while (until is None or cursor.offset < until.offset) and await self.more(cursor):
             excerpt = self.read(cursor, until)
@@ -241,15 +241,15 @@ ARRIVAL_BYTES: Final = 24
 
 
 class LogSegment:
-    """Arrivals one after the other, which go together.
+    """Consecutive arrivals that are stored as one unit.
 
     Args:
-        begin: before the first.
+        begin: the position before the first arrival.
 
     Attributes:
-        begin: before the first.
-        data: of all of them.
-        times: of each.
+        begin: the position before the first arrival.
+        data: the bytes of all arrivals.
+        times: the time of each arrival.
     """
 
     def __init__(self, begin: LogPosition) -> None:
@@ -333,7 +333,7 @@ class OutputReader:
         self._rested = 0.0  # when the next turn may be
 
     def open(self, log: ContainerLog) -> tuple[OutputPipe, int]:
-        """Make a pipe whose output goes into a log.
+        """Create a pipe whose output goes into a log.
 
         Returns:
             The pipe, and its writing end: the caller closes that once the process has it.
@@ -369,8 +369,8 @@ class OutputPipe:
 
     Args:
         source: its file descriptor.
-        log: where to put what is read.
-        come: called once when there is something to read; :meth:`read` is called then.
+        log: the log that receives the output.
+        come: called once when output is available; :meth:`read` is called then.
     """
 
     def __init__(self, source: int, log: ContainerLog, come: Callable[[OutputPipe], None]) -> None:
@@ -389,7 +389,7 @@ class OutputPipe:
         return False
 
     def finish(self) -> None:
-        """Read what was written until now, and no more: the container has ended."""
+        """Read what has been written so far, and stop: the container has exited."""
         left = _AT_THE_END
         while left > 0 and (taken := self._take()):
             left -= taken

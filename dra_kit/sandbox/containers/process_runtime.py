@@ -58,17 +58,18 @@ class _Container(Struct):
 class ProcessRuntime:
     """A container runtime without images, namespaces and cgroups; an asynchronous context manager for one event loop.
 
-    A container is a process group with the environment of the pod and of CDI and an empty directory to work in. It
-    shares files, network and users with this machine. Unlike the first process of a PID namespace it dies of a SIGTERM
-    that it does not handle. No process outlives the runtime, also when the process that holds it is killed.
+    A container is a process group with the environment of the pod and of CDI, and an empty working directory. It
+    shares files, network and users with this machine. Unlike the first process of a PID namespace, it is terminated by
+    a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it is killed.
 
-    A container without a command would run what its image says. Here there is no image: it counts as running until it
-    is stopped, and its output says so.
+    A container without a command would run the command of its image. The sandbox has no images: such a container
+    counts as running until it is stopped, and its output says so.
 
     Args:
-        directory: containers work in directories below it, which is made and removed; None for one of its own.
-        mark: stands in the environment of every process, though not in reports, so that orphans are known by it; empty
-            for none.
+        directory: parent of the containers' working directories, created and removed by the runtime; None for a
+            temporary directory.
+        mark: a text in the environment of every process that identifies orphans; it is left out of reports. Empty for
+            none.
         output_limit: bytes that are stored of the output of each container, and of the attempt before it.
         intake: reads the output; runtimes of one event loop share one.
     """
@@ -117,7 +118,7 @@ class ProcessRuntime:
             self._processes.expect()
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``."""
         identity = f"local-process://{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
         variables = {**image_environment(config.hostname, directory), **config.environment}
@@ -140,7 +141,7 @@ class ProcessRuntime:
         return container.status
 
     def stop(self, container_id: str, grace: float) -> None:
-        """Ask a container to end, and make it end after ``grace`` seconds; asking again may only shorten them."""
+        """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
         container = self._containers[container_id]
         if not container.status.running:
             return
@@ -159,11 +160,11 @@ class ProcessRuntime:
         container.killer = loop.call_at(kill_at, self._processes.kill, container_id)
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
-        """Return the containers of a pod, ended ones too, oldest first."""
+        """Return the containers of a pod, including exited ones, oldest first."""
         return [item.status for item in self._containers.values() if item.config.pod.uid == pod_uid]
 
     def pods(self) -> Collection[PodReference]:
-        """Return pods that have containers, ended ones too."""
+        """Return pods that have containers, including exited ones."""
         return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
 
     def remove(self, pod_uid: str) -> None:
@@ -181,7 +182,7 @@ class ProcessRuntime:
             report.log.discard()
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have ``changed`` called with the UID of each pod of which a container ends; return what ends that."""
+        """Call ``changed`` with the UID of a pod when a container of it exits; return a function that unsubscribes."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 
@@ -220,7 +221,7 @@ class ProcessRuntime:
     # --
 
     def _forget_attempts(self, config: ContainerConfig) -> None:
-        """Drop the output of attempts that nobody can ask for any more."""
+        """Drop the output of attempts that can no longer be requested."""
         for item in self._containers.values():
             same = (item.config.pod.uid, item.config.name) == (config.pod.uid, config.name)
             if same and item.config.attempt <= config.attempt - _ATTEMPTS:
@@ -340,12 +341,12 @@ class ContainerReport(Struct, frozen=True):
     """A container at one moment.
 
     Attributes:
-        config: as the kubelet gave it. The mounts, device nodes, hooks, network devices, groups and resctrl settings
-            of ``config.edits`` were not applied: this is where to read them.
-        status: when it started, whether and how it ended.
+        config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
+            settings of ``config.edits`` are not applied; they can only be read here.
+        status: when it started, whether and how it exited.
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
-        log: what it wrote until now, standard output and standard error together.
-        has_process: there was a command to run.
+        log: its output so far, standard output and standard error together.
+        has_process: the container has a command to run.
     """
 
     config: ContainerConfig

@@ -1,7 +1,7 @@
-"""Processes of containers, started by a reaper that ends them all, also after a crash.
+"""Processes of containers, started by a reaper that kills them all, even if this process crashes.
 
-The kernel then kills the main processes of the containers, but not what those have started. All of them have the mark
-of their sandbox in their environment, where it stays whatever group, session or parent they move to.
+If the reaper itself is killed, the kernel kills the main processes of the containers, but not their children. All
+processes have the mark of their sandbox in their environment, which does not depend on their group, session or parent.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class ReaperClient:
-    """Processes that end with this one at the latest, also when this one is killed; for one event loop.
+    """Processes that do not outlive this one, even if this one is killed; for one event loop.
 
     Args:
-        root: where they work; removed when they have ended with this process.
-        ended: called with the identity and the exit code of each process that ends: minus the signal's number when it
-            was a signal.
+        root: their working directory; removed when they have exited together with this process.
+        ended: called with the identity and the exit code of each process that exits. For a signal, the code is minus
+            the signal's number.
     """
 
     def __init__(self, root: Path, ended: Callable[[str, int], None]) -> None:
@@ -61,15 +61,15 @@ class ReaperClient:
         directory: Path,
         output: int,
     ) -> int:
-        """Start a process in a session of its own.
+        """Start a process in a separate session.
 
         Args:
-            identity: to speak of it.
-            arguments: with the name of the program first.
-            executable: path of the program.
-            environment: all of it.
-            directory: to work in.
-            output: file descriptor that takes what it writes; the caller closes it.
+            identity: identifies the process in later calls.
+            arguments: the arguments; the first one is the name of the program.
+            executable: the path of the program.
+            environment: the complete environment.
+            directory: the working directory.
+            output: the file descriptor for its output; the caller closes it.
 
         Returns:
             0, or the ``errno`` that says why it could not be started.
@@ -101,7 +101,7 @@ class ReaperClient:
             self._starting.pop(identity, None)
 
     def signal(self, identity: str, number: int) -> None:
-        """Send a signal to the process; to one that has ended, nothing."""
+        """Send a signal to the process; a no-op if it has exited."""
         self._order({"signal": identity, "number": int(number)})
 
     def kill(self, identity: str) -> None:
@@ -199,7 +199,7 @@ _PATIENCE_SECONDS: Final = 5.0  # a process that hangs in the kernel does not ev
 
 
 def kill_orphans(marks: Collection[str]) -> int:
-    """Kill every process that has one of the marks, wait until they are gone, and tell how many there were."""
+    """Kill every process that has one of the marks, wait until they are gone, and return their number."""
     entries = {f"{MARK_VARIABLE}={mark}".encode() for mark in marks}
     killed: set[int] = set()
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -223,7 +223,7 @@ def _has_mark(process: int, entries: Collection[bytes]) -> bool:
     try:
         environment = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
-        return False  # somebody else's, or gone
+        return False  # another user's, or gone
     return any(entry in entries for entry in environment.split(b"\0"))
 
 
@@ -237,13 +237,13 @@ def _kill(process: int, entries: Collection[bytes], deadline: float) -> bool:
 
 
 class ProcessHandle:
-    """A context manager; what is to be known of the process is looked up inside, when it can be no other any more.
+    """A context manager that refers to one process, even if its ID is reused; inspect the process inside.
 
     Args:
-        process: its ID.
+        process: the ID of the process.
 
     Raises:
-        ProcessLookupError: there is none.
+        ProcessLookupError: the process does not exist.
     """
 
     def __init__(self, process: int) -> None:
@@ -258,10 +258,10 @@ class ProcessHandle:
         os.close(self._descriptor)
 
     def end(self, number: signal.Signals, seconds: float) -> bool:
-        """Send it a signal, and wait for so many seconds; whether it has ended then.
+        """Send the process a signal, wait up to that many seconds, and return whether it has exited.
 
         Raises:
-            PermissionError: it is somebody else's.
+            PermissionError: the process belongs to another user.
         """
         try:
             signal.pidfd_send_signal(self._descriptor, number)

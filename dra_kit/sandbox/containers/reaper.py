@@ -1,9 +1,9 @@
 """The parent of all processes of containers: run by its path, with the standard library only.
 
-It takes orders on a socket and tells when processes end. It is there so that nothing is left over: when the other side
-of the socket goes, whatever the reason, it kills every process that descends from it, those included that left their
-process group or lost their parent, and removes the directory they worked in; and when it is killed itself, the kernel
-kills the processes that it started.
+It takes orders on a socket and reports when processes exit. It makes sure that nothing is left over: when the other
+side of the socket is closed, for any reason, it kills all its descendants and removes their working directory. The
+descendants include processes that left their process group or lost their parent. If the reaper itself is killed, the
+kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory"}`` with
 the file descriptor for the output, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them.
@@ -122,7 +122,7 @@ class Reaper:
         self._send({"started": order["run"]})
 
     def _reap(self) -> None:
-        """Take the ends of all children; what a main process leaves in its group ends with it, as in a container."""
+        """Reap all exited children; kill the rest of the group of a main process that exited, as in a container."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -142,7 +142,7 @@ class Reaper:
         self._control.send(json.dumps(message).encode())
 
     def _kill_everything(self) -> None:
-        """Kill descendants until there are none: whoever loses its parent meanwhile becomes a child."""
+        """Kill descendants until none are left: a process that loses its parent meanwhile becomes a child."""
         for process in self._ids:
             _kill_group(process)
         while True:

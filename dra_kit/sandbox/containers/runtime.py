@@ -17,16 +17,16 @@ class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
     Attributes:
-        pod: it belongs to.
-        name: in the pod.
-        attempt: 0, and one more with every restart.
-        image: as the pod names it.
-        command: entrypoint and arguments; empty when the pod leaves both to the image.
-        arguments_only: ``command`` holds only arguments, for the image's own entrypoint.
-        working_directory: as the pod names it; empty is the image's.
-        hostname: of the pod.
-        environment: what the pod says, in its order; the image's own comes before, that of the edits after.
-        cdi_devices: qualified names that the drivers gave for this container.
+        pod: the pod that it belongs to.
+        name: its name in the pod.
+        attempt: 0, incremented by every restart.
+        image: the image in the pod's spec.
+        command: entrypoint and arguments; empty if the pod leaves both to the image.
+        arguments_only: ``command`` contains only arguments, for the image's own entrypoint.
+        working_directory: the working directory in the pod's spec; empty for the image's.
+        hostname: the host name of the pod.
+        environment: the pod's variables, in order. The image's own precede them, those of the edits follow.
+        cdi_devices: qualified names that the drivers returned for this container.
         edits: what the CDI devices change in the container.
     """
 
@@ -64,12 +64,12 @@ class ContainerStatus(Struct, frozen=True):
 
     Attributes:
         id: ``<runtime>://<identity>``.
-        name: in the pod.
-        attempt: as in its config.
-        image: as in its config.
-        started: when.
-        exit: how it ended; None while it runs.
-        before_boot: its node has lost power since, so that what its pod was given is gone.
+        name: its name in the pod.
+        attempt: the attempt in its config.
+        image: the image in its config.
+        started: the start time.
+        exit: how it exited; None while it runs.
+        before_boot: its node has lost power since, so the devices prepared for its pod are gone.
     """
 
     id: str
@@ -87,9 +87,9 @@ class ContainerStatus(Struct, frozen=True):
 
 
 class ContainerRuntime(Protocol):
-    """Runs the containers of one node, and knows of them until their pod is removed, whatever becomes of the kubelet.
+    """Runs the containers of one node, and knows them until their pod is removed, even if the kubelet stops.
 
-    No method takes long, except :meth:`run`; everything happens in one event loop.
+    All methods except :meth:`run` are fast; all run in one event loop.
     """
 
     @property
@@ -102,19 +102,19 @@ class ContainerRuntime(Protocol):
         ...
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``."""
         ...
 
     def stop(self, container_id: str, grace: float) -> None:
-        """Ask a container to end, and make it end after ``grace`` seconds; asking again may only shorten them."""
+        """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
         ...
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
-        """Return the containers of a pod, ended ones too, oldest first."""
+        """Return the containers of a pod, including exited ones, oldest first."""
         ...
 
     def pods(self) -> Collection[PodReference]:
-        """Return pods that have containers, ended ones too."""
+        """Return pods that have containers, including exited ones."""
         ...
 
     def remove(self, pod_uid: str) -> None:
@@ -122,5 +122,5 @@ class ContainerRuntime(Protocol):
         ...
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Have ``changed`` called with the UID of each pod of which a container ends; return what ends that."""
+        """Call ``changed`` with the UID of a pod when a container of it exits; return a function that unsubscribes."""
         ...

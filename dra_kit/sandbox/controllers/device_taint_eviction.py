@@ -26,13 +26,13 @@ _PERIOD_SECONDS: Final = 10.0  # between two updates of a rule's condition while
 
 
 class _RuleWork(Struct):
-    """What there is to do about the condition of a DeviceTaintRule.
+    """The pending work on the condition of a DeviceTaintRule.
 
     Attributes:
-        name: of the rule.
-        generation: that was looked at.
-        at_once: look at the condition.
-        later: when to look at it again; None: not until something changes.
+        name: the name of the rule.
+        generation: the generation that was processed.
+        at_once: update the condition now.
+        later: when to update it again; None to wait for a change.
         evicted: pods that were deleted because of the rule.
     """
 
@@ -58,13 +58,13 @@ class _RuleWork(Struct):
 
 
 class DeviceTaintEvictionController:
-    """Level-triggered: any change leads to one look at everything.
+    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything.
 
     Args:
-        client: to write with.
+        client: the client to write with.
         informers: follow pods, claims, slices and rules.
-        events: to tell users.
-        now: the time in UTC.
+        events: records Events for users.
+        now: returns the time in UTC.
         time_scale: waits are divided by this.
     """
 
@@ -110,7 +110,7 @@ class DeviceTaintEvictionController:
                 pause = _RETRY_SECONDS
 
     async def _look(self) -> float | None:
-        """Evict what is due; seconds until the next one is, None when nothing waits."""
+        """Evict the pods that are due; return seconds until the next one is due, None if none is pending."""
         objects = self._informers.objects
         pods, rules = objects(PODS), objects(DEVICE_TAINT_RULES)
         tainted = TaintedDevices.of(objects(RESOURCE_SLICES).values(), rules.values())
@@ -142,7 +142,7 @@ class DeviceTaintEvictionController:
         self._rules = found
 
     def _follow(self, due: Mapping[ObjectKey, Eviction], pods: Mapping[ObjectKey, Any]) -> None:
-        """Forget who went, tell who may stay after all, and look at the rules of the others later."""
+        """Forget pods that are gone, report cancelled evictions, and schedule checks of the rules of the others."""
         for key, (uid, _) in list(self._due.items()):
             pod = pods.get(key)
             if pod is None or pod["metadata"]["uid"] != uid:
@@ -167,7 +167,7 @@ class DeviceTaintEvictionController:
         uid = pod["metadata"]["uid"]
         if uid in self._deleted:
             return
-        if "deletionTimestamp" not in pod["metadata"]:  # else somebody else was faster, and it counts all the same
+        if "deletionTimestamp" not in pod["metadata"]:  # else another client deleted it first; it still counts
             await self._delete(pod)
         self._deleted.add(uid)
         for work in self._rules.values():

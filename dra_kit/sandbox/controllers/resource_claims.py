@@ -144,7 +144,7 @@ class ResourceClaimController:
         known |= {entry: {"name": entry, "resourceClaimName": claim} for entry, claim in named.items()}
         namespace, name = object_key(pod)
         status = {"resourceClaimStatuses": [known[entry] for entry in sorted(known)]}
-        # the UID: a pod made anew under the same name is not this one's heir
+        # compare the UID: a new pod with the same name does not inherit the claim
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         await self._client.patch(PODS, name, body, namespace, subresource="status", field_manager=_FIELD_MANAGER)
 

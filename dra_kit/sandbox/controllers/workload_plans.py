@@ -162,14 +162,14 @@ _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own, without vow
 
 
 class WorkloadPlan(Struct, frozen=True, kw_only=True):
-    """What brings a workload closer to what it should be.
+    """The changes that bring a workload closer to its spec.
 
     Attributes:
-        create: objects to create; a name follows from what the object is for, so that one that is there is right.
+        create: objects to create. Names are deterministic, so an object that already exists is the right one.
         delete: objects to delete.
-        replicas: new numbers of replicas of ReplicaSets, each with the set.
-        status: of the workload.
-        annotations: of the workload.
+        replicas: ReplicaSets to scale, each with the new number of replicas.
+        status: the new status of the workload.
+        annotations: the new annotations of the workload.
     """
 
     status: Mapping[str, Any]

@@ -16,11 +16,11 @@ _LAST_DELAY: Final = 30.0
 
 
 class WorkQueue(Generic[K]):
-    """Level-triggered: a key that is added ten times while it waits is reconciled once.
+    """A level-triggered queue: a key that is added ten times while it waits is reconciled once.
 
     Args:
-        name: of the controller, for logs.
-        reconcile: brings what a key stands for to what it should be.
+        name: the name of the controller, for logs.
+        reconcile: reconciles the object of a key.
     """
 
     def __init__(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""The process of a driver, and how a new one takes over from the one before."""
+"""The process of a driver, and its replacement by a new process."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class RollingUpdater:
         """What the kubelets and the API server call; None when nothing does."""
 
     async def replace(self) -> float:
-        """Start the driver anew from its files as they are, then end the process before; the seconds until it served.
+        """Start the driver again from its current files, then stop the old process; return the seconds until it served.
 
-        The process before goes on to serve where the new one cannot.
+        The old process continues to serve if the new one cannot.
 
         Raises:
-            SandboxError: the new code cannot be used; the text says why.
+            SandboxError: the new code cannot be used; the message says why.
         """
         begin = time.monotonic()
         fresh = await self._take_spare()
@@ -99,7 +99,7 @@ class RollingUpdater:
         """Wait until the serving process ends by itself; why it did."""
         if self.serving is None:
             await asyncio.get_running_loop().create_future()
-        why = await self.serving.ended()  # type: ignore[union-attr]  # nobody waits for ever
+        why = await self.serving.ended()  # type: ignore[union-attr]  # the wait is bounded
         self.serving = None
         return why
 
@@ -172,15 +172,15 @@ MODULE: Final = "dra_kit.cli.dev_driver"
 """What runs in the process."""
 _CHUNK: Final = 1 << 16
 _LINE_MAX: Final = 1 << 14
-_LAST_LINES: Final = 0.5  # seconds that a process which has ended is read on: what it started may hold the pipe
+_LAST_LINES: Final = 0.5  # seconds to read the output of a process after its exit: its children may hold the pipe open
 
 
 class DriverProcess:
-    """One process; it ends when this one does, whatever ends this one.
+    """A process of the driver; it exits when this process does, even if this one is killed.
 
     Args:
-        process: that was started.
-        log: takes each line that the driver logs or prints.
+        process: the process that was started.
+        log: receives each line that the driver logs or prints.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
@@ -224,11 +224,11 @@ class DriverProcess:
         raise SandboxError(await self.ended())
 
     def take_over(self) -> None:
-        """Tell the process to take over: it is the only one now."""
+        """Ask the process to take over: it is the only one now."""
         self._send(TAKE_OVER)
 
     async def ended(self) -> str:
-        """Wait for its end; why it ended."""
+        """Wait until the process exits; return why it did."""
         code = await self._process.wait()
         await asyncio.wait(self._readers, timeout=_LAST_LINES)
         while not self._reports.empty():
@@ -246,7 +246,7 @@ class DriverProcess:
         return self._process.returncode is None
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it in order: what it does now it finishes; killed when it takes too long."""
+        """Shut the process down: it finishes its current work, and is killed if that takes too long."""
         self._stopping = True
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -268,7 +268,7 @@ class DriverProcess:
     async def _hear(self) -> None:
         try:
             async for line in _lines(self._process.stdout):
-                with suppress(ValidationError):  # of no process of ours; what it prints goes to the log
+                with suppress(ValidationError):  # not a report of our process; the line goes to the log
                     self._reports.put_nowait(StateReport.model_validate_json(line))
         finally:
             self._reports.put_nowait(None)

@@ -1,10 +1,10 @@
-"""What runs in the driver's process: its roles, started and stopped by orders.
+"""The roles in the driver's process, started and stopped by orders.
 
-Each state of the author's files gets a fresh process, as each image in a cluster does: no module, thread, native
-library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
+Each state of the author's files gets a new process, as each image in a cluster does. No module, thread, native library
+or registry of the old code is left in it, and a crash of the process does not affect the cluster.
 
-The process gets its orders by a line of JSON on its standard input (:class:`StartOrder`), later by :data:`TAKE_OVER`;
-the end of that input is its end. It answers with lines of JSON on its standard output (:class:`StateReport`).
+The process receives its orders as a line of JSON on its standard input (:class:`StartOrder`), later :data:`TAKE_OVER`.
+It exits when that input is closed. It answers with lines of JSON on its standard output (:class:`StateReport`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""
-_FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may mend itself within this time
+_FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may recover within this time
 _POLL: Final = 0.02
 
 
@@ -66,14 +66,14 @@ class StartOrder(BaseModel):
 
 
 class StateReport(BaseModel):
-    """The state of a process, by its own report.
+    """The state that a process reports.
 
     Attributes:
-        state: ``waiting``: it does not come up, for now; ``ready``: it serves, and has published its devices;
-            ``failed``: it cannot be used, and ends.
-        text: why.
-        driver: its name.
-        webhook: the ValidatingWebhookConfiguration that calls its webhook role; None where it has none.
+        state: ``waiting``: it has not come up yet; ``ready``: it serves, and has published its devices; ``failed``: it
+            cannot be used, and exits.
+        text: the reason.
+        driver: the name of the driver.
+        webhook: the ValidatingWebhookConfiguration that calls its webhook role; None if it lacks that role.
     """
 
     state: Literal["waiting", "ready", "failed"]
@@ -86,10 +86,10 @@ class DriverRoles:
     """All roles of a driver, on all nodes.
 
     Args:
-        driver: to run.
-        orders: how.
-        credentials: of all roles, for the API server.
-        tell: takes what there is to say.
+        driver: the driver to run.
+        orders: the orders for the process.
+        credentials: the credentials of all roles for the API server.
+        tell: called with each report.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class DriverRoles:
         self._author: BaseModel | None = None
 
     async def run(self) -> None:
-        """Start the roles, say what becomes of them, and go on until one of them ends."""
+        """Start the roles, report their state, and run until one of them stops."""
         logging.getLogger().addHandler(self._log)
         self._start()
         begin, reported = time.monotonic(), False

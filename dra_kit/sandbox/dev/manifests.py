@@ -42,15 +42,15 @@ class FollowedManifests:
         return [path for path in changed if given & {path.resolve(), path.resolve().parent}]
 
     async def apply(self, client: Client, *, pods_anew: bool = False) -> str:
-        """Make the objects what the files say; what was done, in words, empty for nothing.
+        """Make the objects match the files; return a summary of the changes, empty if there were none.
 
         Args:
-            client: of the API server.
-            pods_anew: delete the pods and claims first, also those that are as the files say.
+            client: a client of the API server.
+            pods_anew: delete the pods and claims first, even those that already match the files.
 
         Raises:
-            ConfigurationError: a file is wrong, or what is to be made anew would be refused, which changes nothing; or
-                another object was refused.
+            ConfigurationError: a file is invalid, or an object to recreate would be rejected (nothing is changed in
+                both cases), or another object was rejected.
         """
         documents = self._read()
         bodies = {key: body for key, (_, body) in documents.items()}
@@ -62,7 +62,7 @@ class FollowedManifests:
         if pods_anew:
             anew |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
         new = bodies.keys() - self._applied.keys()
-        await dry_run(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is gone
+        await dry_run(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is deleted
         await self._delete(client, [*gone, *anew])
         self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in anew}
         if gone or anew or changed or new:
@@ -77,7 +77,7 @@ class FollowedManifests:
         return "; ".join(f"{what} {_names(keys)}" for what, keys in parts.items() if keys)
 
     async def _find(self, client: Client, keys: Iterable[_Key], bodies: Mapping[_Key, Mapping[str, Any]]) -> None:
-        """Learn which objects were made before one was refused; what the files say of them next time counts as new."""
+        """Find the objects that were created before one was rejected, so that the next run treats them as changed."""
         kinds = KindDiscovery(client)
         for key in keys:
             with suppress(KubeError, ConfigurationError):

@@ -32,8 +32,8 @@ class PaneRow(Struct, frozen=True):
     """One line.
 
     Attributes:
-        cells: side by side; the last one takes the room that is left.
-        style: of the line, as rich names it.
+        cells: cells side by side; the last one takes the remaining width.
+        style: the rich style of the line.
     """
 
     cells: tuple[str, ...]
@@ -44,9 +44,9 @@ class Pane(Struct, frozen=True):
     """One part of the screen.
 
     Attributes:
-        title: what it shows.
-        rows: all of them, the most interesting first.
-        summary: beside the title.
+        title: the title of the pane.
+        rows: all rows, the most interesting first.
+        summary: the text next to the title.
         newest_last: the last rows are the most interesting ones.
     """
 
@@ -131,12 +131,12 @@ def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
 def claims_pane(
     claims: Iterable[ObjectView], reasons: Mapping[ObjectKey, str], prepared: Mapping[str, KubeletCall]
 ) -> Pane:
-    """Return the claims: where they stand, and what they have, or why they have nothing.
+    """Return the claims pane: the state of each claim, and its devices or why it has none.
 
     Args:
-        claims: all of them.
-        reasons: why one is not allocated, by key.
-        prepared: what the driver answered last, by UID.
+        claims: all claims.
+        reasons: why a claim is not allocated, by key.
+        prepared: the driver's last answer, by claim UID.
     """
     rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=object_key)]
     return Pane("Claims", tuple(rows) or (PaneRow(("none",), _FAINT),), _count(rows))
@@ -158,12 +158,12 @@ def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mappin
 
 
 def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
-    """Return the pods: where they stand, and what they got from their claims, or what stands in their way.
+    """Return the pods pane: the state of each pod, and what it got from its claims or why it does not run.
 
     Args:
-        pods: all of them.
-        got: what claims brought to the containers of a pod, by UID.
-        reasons: why a pod does not run, by UID.
+        pods: all pods.
+        got: what claims added to the containers of a pod, by pod UID.
+        reasons: why a pod does not run, by pod UID.
     """
     rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
     hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
@@ -235,10 +235,10 @@ _NEWS_MAX: Final = 4
 
 
 class Headline(Struct, frozen=True):
-    """What stands above the panes: a title, and what became of the last changes.
+    """The text above the panes: a title, and the results of the last changes.
 
     Attributes:
-        title: of the screen.
+        title: the title of the screen.
         news: texts, each with the style of its lines.
     """
 
@@ -247,11 +247,11 @@ class Headline(Struct, frozen=True):
 
 
 class Focus(Struct):
-    """Which pane is shown alone.
+    """The pane that is shown alone.
 
     Attributes:
-        pane: its index; None for all.
-        offset: rows of it that are above (or, of one with the newest last, below) what is shown.
+        pane: the index of the pane; None for all panes.
+        offset: the number of rows above the visible part, or below it in a pane with the newest rows last.
     """
 
     pane: int | None = None
@@ -394,7 +394,7 @@ class KubeletCall(Struct, frozen=True):
 
 
 class CallHistory:
-    """Keeps the newest calls, and what came of the last one for each claim; :meth:`read` is a reader of a timeline."""
+    """Stores the newest calls, and the last result for each claim; :meth:`read` is a reader of a timeline."""
 
     def __init__(self) -> None:
         self._calls: deque[KubeletCall] = deque(maxlen=_CALLS_MAX)

@@ -195,7 +195,7 @@ class Screen:
         self._message = (f"{time.strftime('%H:%M:%S')} {text}", style)
 
     async def _refresh(self, live: Live) -> None:
-        """Draw when something has changed: whoever looks from afar has little to receive."""
+        """Draw only when something has changed, to send little over a remote terminal."""
         before: object = None
         while True:
             begin = time.monotonic()
@@ -248,11 +248,11 @@ _SEQUENCES: Final = {
 
 @contextmanager
 def read_keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
-    """Tell of keys meanwhile; whether there are any: not where the stream is no terminal.
+    """Report pressed keys inside the context; yield False if the stream is not a terminal and no key can arrive.
 
     Args:
         stream: the input.
-        pressed: gets each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
+        pressed: called in the event loop with each key: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
     """
     if not stream.isatty():
         yield False

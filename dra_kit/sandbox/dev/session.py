@@ -48,11 +48,11 @@ class FilesChanged(Struct, frozen=True):
 
 
 class Reload(Struct, frozen=True):
-    """The driver is to be started anew, as the files are."""
+    """A request to restart the driver from its current files."""
 
 
 class Reapply(Struct, frozen=True):
-    """The pods of the manifests are to be made anew."""
+    """A request to recreate the pods of the manifests."""
 
 
 class DriverExited(Struct, frozen=True):
@@ -62,27 +62,27 @@ class DriverExited(Struct, frozen=True):
 
 
 class RestartDue(Struct, frozen=True):
-    """What has ended is to be started."""
+    """A request to start the exited driver."""
 
 
 class QuitRequested(Struct, frozen=True):
-    """It is enough."""
+    """The user requested exit."""
 
 
 Event: TypeAlias = FilesChanged | Reload | Reapply | DriverExited | RestartDue | QuitRequested
 
 
 class DevOptions(Struct, frozen=True, kw_only=True):
-    """What to work on.
+    """The options of a ``dra-kit dev`` session.
 
     Attributes:
-        driver: as it was when the command was given: its name stays.
-        settings: of the cluster.
-        arguments: of the command.
-        folders: in which files of the driver lie.
-        files: that its settings name, wherever they are.
-        manifests: to apply; files and folders.
-        log_level: least level that the driver logs; empty for what its author wants to see.
+        driver: the driver as loaded at the start; its name does not change.
+        settings: the settings of the cluster.
+        arguments: the arguments of the command.
+        folders: the folders that contain files of the driver.
+        files: the files that the driver's settings name; they can be anywhere.
+        manifests: files and folders to apply.
+        log_level: the lowest level that the driver logs; empty for the author's default.
     """
 
     driver: SandboxDriver
@@ -125,7 +125,7 @@ class DevSession:
         self._at_once: Counter[Path] = Counter()
 
     def submit(self, event: Event) -> None:
-        """Have something done, after what is done now; nobody waits for code that does not come up."""
+        """Queue a request to run after the current one; a reload that does not come up is not waited for."""
         self._events.put_nowait(event)
         if isinstance(event, QuitRequested):
             self._enough.set()
@@ -144,7 +144,7 @@ class DevSession:
             self._updates.abandon()
 
     async def run(self) -> int:
-        """Run until it is enough; the exit code.
+        """Run until the user requests exit; return the exit code.
 
         Raises:
             SandboxError: the cluster does not come up.
@@ -226,7 +226,7 @@ class DevSession:
                         pass
 
     async def _next(self, updates: RollingUpdater) -> list[Event]:
-        """Return what is to be done; all that came while something else was done, a burst of changes as one."""
+        """Return the next request; changes that arrived during other work are merged into one."""
         get = asyncio.create_task(self._events.get())
         end = asyncio.create_task(updates.ended())
         try:
@@ -283,7 +283,7 @@ class DevSession:
             await self._apply(sandbox)
 
     def _start_later(self) -> None:
-        """Start what has ended again after a while, as a kubelet would."""
+        """Restart the exited driver after a back-off, as a kubelet would."""
         wait = _BACK_OFF[min(self._crashes, len(_BACK_OFF) - 1)]
         self._crashes += 1
         self._again = asyncio.get_running_loop().call_later(wait, self.submit, RestartDue())

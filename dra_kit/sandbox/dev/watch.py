@@ -1,7 +1,7 @@
 """Files of a driver, watched for changes.
 
-It looks again and again, at intervals. inotify would have to be given every folder by itself, too, so as not to watch a
-virtual environment, and says nothing of files on network file systems and of folders mounted into WSL or containers.
+It polls. inotify would need a separate watch for every folder outside the virtual environment, and it does not report
+changes on network file systems or in folders mounted into WSL or containers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Snapshot: TypeAlias = Mapping[Path, Identity]
 
 
 class FileWatcher:
-    """Looks at files.
+    """Polls files for changes.
 
     Args:
-        folders: watched with all below them.
-        files: watched, whatever their names are; folders among them without those below.
-        sleep: waits some seconds.
-        clock: gives seconds that only rise.
+        folders: folders to watch recursively.
+        files: files to watch, with any name; folders among them are not watched recursively.
+        sleep: sleeps for a number of seconds.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(

@@ -107,8 +107,8 @@ class RoleCredentials(Struct, frozen=True):
     """How one role reaches the API server.
 
     Attributes:
-        credentials: of one in the sandbox's process.
-        kubeconfig: of one in a process of its own.
+        credentials: credentials for a role in the sandbox's process.
+        kubeconfig: kubeconfig for a role in a separate process.
     """
 
     credentials: Credentials

@@ -158,7 +158,7 @@ class SandboxDriverControl:
     def awaited(self) -> str:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         waiting = [crash.at for node in self.nodes if (crash := self.on(node).crash) is not None]
-        # where there are several nodes, one that comes to it is enough
+        # with several nodes, one node that reaches the step is enough
         return Failpoint(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
 
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
@@ -219,7 +219,7 @@ class SandboxDriverControl:
 
     async def _replace(self, new: SandboxDriver) -> None:
         """Do a rolling update, node by node; then the roles of the cluster."""
-        # first of all: where one cannot be made, nothing is replaced
+        # create all releases first: if one fails, no driver is replaced
         releases = [new.release(self._author(new, node)) for node in self.nodes]
         of_operators = new.release(None).driver
         for node, release in zip(self.nodes, releases, strict=True):

@@ -27,7 +27,7 @@ from dra_kit.sandbox.drivers.roles import RoleThread
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 """Label of a namespace that keeps the webhook out of it, with the value ``off``."""
 _HOST: Final = "127.0.0.1"
-_LISTENS_SECONDS: Final = 60.0  # on a busy machine; what fails is told at once
+_LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
 _POOLS_SECONDS: Final = 5.0
 """A provider may have nothing for the cluster yet: then nobody waits for it."""
@@ -37,13 +37,13 @@ class ControllerAndWebhook:
     """Both roles of one release of the driver.
 
     Args:
-        client: of the API server, in which the webhook is registered.
-        access: of the roles to the API server.
-        directory: made; for the webhook's certificate.
+        client: a client of the API server in which the webhook is registered.
+        access: the roles' access to the API server.
+        directory: the directory for the webhook's certificate; it is created.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        ended: called when a role has ended, in order or not.
+        ended: called when a role has stopped, for any reason.
     """
 
     def __init__(

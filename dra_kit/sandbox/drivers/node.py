@@ -124,7 +124,7 @@ class SandboxNode:
             ConfigurationError: it is to run in a process, and no TARGET names it.
         """
         self._access = access
-        # what a driver changes in hardware may be files; directories that others fill are none of its
+        # a driver's hardware state may be files; directories that others fill do not belong to the driver
         name = release.driver.name
         self._own_directories[name] = {
             setting: path for setting, path in _directories(release.author) if _is_vacant(path)
@@ -154,13 +154,13 @@ class SandboxNode:
             await asyncio.sleep(_POLL)
 
     async def reboot(self, releases: Sequence[DriverRelease], lost: Sequence[Path] = ()) -> None:
-        """Reboot the node: containers, programs and drivers end, CDI files are gone.
+        """Reboot the node: containers, programs and drivers stop, CDI files are deleted.
 
-        A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
+        A driver in a process is killed, as by a power cut; a driver in a thread is shut down.
 
         Args:
-            releases: what runs then, one of each driver; they never ran, for nothing in memory is left.
-            lost: further directories whose files do not outlive it.
+            releases: the releases to run afterwards, one per driver; they never ran, since a reboot loses memory.
+            lost: further directories whose files do not survive the reboot.
 
         Raises:
             SandboxError: a driver does not come up again.

@@ -39,16 +39,16 @@ class NodeDriver:
 
     Args:
         name: the driver's name.
-        kubelet: calls it.
-        settings: makes those of the node role, by the UID of its pod.
-        directory: of its processes.
-        observer: notified when it starts and ends.
-        credentials: returns those of a node role in this process, for the API server.
+        kubelet: the kubelet that calls the driver.
+        settings: returns the settings of the node role, by the UID of its pod.
+        directory: the directory of its processes.
+        observer: is notified when the driver starts and stops.
+        credentials: returns credentials of a node role in this process, for the API server.
 
     Attributes:
-        in_process: whether it gets a process of its own when it is started, which can be killed.
+        in_process: whether the driver runs in a separate process, which can be killed, from its next start on.
         crash: where it will be killed, see :meth:`crash_at`; None for nowhere.
-        release: what runs, or ran last.
+        release: the release that runs, or ran last.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class NodeDriver:
             await self._stopped(role)
 
     async def close(self) -> None:
-        """End it for ever."""
+        """Stop the driver permanently."""
         keeping, self._keeping = self._keeping, None
         if keeping is not None:
             keeping.cancel()
@@ -135,18 +135,18 @@ class NodeDriver:
         await self.stop()
 
     async def restart(self, release: DriverRelease) -> None:
-        """End it in order, and start one that never ran: nothing in memory is left."""
+        """Shut the driver down, and start a release that never ran, so that nothing in memory is left."""
         await self.stop()
         while self.serves():  # until the kubelet knows, it would call what is gone  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
         self.start(release)
 
     async def replace(self, release: DriverRelease) -> None:
-        """Do a rolling update: the new one comes up in a pod of its own, beside the old one, which is ended then.
+        """Do a rolling update: the new release starts in a separate pod next to the old one, which is then stopped.
 
         Raises:
-            SandboxError: the new one does not come up; it is ended, and the old one runs on.
-            ConfigurationError: it is to run in a process, and no TARGET names it.
+            SandboxError: the new release does not come up; it is stopped, and the old one continues to run.
+            ConfigurationError: the release must run in a process, and has no TARGET.
         """
         old, before = self._role, set(self._plugins())
         self._pods += 1
@@ -167,10 +167,10 @@ class NodeDriver:
             await asyncio.sleep(_POLL)
 
     async def kill(self) -> None:
-        """Kill it with ``kill -9``; it is gone when this returns, and stays away until :meth:`start_again`.
+        """Kill the driver with ``kill -9`` and wait until it is gone; it stays down until :meth:`start_again`.
 
         Raises:
-            ConfigurationError: it is no process.
+            ConfigurationError: the driver does not run as a separate process.
         """
         role = self._own_process()
         self._role = None
@@ -185,12 +185,12 @@ class NodeDriver:
             await self._stopped(role)
 
     async def start_again(self, release: DriverRelease | None = None) -> None:
-        """Start the one that was killed, or another, in the same pod; returns when the kubelet knows it.
+        """Start the killed release, or another one, in the same pod; return when it has registered with the kubelet.
 
-        Where it is being started again already, wait for that.
+        If it is already being restarted, wait for that.
 
         Raises:
-            SandboxError: it does not come up.
+            SandboxError: the driver does not come up.
         """
         async with self._starting_again:
             self.release = release or self.release
@@ -203,10 +203,10 @@ class NodeDriver:
                     return  # it was killed from outside, and stays away
 
     def crash_at(self, crash: CrashPoint | None) -> None:
-        """Have it killed after a step, once; it is started again, as the kubelet restarts a container.
+        """Have the driver killed once, after a step; it is restarted as the kubelet restarts a container.
 
         Raises:
-            ConfigurationError: it is no process.
+            ConfigurationError: the driver does not run as a separate process.
         """
         role = self._own_process()
         self.crash = crash
@@ -250,7 +250,7 @@ class NodeDriver:
             if role is not None and await self._has_crashed(role):
                 try:
                     await self.start_again()
-                except SandboxError as error:  # what comes up later is watched all the same
+                except SandboxError as error:  # keep watching: it may come up later
                     logger.warning("driver killed after a step not started again", extra={"error": str(error)})
             await asyncio.sleep(_POLL)
 
@@ -302,7 +302,7 @@ def _late(role: NodeRole, *, loaded: bool) -> str:
 
 
 def _in_process(role: NodeRole | None) -> NodeRoleProcess | None:
-    """Return a role that has a process of its own; None for one in a thread, and where there is none."""
+    """Return a role that runs in a separate process; None for a role in a thread, or without a role."""
     if role is None or isinstance(role, NodeRoleThread):
         return None
     return role if isinstance(role, NodeRoleProcess) else None

@@ -49,13 +49,14 @@ _ANSWER: Final = "answer"
 class NodeRoleProcess:
     """A :class:`dra_kit.sandbox.drivers.roles.NodeRole`.
 
-    What it logs is logged in this process, too; what it prints goes where this process prints. It ends with this one.
+    Its log records are logged in this process too; its output goes to the output of this process. It exits with this
+    process.
 
     Args:
-        release: to run; its TARGET is loaded anew.
-        settings: of the node role, without the author's.
-        directory: of the process; made.
-        crash: where it kills itself.
+        release: the release to run; its TARGET is loaded again.
+        settings: the settings of the node role, without the author's.
+        directory: the directory of the process; it is created.
+        crash: the step after which the process kills itself.
 
     Raises:
         ConfigurationError: the release has no TARGET.
@@ -225,7 +226,7 @@ def _work(
     *,
     level: int,
 ) -> None:
-    # what the fork server was sent is inherited by programs that outlive this process, whose end nobody would see then
+    # descriptors sent to the fork server are inherited by programs that outlive this process and would hide its exit
     for descriptor in (int(file.name) for file in Path("/proc/self/fd").iterdir()):
         with suppress(OSError):
             os.set_inheritable(descriptor, descriptor <= _LAST_STREAM)
@@ -301,10 +302,10 @@ _LOADED: Final = [
 
 
 class CrashPoint(Struct, frozen=True):
-    """Where a process ends: at the ``count``-th time, from the command on, that something happens.
+    """The point at which a process is killed: the ``count``-th time, after the command, that something happens.
 
     Attributes:
-        at: a step, or ``FILE_CHANGE``: just before a file is made, renamed or removed.
+        at: a step, or ``FILE_CHANGE``: just before a file is created, renamed or removed.
         count: 1 for the first time.
     """
 
@@ -316,9 +317,9 @@ class KillableProcess:
     """One process of the node role.
 
     Args:
-        directory: made; where its plan and its last words are.
-        work: what it does until it ends; pickled.
-        watched: the directory in which changes of files count; None for nowhere.
+        directory: the directory for its plan and its last messages; it is created.
+        work: the function that it runs; pickled.
+        watched: the directory in which changes of files count; None for none.
     """
 
     def __init__(self, directory: Path, work: Callable[[], object], *, watched: Path | None = None) -> None:
@@ -370,7 +371,7 @@ class KillableProcess:
         self._process.join()
 
     def close(self) -> None:
-        """End it, and give up what is known of it."""
+        """Stop the process, and drop its state."""
         self.send(signal.SIGKILL)
         self._process.join()
         self._process.close()

@@ -79,10 +79,10 @@ def place_of(target: str) -> Path | None:
 
 
 def enclosing_project(target: str) -> DriverProject | None:
-    """Return the project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
+    """Return the project whose folder contains a TARGET that is not the project's driver, else None.
 
     Raises:
-        ConfigurationError: its ``pyproject.toml`` cannot be read.
+        ConfigurationError: the ``pyproject.toml`` of the project cannot be read.
     """
     near = None if Path(target).is_dir() else _near(target)
     return near if near is not None and near.driver[0] and not _names(near, target) else None

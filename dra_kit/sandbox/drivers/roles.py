@@ -150,7 +150,7 @@ class NodeRole(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why it ended although nobody asked it to; empty while it did not."""
+        """Why the role stopped without being asked to; empty if it did not."""
         ...
 
     @property

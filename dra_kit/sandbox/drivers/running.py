@@ -26,7 +26,7 @@ from dra_kit.text import did_you_mean
 PUBLISH_SECONDS: Final = 60.0
 """A driver that has published nothing by then has a problem; one takes tens of seconds on a busy machine. What it waits
 for is reported long before, and a discover that fails ends it at once."""
-_FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
+_FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may recover within this time
 _POLL: Final = 0.02
 
 
@@ -69,11 +69,11 @@ class RunningDrivers:
     """All drivers of a sandbox.
 
     Args:
-        drivers: one release of each.
-        cluster: where they run.
+        drivers: one release of each driver.
+        cluster: the cluster in which they run.
 
     Raises:
-        ConfigurationError: two have one name.
+        ConfigurationError: two drivers have the same name.
     """
 
     def __init__(self, drivers: Sequence[SandboxDriver], cluster: DriverHost) -> None:
@@ -89,13 +89,13 @@ class RunningDrivers:
         return [driver.name for driver in self._drivers]
 
     def control(self, name: str = "") -> SandboxDriverControl:
-        """Return the control of one of them.
+        """Return the control of one driver.
 
         Args:
-            name: of the driver; empty where there is one alone.
+            name: the name of the driver; may be empty if only one runs.
 
         Raises:
-            ConfigurationError: there is no such driver, or several and none is named.
+            ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
         for control in self._controls:
             if control.name == name or (not name and len(self._controls) == 1):
@@ -140,13 +140,13 @@ class RunningDrivers:
         ]
 
     async def start(self, access: RoleCredentialsProvider) -> None:
-        """Start all roles; returns when each driver has published something on each node, and its webhook listens.
+        """Start all roles; return when each driver has published devices on each node, and its webhook listens.
 
         Args:
-            access: of the roles to the API server.
+            access: the roles' access to the API server.
 
         Raises:
-            SandboxError: one does not come up; the text says why.
+            SandboxError: a role does not come up; the message says why.
         """
         for control in self._controls:
             control.start_on(self._cluster.nodes, access)
@@ -216,10 +216,10 @@ class RunningDrivers:
         self._ended.set()
 
     def check(self) -> None:
-        """Look whether a role has ended by itself.
+        """Check whether a role has stopped unexpectedly.
 
         Raises:
-            SandboxError: one has; the text says why.
+            SandboxError: a role has stopped; the message says why.
         """
         for name, failure in self._failures():
             if failure:

@@ -25,15 +25,15 @@ class SandboxDriver(Struct, frozen=True):
     """A driver to run, or none.
 
     Attributes:
-        drivers: one for each node; none where the drivers are started by others.
-        settings: makes the author's settings of values by name; None where the driver has none.
-        classes: manifests of DeviceClasses that belong to it, applied first.
-        spare: one that is never run: copies of it take the place of those that are restarted; None where nobody does.
-        target: the TARGET that they were loaded from; empty for none.
-        folder: where the TARGET begins.
-        successor: loads another release of it, from a TARGET or a driver; None where there is none.
-        values: for ``settings``. In texts ``{node}`` stands for the node's name, and ``{directory}`` for a directory
-            of the node that goes with the sandbox.
+        drivers: one for each node; empty if the drivers are started outside the sandbox.
+        settings: builds the author's settings from values by name; None if the driver has no settings.
+        classes: manifests of the driver's DeviceClasses, applied first.
+        spare: a driver that is never run; copies of it replace drivers that are restarted. None if none is restarted.
+        target: the TARGET that the drivers were loaded from; empty for none.
+        folder: the folder that relative paths in the TARGET start from.
+        successor: loads another release of the driver, from a TARGET or a driver; None if there is none.
+        values: values for ``settings``. In texts, ``{node}`` is replaced by the node's name, and ``{directory}`` by a
+            directory of the node that is removed with the sandbox.
     """
 
     drivers: tuple[Driver[Any, Any], ...]
@@ -54,11 +54,11 @@ class SandboxDriver(Struct, frozen=True):
         """Return the release for one node.
 
         Args:
-            author: the author's settings there.
-            driver: one that never ran; None for a copy of the spare one.
+            author: the author's settings on that node.
+            driver: a driver that never ran; None for a copy of the spare driver.
 
         Raises:
-            ConfigurationError: there is no spare one, or it cannot be copied.
+            ConfigurationError: the spare driver is missing or cannot be copied.
         """
         if driver is None:
             if self.spare is None:
@@ -132,13 +132,13 @@ def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
 
 
 def require_distinct_drivers(drivers: Iterable[tuple[str, str]]) -> None:
-    """Refuse two drivers of one name.
+    """Reject two drivers with the same name.
 
     Args:
-        drivers: TARGET and name of each; a TARGET may be empty.
+        drivers: the TARGET and the name of each driver; a TARGET may be empty.
 
     Raises:
-        ConfigurationError: two have one name.
+        ConfigurationError: two drivers have the same name.
     """
     known: dict[str, str] = {}
     for target, name in drivers:
@@ -163,8 +163,8 @@ def device_classes(target: str) -> tuple[Path, ...]:
 def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]:
     """Return the values that the project which a TARGET names gives to its driver's settings in a sandbox.
 
-    They stand in the table ``[tool.dra-kit.sandbox.settings]`` of its ``pyproject.toml``; ``{project}`` stands for the
-    folder.
+    They are read from the table ``[tool.dra-kit.sandbox.settings]`` of its ``pyproject.toml``. ``{project}`` is
+    replaced by the project's folder.
 
     Raises:
         ConfigurationError: the driver has no such setting, or the ``pyproject.toml`` cannot be read.
@@ -205,10 +205,10 @@ class DriverRelease(Struct, frozen=True):
     """A driver for one node.
 
     Attributes:
-        driver: one that never ran.
-        author: the author's settings there.
-        target: the TARGET that it was loaded from; empty where it was none.
-        folder: where the TARGET begins.
+        driver: a driver that never ran.
+        author: the author's settings on that node.
+        target: the TARGET that it was loaded from; empty for none.
+        folder: the folder that relative paths in the TARGET start from.
     """
 
     driver: Driver[Any, Any]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def copy_edited_files(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
-    """Return the settings, with the files that some of them name copied into a directory, where they may be changed.
+    """Copy files that settings name into a directory, where they may be changed; return settings that name the copies.
 
     Raises:
-        ConfigurationError: there is no such setting, or it names no file.
+        ConfigurationError: the setting does not exist or does not name a file.
     """
     copies: dict[str, Path] = {}
     for name in names:
@@ -37,7 +37,7 @@ def _file_of(settings: BaseModel | None, name: str) -> Path:
     """Return the file that a setting names.
 
     Raises:
-        ConfigurationError: there is no such setting, or it names no file.
+        ConfigurationError: the setting does not exist or does not name a file.
     """
     path = _value(settings, name, "whose file could be replaced")
     if not isinstance(path, Path) or not path.is_file():
@@ -58,14 +58,14 @@ def _value(settings: BaseModel | None, name: str, purpose: str) -> object:
 
 
 def read_setting_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
-    """Return the texts of all nodes' files at a place.
+    """Return the texts of the files at a place, from all nodes.
 
     Args:
         authors: the author's settings on each node.
         place: ``<setting>`` names the file, ``<setting>/<glob>`` is below the folder that it names.
 
     Raises:
-        ConfigurationError: there is no such setting, or it names no path.
+        ConfigurationError: the setting does not exist or does not name a path.
     """
     setting, _, pattern = place.partition("/")
     paths: list[Path] = []
@@ -127,7 +127,7 @@ BOOT_ID: Final = NodeSettings("").boot_id
 _ORPHAN_AFTER: Final = 600.0
 _EFFECTS_INTERVAL: Final = 30.0  # seconds, as on a node
 _LEFTOVERS_INTERVAL: Final = 10.0  # seldom: nothing but a sandbox's own stories kills a driver here
-_DRAIN_SECONDS: Final = 1.0  # nobody comes back for the state of a sandbox that ends
+_DRAIN_SECONDS: Final = 1.0  # the state of a sandbox that stops is not needed later
 
 
 def node_settings(
@@ -144,14 +144,14 @@ def node_settings(
     """Return the settings of the node role.
 
     Args:
-        node: its name.
-        directory: of the node.
-        kubeconfig: of the API server.
-        author: the author's settings, where they are known already.
-        mark: of the sandbox, for the programs that the driver starts.
+        node: the name of the node.
+        directory: the directory of the node.
+        kubeconfig: the kubeconfig of the API server.
+        author: the author's settings, if they are already known.
+        mark: the mark of the sandbox, for the programs that the driver starts.
         time_scale: waits are divided by this.
-        pod_uid: distinguishes two processes of the driver on one node; None where there is never a second one.
-        boot_id: the file that tells one boot of the node from another.
+        pod_uid: distinguishes two processes of the driver on one node; None if there is never a second one.
+        boot_id: the file whose content identifies a boot of the node.
     """
     return NodeSettings(
         node_name=node,
@@ -161,12 +161,12 @@ def node_settings(
         pod_uid=pod_uid,
         boot_id=boot_id,
         drain=_DRAIN_SECONDS,
-        settle=0.0,  # who starts and ends drivers here wants to see the next one at once
+        settle=0.0,  # users who restart drivers here should see the next one at once
         orphan_after=_ORPHAN_AFTER / time_scale,
         leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
         effects_interval=_EFFECTS_INTERVAL / time_scale,
         child_environment={MARK_VARIABLE: mark},
-        check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
+        check_device_nodes=False,  # nothing applies them here, and simulated hardware lacks device nodes
         author=author,
     )
 

@@ -20,13 +20,13 @@ class PluginConnection(Struct, frozen=True):
 
 
 class PluginCalled(Struct, frozen=True):
-    """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` tells what came of it.
+    """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` reports its result.
 
     Attributes:
         method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
         pod_uid: of the pod that the call is for.
-        driver: that is called.
-        claims: of the call.
+        driver: the driver that is called.
+        claims: the claims of the call.
     """
 
     method: str
@@ -36,15 +36,15 @@ class PluginCalled(Struct, frozen=True):
 
 
 class ClaimsPrepared(Struct, frozen=True):
-    """A NodePrepareResources call for a pod, and what came of it.
+    """A NodePrepareResources call for a pod, and its result.
 
     Attributes:
-        pod: that needs the claims.
-        driver: that was called.
-        claims: of the call.
-        seconds: the call took.
-        devices: the answer, claim by claim; empty after an error.
-        error: the kubelet's words; empty without one.
+        pod: the pod that needs the claims.
+        driver: the driver that was called.
+        claims: the claims of the call.
+        seconds: the duration of the call.
+        devices: the answer, by claim; empty after an error.
+        error: the kubelet's error message; empty without an error.
     """
 
     pod: PodReference
@@ -56,7 +56,7 @@ class ClaimsPrepared(Struct, frozen=True):
 
 
 class ClaimsReleased(Struct, frozen=True):
-    """A NodeUnprepareResources call, and what came of it: nothing, or an error in the kubelet's words."""
+    """A NodeUnprepareResources call, and its result: success, or the kubelet's error message."""
 
     driver: str
     claims: tuple[ClaimReference, ...]
@@ -97,13 +97,13 @@ class DriverStartActivity(Struct, frozen=True):
 
 
 class DriverEndActivity(Struct, frozen=True):
-    """The node role of a driver was ended: stopped in order, or killed; or it ended by itself.
+    """The node role of a driver ended: it was shut down or killed, or it exited unexpectedly.
 
     Attributes:
-        driver: its name.
-        killed: as by SIGKILL.
-        step: after which it has killed itself, as it was asked to; empty where others did.
-        failure: why it ended by itself; empty where it was ended.
+        driver: the name of the driver.
+        killed: it was killed as by SIGKILL.
+        step: the step after which it killed itself, as requested; empty if it did not.
+        failure: why it exited unexpectedly; empty if it was stopped or killed.
     """
 
     driver: str

@@ -55,15 +55,15 @@ class ClaimManager:
     """Prepares and releases the claims of the node's pods.
 
     Args:
-        client: to fetch claims with.
+        client: the client to fetch claims with.
         plugins: the drivers.
-        directory: the kubelet's root directory; the checkpoint lives there.
+        directory: the kubelet's root directory, which contains the checkpoint.
         observer: is notified of the calls.
         optional_operations: the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
             say so is not called.
 
     Raises:
-        KubeletError: the checkpoint is damaged.
+        KubeletError: the checkpoint is corrupt.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class ClaimManager:
         )
 
     async def prepare(self, pod: ObjectView) -> None:
-        """Have the drivers prepare all claims of a pod; what is prepared already is not prepared again.
+        """Have the drivers prepare all claims of a pod; claims that are already prepared are skipped.
 
         Raises:
-            KubeletError: the pod cannot start, in the words of its event.
+            KubeletError: the pod cannot start; the text is the message of its Event.
             Unavailable: the API server does not answer.
         """
         who = pod_reference(pod)
@@ -184,7 +184,7 @@ class ClaimManager:
             info = self._claims.get((pod_reference(pod).namespace, use.claim))
             if info is None or not use.name:
                 continue
-            resources: dict[str, dict[str, str]] = {}  # devices of one CDI name are told once
+            resources: dict[str, dict[str, str]] = {}  # devices with the same CDI name are listed once
             for driver, device in _devices(info, use.request):
                 ids, place = device.cdi_device_ids, (device.pool_name, device.device_name)
                 identity = ids[0] if ids else "/".join((driver, *place))
@@ -269,7 +269,7 @@ def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict
     """Return the node operations that all results of a driver declare unnecessary, by driver, if there are any.
 
     Args:
-        results: of one claim; ``*`` stands for both operations.
+        results: the allocation results of one claim; ``*`` stands for both operations.
     """
     found: dict[str, tuple[str, ...]] = {}
     for driver in dict.fromkeys(result.driver for result in results):
@@ -328,10 +328,10 @@ class Checkpoint:
         self._path = directory / FILE_NAME
 
     def load(self) -> list[ClaimInfo]:
-        """Load what was stored last; nothing without a file.
+        """Load the stored checkpoint; do nothing if the file does not exist.
 
         Raises:
-            KubeletError: the file is damaged. A kubelet does not start over it: it would forget claims to release.
+            KubeletError: the file is corrupt. The kubelet does not start without it: it would forget claims to release.
         """
         try:
             content = self._path.read_bytes()

@@ -175,7 +175,7 @@ class ContainerConfigBuilder:
             hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
             cdi_devices=cdi_devices,
-            # a container that asks for no device is no reason to read all spec files
+            # do not read all spec files for a container without devices
             **({"edits": load_specs(self._cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )
 
@@ -202,20 +202,20 @@ class CrashBackoff:
         self._delays: dict[str, float] = {}
 
     def remaining(self, container: str, started: dt.datetime, ended: dt.datetime, now: dt.datetime) -> float:
-        """Return seconds until an ended container may start again, 0 when it may now.
+        """Return the seconds until an exited container may start again, 0 if it may start now.
 
         Args:
-            container: its name.
+            container: the name of the container.
             started: when it started last.
-            ended: when it ended.
-            now: the present.
+            ended: when it exited.
+            now: the current time.
         """
         if (ended - started).total_seconds() >= _FORGOTTEN_AFTER / self._time_scale:
             self._delays.pop(container, None)
         return max(0.0, self.delay(container) / self._time_scale - (now - ended).total_seconds())
 
     def delay(self, container: str) -> float:
-        """Return seconds between the container's last end and its next start, as they are without the scale."""
+        """Return the unscaled seconds between the container's last exit and its next start."""
         return self._delays.get(container, 0.0)
 
     def restarted(self, container: str) -> None:

@@ -151,8 +151,8 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 def expand_variables(text: str, variables: Mapping[str, str]) -> str:
     """Return the text with its references replaced.
 
-    ``$(NAME)`` becomes the variable's value, and stays as it is for an unknown one. ``$$`` becomes ``$``, so that
-    ``$$(NAME)`` stands for ``$(NAME)`` itself. What replaces a reference is not looked at again.
+    ``$(NAME)`` is replaced by the variable's value; a reference to an unknown variable is unchanged. ``$$`` becomes
+    ``$``, so that ``$$(NAME)`` results in a literal ``$(NAME)``. Replaced text is not expanded again.
     """
 
     def value(match: re.Match[str]) -> str:

@@ -42,25 +42,25 @@ _LOOK_SECONDS = 5.0
 class NodeKubelet:
     """A kubelet; an asynchronous context manager, which registers the node and then runs until it is left.
 
-    Containers go on running in their runtime when the kubelet ends, as they do on a real node.
+    Containers continue to run in their runtime when the kubelet stops, as on a real node.
 
     Args:
-        client: of an API server; it may do everything.
-        node_name: of the Node.
-        kubelet_dir: its root directory, made when missing; plugins register below. A plugin's socket lies deep in
-            it and must not pass 107 bytes, so a short path is best.
+        client: a client of the API server with full access.
+        node_name: the name of the Node.
+        kubelet_dir: the kubelet's root directory, created if missing; plugins register below it. The path of a
+            plugin's socket below it is limited to 107 bytes, so keep the path short.
         runtime: runs the containers.
-        cdi_dirs: where CDI specs are looked for, the directory that wins last.
+        cdi_dirs: the directories of CDI specs, in increasing priority.
         time_scale: all of the kubelet's waits are divided by this: retries, back-offs, grace periods, the delay before
             slices are wiped. Deadlines of the calls to drivers are not.
-        labels: of the Node, beside those that every kubelet sets.
-        capacity: of the Node; None takes this machine's.
-        address: of the node and its pods, which have no network of their own.
+        labels: labels of the Node in addition to those that every kubelet sets.
+        capacity: the capacity of the Node; None for this machine's.
+        address: the address of the node and its pods, which have no separate network.
         call_timeout: seconds for a prepare or unprepare.
-        wiping_delay: seconds that a driver may be without a connection before its slices are deleted; scaled, too.
-        declared_features: alpha features of Kubernetes 1.37 that are on, for the Node's ``status.declaredFeatures``.
+        wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
+        declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
-        observer: is notified of what the kubelet does, while it does it.
+        observer: is notified of the kubelet's actions when they happen.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class NodeKubelet:
         await self._recorder.flush(_FLUSH_SECONDS)
 
     async def start(self) -> None:
-        """Start the kubelet; returns when its node is registered and what was published for it is wiped.
+        """Start the kubelet; return when its node is registered and the ResourceSlices of the node are wiped.
 
         Raises:
-            KubeError: the API server refused the Node, or is away.
-            KubeletError: the checkpoint is damaged.
+            KubeError: the API server rejected the Node, or is unavailable.
+            KubeletError: the checkpoint is corrupt.
         """
         if self._life is not None:
             return
@@ -149,7 +149,7 @@ class NodeKubelet:
             self._life.result()
 
     async def stop(self) -> None:
-        """End the kubelet at once, in the middle of whatever it does: its checkpoint and the containers stay."""
+        """Stop the kubelet immediately, even in the middle of an action; its checkpoint and the containers stay."""
         life, self._life = self._life, None
         if life is not None:
             life.cancel()
@@ -179,7 +179,7 @@ class NodeKubelet:
                     await worker.idle()
 
     async def wait(self) -> None:
-        """Wait until the kubelet has ended; raise what made it end, if that was no wish."""
+        """Wait until the kubelet has stopped; raise the error that stopped it, if any."""
         life = self._life
         if life is not None:
             await asyncio.wait([life])
@@ -206,7 +206,7 @@ class NodeKubelet:
             time_scale=self._time_scale,
         )
         node = await register_node(self._client, self._registration())
-        # a kubelet cannot tell its own restart from a reboot: drivers have to publish anew
+        # a kubelet cannot distinguish its own restart from a reboot: drivers have to publish again
         await self._wiper.wipe_all()
         unsubscribe = self._runtime.subscribe(self._wake)
         try:
@@ -235,7 +235,7 @@ class NodeKubelet:
         )
 
     async def _follow(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        """Give every pod of the node a worker, and tell it what becomes of the object."""
+        """Give every pod of the node a worker, and pass changes of the pod to it."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
                 self._take(change, services, group)
@@ -261,14 +261,14 @@ class NodeKubelet:
         group.create_task(work(), name=f"pod {pod['metadata']['name']} on {self.name}")
 
     async def _see_to_left(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        """End what was left of pods; before all pods are known, each looks as if it were gone."""
+        """Clean up after deleted pods once all pods are known; before that, every pod looks deleted."""
         await pods.synced.wait()
         self._adopt(services, group)
         self._known.set()
         await self._reconcile(services.manager)
 
     def _adopt(self, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        """End the pods whose objects were deleted while there was no kubelet."""
+        """Stop the pods whose objects were deleted while the kubelet was down."""
         for left in self._runtime.pods():
             if left.uid not in self._workers:
                 worker = PodWorker(services, _without_object(left))
@@ -393,7 +393,7 @@ def host_capacity() -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """Tell this boot of the machine from others; empty where the kernel does not say."""
+    """Return an ID of this boot of the machine; empty if the kernel does not provide one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -416,7 +416,7 @@ async def register_node(client: Client, node: Mapping[str, Any]) -> dict[str, An
 
 
 async def renew_lease(client: Client, node: Mapping[str, Any]) -> None:
-    """Create or renews the node's Lease; one whose namespace does not exist yet has to wait.
+    """Create or renew the node's Lease; do nothing while its namespace does not exist.
 
     Raises:
         KubeError: the API server refused it.

@@ -40,7 +40,7 @@ class DeviceAnswer(Struct, frozen=True):
 
 
 class ClaimAnswer(Struct, frozen=True):
-    """A driver's answer for one claim; ``devices`` mean nothing when there is an ``error``."""
+    """A driver's answer for one claim; ignore ``devices`` if ``error`` is set."""
 
     devices: tuple[DeviceAnswer, ...]
     error: str = ""
@@ -74,7 +74,7 @@ class PluginClient:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connection(self) -> AsyncGenerator[bool, None]:
-        """Yield whether the connection is up, now and after every change; a lost one is made again."""
+        """Yield whether the connection is up, now and after every change; a lost connection is restored."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             yield state is grpc.ChannelConnectivity.READY
@@ -144,7 +144,7 @@ def _failures(call: str) -> Iterator[None]:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # gRPC cancels whoever waits for the answer; in the words of grpc-go
+        # gRPC cancels calls that wait for the answer; the text is that of grpc-go
         raise KubeletError(
             f"{call}: rpc error: code = Canceled desc = grpc: the client connection is closing"
         ) from None
@@ -199,7 +199,7 @@ def _messages(claims: Sequence[ClaimReference]) -> list[v1.Claim]:
 def open_channel(path: str) -> grpc.aio.Channel:
     """Return a channel to the socket at ``path``, connected at the first call and again when it is lost.
 
-    Each channel has a connection of its own: gRPC would share one between channels with the same target.
+    Each channel has its own connection; by default, gRPC shares one between channels with the same target.
     """
     return grpc.aio.insecure_channel(
         f"unix:{quote(path)}",

@@ -57,16 +57,16 @@ GET_INFO_TIMEOUT = 1.0
 
 
 class PluginManager:
-    """A kubelet that knows nothing but DRA plugins; an asynchronous context manager that runs it.
+    """The part of a kubelet that manages DRA plugins; an asynchronous context manager that runs it.
 
     Args:
-        kubelet_dir: its root directory; plugins register in ``plugins_registry`` below.
-        supported_services: DRA services it knows; give ``("v1beta1.DRAPlugin",)`` for a kubelet of 1.32 or 1.33.
+        kubelet_dir: the kubelet's root directory; plugins register in ``plugins_registry`` below it.
+        supported_services: DRA services it supports; ``("v1beta1.DRAPlugin",)`` for a kubelet of 1.32 or 1.33.
         get_info_timeout: seconds for GetInfo.
         call_timeout: seconds for a prepare or unprepare.
         time_scale: the waits between two attempts to register a plugin are divided by this.
-        connection_changed: called with a driver's name whenever :meth:`connected` may say something new of it.
-        health_changed: called with a driver's name whenever :meth:`health` may say something new of its devices.
+        connection_changed: called with a driver's name when the result of :meth:`connected` may have changed.
+        health_changed: called with a driver's name when the result of :meth:`health` may have changed.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class PluginManager:
         return tuple(client for name, client in self._plugins.values() if name == driver)
 
     def plugin(self, driver: str) -> PluginClient:
-        """Return the instance that is called: the one registered last among those connected, or else the last.
+        """Return the instance to call: the connected instance that registered last, or else the last one registered.
 
         Raises:
-            KubeletError: there is none.
+            KubeletError: no instance is registered.
         """
         instances = self.plugins(driver)
         if not instances:
@@ -138,7 +138,7 @@ class PluginManager:
         """Return the driver's instance once one is registered.
 
         Raises:
-            KubeletError: none was registered within ``timeout`` seconds; the text has what was refused meanwhile.
+            KubeletError: none was registered within ``timeout`` seconds; the message lists rejected registrations.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -155,7 +155,7 @@ class PluginManager:
         """Have the driver prepare the claims of a pod, in one call; the devices by claim UID.
 
         Raises:
-            KubeletError: the pod could not start, in the words of the pod's event.
+            KubeletError: the pod could not start; the text is the message of the pod's Event.
         """
         return check_prepared(claims, await self.plugin(driver).prepare(claims))
 
@@ -163,7 +163,7 @@ class PluginManager:
         """Have the driver release the claims of a pod, in one call.
 
         Raises:
-            KubeletError: the pod would stay terminating, in the words of the kubelet's log.
+            KubeletError: the pod would stay terminating; the text is that of the kubelet's log.
         """
         check_unprepared(claims, await self.plugin(driver).unprepare(claims))
 
@@ -200,7 +200,7 @@ class PluginManager:
             await self._forget(socket)
 
     async def _keep_watching(self, driver: str, client: PluginClient) -> None:
-        """Take what a plugin tells of its devices' health, and open the stream again when it ends."""
+        """Receive the device health that a plugin reports, and open the stream again when it ends."""
         while True:
             try:
                 async for report in client.health():
@@ -241,7 +241,7 @@ class PluginManager:
 
 POLL_INTERVAL = 0.1
 """Seconds between two looks where nobody tells of changes; the kubelet's reconciler acts once a second."""
-# device, inode and time of creation: a socket made anew may get the inode of the one before
+# device, inode and time of creation: a new socket may get the inode of the previous one
 Identity = tuple[int, int, int]
 
 
@@ -308,8 +308,8 @@ _BLOCK: Final = 1 << 16
 class DirectoryEvents:
     """Watches directories in the running event loop, until it is closed.
 
-    Where the kernel cannot watch one, because it is not there or there are too many watches, :meth:`wait` returns
-    after a while instead, so that its caller looks again.
+    If the kernel cannot watch a directory, because it is missing or there are too many watches, :meth:`wait` returns
+    after a while instead, so that its caller polls.
     """
 
     def __init__(self) -> None:
@@ -348,7 +348,7 @@ class DirectoryEvents:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while os.read(self._descriptor, _BLOCK):
-                pass  # what it was, a look at the directories tells
+                pass  # the event itself is ignored: the caller reads the directories
         self._event.set()
 
 
@@ -472,15 +472,15 @@ _LAST_RETRY: Final = 300.0
 
 
 class SliceWiper:
-    """Watches over the connections to drivers.
+    """Deletes the node's ResourceSlices of drivers that are disconnected for too long.
 
-    Slices that name no node are nobody's here and stay.
+    Slices that do not name a node are left alone.
 
     Args:
-        client: to delete with.
-        node_name: of the slices.
-        connected: tells whether a driver has a connection.
-        delay: seconds that a driver may be without one.
+        client: the client to delete slices with.
+        node_name: the node of the slices.
+        connected: returns whether a driver has a connection.
+        delay: seconds that a driver may be disconnected.
         time_scale: all waits are divided by this.
         observer: is notified of connections and deletions.
     """
@@ -506,7 +506,7 @@ class SliceWiper:
         self._news = asyncio.Event()
 
     def changed(self, driver: str) -> None:
-        """Look at a driver's connections: with the last one gone a wait begins, which a new one ends."""
+        """Check a driver's connections: losing the last one starts the delay, and a new one cancels it."""
         connected = self._connected(driver)
         if connected == (driver in self._known):
             return

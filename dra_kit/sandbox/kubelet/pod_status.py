@@ -1,7 +1,7 @@
 """The status of a pod from what its containers did, and the patch that writes it; pure.
 
-The rules and words are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/kubelet/status/generate.go`` of Kubernetes
-1.37. There are no probes: a container that runs is started and ready.
+The rules and messages are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/kubelet/status/generate.go`` of Kubernetes
+1.37. Probes are not supported: a running container is started and ready.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ObservedPod(Struct, frozen=True):
 
     Attributes:
         containers: all statuses of the runtime, oldest first.
-        waiting: why containers do not run that should.
-        sandbox: whether containers can start: not before the claims are prepared, and not after the end.
+        waiting: why containers that should run do not run.
+        sandbox: whether containers can start: only after the claims are prepared, and before the pod terminates.
         devices: ``allocatedResourcesStatus`` by container.
-        terminated: all containers have ended and the claims are released: the phase may be a final one.
-        failure: reason and message of the pod's end, where the kubelet ends it; None where it does not.
+        terminated: all containers have exited and the claims are released, so the phase may be final.
+        failure: the reason and message if the kubelet terminates the pod; else None.
     """
 
     containers: Sequence[ContainerStatus] = ()
@@ -51,13 +51,13 @@ class ObservedPod(Struct, frozen=True):
 
 
 def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address: str) -> dict[str, Any]:
-    """Return ``status`` of a pod, as far as the kubelet writes it.
+    """Return the part of a pod's ``status`` that the kubelet writes.
 
     Args:
-        pod: the object; its times stay where nothing changed.
+        pod: the object; unchanged parts retain their times.
         seen: what is known of its containers.
-        now: the present.
-        address: of node and pod, which share the host's network.
+        now: the current time.
+        address: the address of node and pod, which share the host's network.
     """
     history = attempts(seen.containers)
     inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]

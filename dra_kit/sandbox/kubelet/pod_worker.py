@@ -52,15 +52,15 @@ _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodWorkerServices(Struct, frozen=True):
-    """What the workers of one node share.
+    """The services that the workers of one node share.
 
     Attributes:
-        client: to write status and the end of pods with.
+        client: the client to write the status of pods and delete pods with.
         node: the node.
         manager: prepares and releases claims.
-        configurator: makes the configs of containers.
+        configurator: creates the configs of containers.
         runtime: runs containers.
-        recorder: takes Events.
+        recorder: records Events.
         observer: is notified of what happens.
         time_scale: all waits are divided by this.
     """
@@ -76,11 +76,11 @@ class PodWorkerServices(Struct, frozen=True):
 
 
 class PodWorker:
-    """Brings one pod to where it should be, step by step.
+    """Reconciles one pod, step by step.
 
     Args:
-        services: of the node.
-        pod: the object as it is known first.
+        services: the services of the node.
+        pod: the first known state of the object.
     """
 
     def __init__(self, services: PodWorkerServices, pod: ObjectView) -> None:
@@ -95,7 +95,7 @@ class PodWorker:
         self._late = False
         self._terminating = False
         self._released = False
-        self._ended_containers: set[str] = set()  # containers whose end was told
+        self._ended_containers: set[str] = set()  # containers whose end was reported
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
         self._starter = ContainerStarter(
@@ -117,7 +117,7 @@ class PodWorker:
         await self._idle.wait()
 
     def update(self, pod: ObjectView) -> None:
-        """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
+        """Take a new state of the object; changes that the kubelet wrote itself do not trigger a sync."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
         if _requested(pod) != _requested(self._pod):
@@ -125,7 +125,7 @@ class PodWorker:
         self._pod = pod
 
     def vanish(self) -> None:
-        """End a pod whose object is gone, with whatever is left of it."""
+        """Terminate a pod whose object is gone, and clean up what is left of it."""
         self._gone = True
         self.wake()
 
@@ -149,7 +149,7 @@ class PodWorker:
         self._idle.set()
 
     async def _step(self) -> float | None:
-        """Take one step; return the seconds until the next one at the latest, None for no sooner than some news."""
+        """Take one step; return the maximum seconds until the next step, None to wait for a change."""
         self._report_ended()
         self._report_deletion()
         if self._terminating or self._ended or phase(self._pod) in _FINAL:
@@ -191,12 +191,12 @@ class PodWorker:
         return min(waits, default=None)
 
     def _is_to_begin(self) -> bool:
-        """Return whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
+        """Return whether the pod has to be started: it has not run yet, or the node lost power while it ran."""
         statuses = self._statuses()
         return all(item.before_boot for item in statuses) and not plan_containers(self._pod, self._latest()).ended
 
     async def _end(self) -> float | None:
-        """Take one step towards the pod's end: containers, claims, status, object."""
+        """Take one step of the pod's termination: containers, claims, status, object."""
         if self._stop_containers():
             if not self._gone:
                 await self._report()
@@ -222,7 +222,7 @@ class PodWorker:
         return None
 
     def _stop_containers(self) -> bool:
-        """Ask what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
+        """Terminate running containers, sidecars after the regular ones; return whether any container still runs."""
         running = {status.name: status for status in self._statuses() if status.running}
         regular = [name for item in containers(self._pod) if (name := item["name"]) in running]
         beside = [name for item in reversed(init_containers(self._pod)) if (name := item["name"]) in running]
@@ -312,11 +312,11 @@ def _requested(pod: ObjectView) -> tuple[Any, ...]:
 
 
 class ContainerPlan(Struct, frozen=True):
-    """What is to be done now.
+    """The next actions for the containers of a pod.
 
     Attributes:
-        start: containers to start, in this order; those that ended before only after their back-off.
-        ended: every container that counts has ended for good: sidecars are to be stopped.
+        start: containers to start, in this order; those that exited before only after their back-off.
+        ended: every regular container has exited for the last time, so sidecars have to be stopped.
     """
 
     start: tuple[str, ...] = ()
@@ -324,11 +324,11 @@ class ContainerPlan(Struct, frozen=True):
 
 
 def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> ContainerPlan:
-    """Return what is to be done for a pod that is not being deleted.
+    """Return the actions to take for a pod that is not being deleted.
 
-    Init containers come one after the other, each once it succeeded; a sidecar need only have started. The regular
-    ones start together after them. Init containers that are no sidecars are not run again once a regular one has
-    started, whatever became of it.
+    Init containers run one after the other: each must succeed before the next starts; a sidecar only needs to have
+    started. The regular containers then start together. Init containers other than sidecars are not run again once a
+    regular container has started, even if it failed.
 
     Args:
         pod: the object.

@@ -36,11 +36,12 @@ class DetachedSandbox(Struct, frozen=True):
     """A sandbox in the background.
 
     Attributes:
-        pid: of its process.
-        began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
+        pid: the ID of its process.
+        began: the start time of the process, in clock ticks since boot; distinguishes it from a later process with
+            the same ID.
         drivers: names of its drivers.
-        kubeconfig: where it is.
-        state: the file that tells all this.
+        kubeconfig: the path of its kubeconfig.
+        state: the file that stores this record.
     """
 
     pid: int
@@ -70,10 +71,10 @@ class DetachedSandbox(Struct, frozen=True):
 
 
 def state_directory() -> Path:
-    """Return where sandboxes in the background leave their records, for this user alone.
+    """Return the directory where background sandboxes leave their records, accessible to this user only.
 
     Raises:
-        SandboxError: there is no such place.
+        SandboxError: the directory cannot be determined or used.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime or tempfile.gettempdir()) / f"dra-kit-sandbox-{os.getuid()}"
@@ -100,10 +101,10 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
     """Start ``dra-kit sandbox`` in the background and wait until it is up.
 
     Args:
-        arguments: of ``dra-kit sandbox``.
+        arguments: the arguments of ``dra-kit sandbox``.
 
     Raises:
-        SandboxError: it did not come up; the text and the code are those of its error, or what it printed last.
+        SandboxError: it did not come up; message and code are those of its error, or the message is its last output.
     """
     name = f"{time.time_ns():x}"
     directory = state_directory()
@@ -155,7 +156,7 @@ def _reason(state: Path, log: Path) -> SandboxError:
 
 
 def _take_down(process: subprocess.Popen[bytes]) -> None:
-    """End a sandbox that nobody will know of."""
+    """Stop a sandbox that has no record."""
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)
@@ -165,7 +166,7 @@ def _take_down(process: subprocess.Popen[bytes]) -> None:
 
 
 def report_ready(drivers: Sequence[str], kubeconfig: Path) -> None:
-    """Tell whoever started this process in the background that it is up; does nothing in the foreground."""
+    """Report to the process that started this one in the background that it is up; a no-op in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if not path:
         return
@@ -180,7 +181,7 @@ def report_ready(drivers: Sequence[str], kubeconfig: Path) -> None:
 
 
 def report_failure(error: DraKitError) -> None:
-    """Tell whoever started this process in the background why it does not come up; does nothing in the foreground."""
+    """Report to the process that started this one in the background why it failed; a no-op in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if path and not Path(path).exists():  # later ones are in its log
         replace_private(Path(path), json.dumps({"error": str(error), "code": error.code}).encode())
@@ -233,7 +234,7 @@ def _fields(path: Path) -> Mapping[str, Any]:
 
 
 def _began(pid: int) -> str:
-    """Start time of a process (field 22 of /proc/<pid>/stat); empty when there is none, or it has ended."""
+    """Return the start time of a process (field 22 of /proc/<pid>/stat); empty if the process does not run."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -248,14 +249,14 @@ _BLOCK: Final = 1 << 16
 
 
 def trim(path: Path, limit: int) -> None:
-    """Drop the oldest lines of a file that is longer than it may be, until half of the limit is left, and say so in it.
+    """Drop the oldest lines of a file that exceeds a limit, down to half of the limit, and note that in the file.
 
-    Writers go on with the same file, which they have opened to append. What they write meanwhile stays, but for that
-    of the moment between two system calls.
+    Writers have opened the same file to append, and continue to write to it. Only data written in the moment between
+    two system calls is lost.
 
     Args:
-        path: of the file.
-        limit: bytes that it may have.
+        path: the path of the file.
+        limit: the maximum size in bytes.
     """
     with path.open("r+b", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -289,7 +290,7 @@ def bounded_file(path: Path, limit: int = LIMIT) -> Iterator[None]:
             try:
                 trim(path, limit)
             except FileNotFoundError:
-                return  # whoever started this process has removed it
+                return  # the process that started this one has removed it
 
     thread = threading.Thread(target=look, name="log of the sandbox", daemon=True)
     thread.start()

@@ -96,7 +96,7 @@ class FilesStory(RunObserver):
         """Return the story that applies files.
 
         Raises:
-            ConfigurationError: a file is wrong, or there is no object in any of them.
+            ConfigurationError: a file is invalid, or none of the files contains an object.
         """
         manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
         if not manifests:
@@ -107,7 +107,7 @@ class FilesStory(RunObserver):
     # --- dra_kit.sandbox.stories.story.CompletionCheck
 
     async def look(self, made: Sequence[CreatedObject]) -> PodsOutcome:
-        """Return how the pods stand, and show after a while which of them nobody else speaks of."""
+        """Return the state of the pods; after a while, also show pods that nothing else reports on."""
         pods = self._pods(made)
         if time.monotonic() > self._patient:
             self._patient += self._timeout
@@ -119,7 +119,7 @@ class FilesStory(RunObserver):
         return PodsOutcome(outcome.settled and complete, outcome.failures)
 
     async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
-        """Return how the pods stand, with what is behind it."""
+        """Return the state of the pods, with the causes of problems."""
         self._shown.feed.poll()
         pods, lacking = self._pods(made), self._shortfalls(made)
         causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
@@ -223,15 +223,15 @@ class FilesStory(RunObserver):
 
 
 class RunDisplay(Struct, frozen=True, kw_only=True):
-    """What a run shows, and what becomes of it.
+    """The display of a run, and its result.
 
     Attributes:
         view: shows what happens.
-        timeline: records of what happens.
-        feed: writes them; what has happened is in the timeline after its ``poll()``.
-        problems: what stands in the way of pods.
-        failures: what is not as it should be, one text for each.
-        leftovers: what remains after the clean-up.
+        timeline: the records of what happens.
+        feed: writes the records; the timeline is up to date after its ``poll()``.
+        problems: why pods do not run.
+        failures: the failures of the run, one text each.
+        leftovers: what remains after the cleanup.
     """
 
     view: LiveView

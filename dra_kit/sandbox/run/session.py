@@ -37,11 +37,11 @@ class RunTask(Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: manifests to apply; files and folders.
-        stories: to run, one after the other.
+        stories: stories to run, one after the other.
         timeout: seconds for the pods of the files, and for each step of a story.
-        keep: leave everything as it is in the end, until the run is interrupted.
+        keep: do not clean up at the end, until the run is interrupted.
         report: where to write the report.
-        timeline: where to keep the timeline; None for the sandbox's own directory, which goes with it.
+        timeline: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
     """
 
     files: tuple[Path, ...] = ()
@@ -56,10 +56,10 @@ class SandboxSession:
     """One run.
 
     Args:
-        drivers: to run.
-        settings: of the cluster.
-        task: what to do in it.
-        view: tells what happens.
+        drivers: the drivers to run.
+        settings: the settings of the cluster.
+        task: what to do in the cluster.
+        view: shows what happens.
         ready: called once each driver has published its devices and the files are applied.
     """
 
@@ -95,14 +95,14 @@ class SandboxSession:
         return 1 if self._shown.failures else 0
 
     async def run(self) -> int:
-        """Do everything; whatever happens, also a cancellation, nothing of it remains.
+        """Run the task; everything is cleaned up afterwards, even after an error or a cancellation.
 
         Returns:
-            The exit code: 0 when all was as it should be, else 1.
+            The exit code: 0 if everything succeeded, else 1.
 
         Raises:
-            SandboxError: cluster or driver do not come up.
-            ConfigurationError: a file is wrong, or an object of it was refused.
+            SandboxError: the cluster or a driver does not come up.
+            ConfigurationError: a file is invalid, or one of its objects was rejected.
         """
         begin = time.monotonic()
         sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,))

@@ -12,12 +12,11 @@ from dra_kit.kubernetes.values.json import ObjectView
 
 
 class PodsOutcome(Struct, frozen=True):
-    """How the pods stand.
+    """The state of the pods.
 
     Attributes:
-        settled: nothing more is waited for.
-        failures: what is not as it should be, a text for each pod, with causes on lines of their own; none when all
-            is well.
+        settled: all pods have reached their final state.
+        failures: one text for each failed pod, with causes on separate lines; empty if all pods succeeded.
     """
 
     settled: bool
@@ -25,7 +24,7 @@ class PodsOutcome(Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Every pod did what it was to do."""
+        """All pods succeeded."""
         return self.settled and not self.failures
 
 
@@ -35,16 +34,16 @@ def judge_pods(
     causes: Mapping[str, Sequence[str]] | None = None,
     refused: Collection[str] = (),
 ) -> PodsOutcome:
-    """Return how pods are.
+    """Return the state of the pods.
 
-    A pod must end with 0; one that lasts, because a container of it has no command or is always started again, must
-    be ready when all others have ended.
+    A pod must exit with 0. A pod that never exits, because one of its containers has no command or is always
+    restarted, must be ready when all other pods have exited.
 
     Args:
-        pods: to look at.
-        problems: what stands in the way of a pod, by its UID.
-        causes: what is behind it, a sentence each, by UID.
-        refused: UIDs of pods whose claims the driver has refused for good; they are not waited for.
+        pods: the pods to check.
+        problems: why a pod does not run, by pod UID.
+        causes: the cause of each problem, one sentence each, by pod UID.
+        refused: UIDs of pods whose claims the driver has permanently rejected; they are not waited for.
     """
     causes = causes or {}
     waiting = [pod for pod in pods if not (_is_ready(pod) if is_long_running(pod) else is_terminal(pod))]

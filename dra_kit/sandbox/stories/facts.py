@@ -24,7 +24,7 @@ class DriverControl(Protocol):
     """
 
     async def restart(self) -> None:
-        """End it in order and start it again; nothing but its state stays."""
+        """Shut the driver down and start it again; only its stored state is left."""
         ...
 
     async def in_process(self, wanted: bool, /) -> None:
@@ -49,11 +49,11 @@ class DriverControl(Protocol):
 
     @property
     def awaited(self) -> str:
-        """The step after which it is to be killed, and which it has not come to yet; empty without."""
+        """The step after which the driver will be killed, if it has not reached the step yet; else empty."""
         ...
 
     async def upgrade(self, target: str | Driver[Any, Any], /) -> None:
-        """Do a rolling update to another release; where that does not come up, the former one runs on."""
+        """Do a rolling update to another release; if it does not come up, the old one continues to run."""
         ...
 
     async def rollback(self) -> None:
@@ -83,7 +83,7 @@ class DriverControl(Protocol):
         ...
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of its policy; None ends it."""
+        """Make a device, ``<name>`` or ``<pool>/<name>``, unhealthy for a reason of its policy; None ends that."""
         ...
 
 
@@ -124,7 +124,7 @@ class Cluster(Protocol):
         """Return the control of the driver of this name; without a name, of the only one.
 
         Raises:
-            ConfigurationError: there is no such driver, or several and none is named.
+            ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
         ...
 
@@ -138,12 +138,12 @@ class Cluster(Protocol):
 
 
 class ContainerFacts(Struct, frozen=True):
-    """A container: how it ended (None: it did not yet), its environment, what it wrote, how its devices are.
+    """A container: how it exited (None if it has not), its environment, its output, and the health of its devices.
 
-    ``device_nodes`` has type and numbers of its device files (``c 195:0``) by path, ``mounts`` the path on the node of
-    what is mounted by path in the container; None: it is not known. ``health`` has ``Healthy``, ``Unhealthy`` or
-    ``Unknown`` for each device, by the pod's name of the claim, with ``/<request>`` where the container names one
-    (``allocatedResourcesStatus``, KEP-4680).
+    ``device_nodes`` has the type and numbers of its device files (``c 195:0``) by path. ``mounts`` has the paths on the
+    node by the paths in the container. Both are None if unknown. ``health`` has ``Healthy``, ``Unhealthy`` or
+    ``Unknown`` for each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a
+    request (``allocatedResourcesStatus``, KEP-4680).
     """
 
     exit_code: int | None = None
@@ -190,10 +190,10 @@ class PublishedDevice(Struct, frozen=True):
 
 
 class StoryFacts(Struct, frozen=True):
-    """All that was looked at; an object that does not exist is missing.
+    """The facts about a story; objects that do not exist are left out.
 
-    ``devices`` are those that the driver publishes, ``present`` the objects that are there, as ``<kind>/<name>``,
-    ``files`` the texts of the nodes' files by place; None: they cannot be looked at.
+    ``devices`` are the devices that the driver publishes. ``present`` are the existing objects, as ``<kind>/<name>``.
+    ``files`` are the texts of the nodes' files by place; None if they cannot be read.
     """
 
     pods: Mapping[str, PodFacts] = field(default_factory=dict)

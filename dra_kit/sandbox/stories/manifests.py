@@ -37,15 +37,16 @@ class AppliedManifest(Struct, frozen=True):
 
 
 async def apply_files(client: Client, paths: Iterable[Path], *, namespace: str = "default") -> list[AppliedManifest]:
-    """Create the objects of files and folders, or change those that exist already; pods last.
+    """Create the objects of files and folders, or update those that exist already; pods last.
 
     Args:
-        client: of the API server, which says which kinds there are.
-        paths: files, or folders whose YAML and JSON files are taken by name; what is no object in these is left out.
-        namespace: of namespaced objects that name none.
+        client: a client of the API server, which reports the kinds that exist.
+        paths: files, or folders whose YAML and JSON files are read in the order of their names; documents in folders
+            that are not objects are ignored.
+        namespace: the namespace of namespaced objects that do not name one.
 
     Raises:
-        ConfigurationError: naming the file and what is wrong with it, or why the API server refuses its object.
+        ConfigurationError: a file is invalid, or the API server rejects its object; the message names the file.
         KubeError: the API server does not answer.
     """
     kinds = KindDiscovery(client)
@@ -53,10 +54,10 @@ async def apply_files(client: Client, paths: Iterable[Path], *, namespace: str =
 
 
 def in_order(paths: Iterable[Path]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the objects of files and folders in the order in which they are applied, each with where it stands.
+    """Return the objects of files and folders in the order in which they are applied, each with its place.
 
     Raises:
-        ConfigurationError: naming the file and what is wrong with it.
+        ConfigurationError: a file is invalid; the message names the file and the problem.
     """
     documents = [found for path in paths for found in _documents(path)]
     return sorted(documents, key=lambda item: _order(str(item[1].get("kind"))))
@@ -68,14 +69,14 @@ async def apply_object(
     """Create an object, or change the one that exists already.
 
     Args:
-        client: of the API server.
-        kinds: that it serves.
-        where: the object stands.
+        client: a client of the API server.
+        kinds: the kinds that the API server serves.
+        where: the place of the object, for errors.
         body: the object.
-        namespace: of a namespaced object that names none.
+        namespace: the namespace of a namespaced object that does not name one.
 
     Raises:
-        ConfigurationError: naming the place, and why the API server refuses the object.
+        ConfigurationError: the API server rejects the object; the message names the place and the reason.
         KubeError: the API server does not answer.
     """
     resource = await kinds.resource(where, body)
@@ -92,15 +93,15 @@ async def apply_object(
 async def dry_run(
     client: Client, documents: Iterable[tuple[str, Mapping[str, Any]]], *, namespace: str = "default"
 ) -> None:
-    """Ask whether the API server would take objects in the place of those that have their names; nothing is stored.
+    """Check by dry run whether the API server would accept objects as replacements of those with the same names.
 
     Args:
-        client: of the API server.
-        documents: where each object stands, and the object.
-        namespace: of namespaced objects that name none.
+        client: a client of the API server.
+        documents: each object, with its place.
+        namespace: the namespace of namespaced objects that do not name one.
 
     Raises:
-        ConfigurationError: naming the file, and why the API server refuses its object.
+        ConfigurationError: the API server rejects an object; the message names the file and the reason.
         KubeError: the API server does not answer.
     """
     kinds = KindDiscovery(client)
@@ -180,14 +181,14 @@ def load_manifests(path: Path) -> tuple[Manifest, ...]:
 
 
 def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, ...]:
-    """Return the objects of a YAML text, or objects as they are.
+    """Return the objects of a YAML text; objects are returned unchanged.
 
     Args:
         source: the text, or the objects.
-        name: of the source, for errors.
+        name: the name of the source, for errors.
 
     Raises:
-        ConfigurationError: naming the source, the document and what is wrong with it.
+        ConfigurationError: a document is invalid; the message names the source, the document and the problem.
     """
     named = f"manifest {name}"
     found = read_objects(SourceFile(named, source)) if isinstance(source, str) else check_objects(source, named)
@@ -195,12 +196,12 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
 
 
 def read_manifests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a file, or of the files of a folder, of any kind, each with the words that name its place.
+    """Yield the objects of a file, or of the files of a folder, of any kind, each with a text that names its place.
 
-    Of a folder, what is in folders below is left out, and what is no object passed over.
+    Subfolders of a folder are not read, and documents that are not objects are skipped.
 
     Raises:
-        ConfigurationError: naming the file, the document and what is wrong with it.
+        ConfigurationError: a document is invalid; the message names the file, the document and the problem.
     """
     for file in source_files(path):
         yield from read_objects(file, name=f"manifest {file.name}")

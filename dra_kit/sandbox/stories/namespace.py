@@ -43,13 +43,13 @@ def namespace_name(purpose: str, name: str) -> str:
 
 
 class CreatedObject(Struct, frozen=True):
-    """An object that was made.
+    """An object that was created.
 
     Attributes:
-        manifest: it is made from.
-        resource: what it is to the server.
-        namespace: it is in; None for one that is in none.
-        object: as the server stored it; empty where its answer did not come.
+        manifest: the manifest that it was created from.
+        resource: its resource.
+        namespace: its namespace; None for a cluster-scoped object.
+        object: the object as stored by the server; empty if the answer was lost.
     """
 
     manifest: Manifest
@@ -72,23 +72,23 @@ class CreatedObject(Struct, frozen=True):
 
 
 class StoryNamespace:
-    """Makes objects, and deletes them in the end.
+    """Creates objects, and deletes them at the end.
 
     Args:
-        cluster: where they are made.
-        namespace: in which; it must not exist yet, unless it is of others.
-        own: the namespace is made, and deleted in the end; else objects are made in the namespaces that they name, or
-            in this one.
-        labels: of the namespace.
+        cluster: the cluster in which objects are created.
+        namespace: the namespace of the objects. It must not exist yet if ``own`` is set.
+        own: create the namespace, and delete it at the end; otherwise objects are created in the namespaces that they
+            name, or in this one.
+        labels: the labels of the namespace.
         timeout: seconds that each wait may take.
         clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
-        leftovers: regular expressions of what may remain.
-        waiting: called when :meth:`close` waits for long, with what it waits for and the seconds that it may take.
+        leftovers: regular expressions for what may remain.
+        waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.
 
     Attributes:
-        namespace: its name.
-        created: what was made, in this order, whether it is still there or not.
-        unreached: the step after which the driver was to be killed, and to which it did not come until :meth:`close`.
+        namespace: the name of the namespace.
+        created: the created objects, in order, including those that are deleted again.
+        unreached: the step after which the driver should have been killed, if it did not reach it before :meth:`close`.
     """
 
     def __init__(
@@ -178,17 +178,17 @@ class StoryNamespace:
         return False
 
     async def apply(self, manifest: Manifest) -> None:
-        """Make an object in the namespace that it names, or in this one; one that exists is changed.
+        """Create or update an object in the namespace that it names, or in this one.
 
         Raises:
-            ConfigurationError: naming the manifest's place, and why the API server refuses the object.
+            ConfigurationError: the API server rejects the object; the message names the manifest and the reason.
             KubeError: the API server does not answer.
         """
         applied = await apply_object(self._client, self._kinds, manifest.file, manifest.body, self.namespace)
         self.created.append(CreatedObject(manifest, applied.resource, applied.namespace or None, applied.object))
 
     def find(self, reference: str) -> CreatedObject | None:
-        """Return what was created as ``<kind>/<name>``; None when nothing was."""
+        """Return the created object ``<kind>/<name>``; None if it was not created here."""
         return next((item for item in self.created if str(item) == reference), None)
 
     async def delete(self, made: CreatedObject) -> bool:
@@ -199,13 +199,13 @@ class StoryNamespace:
     async def replace_file(self, setting: str, text: str, driver: str = "") -> None:
         """Replace the file that a driver's setting names, until :meth:`close`.
 
-        Returns when every pool of the driver has other devices than before, and all of its slices are there; where
-        nothing of it changes, after three seconds.
+        The method returns when every pool of the driver has changed and all of its slices exist, or after three seconds
+        if nothing changes.
 
         Args:
-            setting: its name.
+            setting: the name of the setting.
             text: the new content.
-            driver: its name; empty for the only one.
+            driver: the name of the driver; may be empty if only one runs.
         """
         control = self._cluster.control(driver)
         before = await published_pools(self._cluster, driver)
@@ -221,13 +221,13 @@ class StoryNamespace:
 
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
-        """Control a driver; what it has refused before, it may not refuse then.
+        """Yield the control of a driver; forget the driver's earlier rejections of claims afterwards.
 
         Args:
-            name: of the driver; empty for the only one.
+            name: the name of the driver; may be empty if only one runs.
 
         Raises:
-            ConfigurationError: there is no such driver, or several and none is named.
+            ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
         yield self._cluster.control(name)
         self._cluster.forget_refusals(self.namespace)
@@ -241,7 +241,7 @@ class StoryNamespace:
         return not await self._objects([made])
 
     async def inject_health(self, device: str, reason: str, message: str | None, driver: str = "") -> None:
-        """Make a device of a driver ill, until :meth:`close` or until ``message`` is None.
+        """Make a device of a driver unhealthy, until :meth:`close` or until ``message`` is None.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
@@ -312,7 +312,7 @@ class StoryNamespace:
             _kind_gone(error)
 
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
-        """Wait until nothing remains that may not; what does in the end."""
+        """Wait until only permitted objects remain; return those that should not."""
         begin, pause = time.monotonic(), _FIRST_SECONDS
         while found := [text for text in await remaining() if not self._may_remain(text)]:
             now = time.monotonic()
@@ -383,11 +383,12 @@ def _kind_gone(error: Unavailable) -> None:
 
 @dataclasses.dataclass(slots=True)
 class LeftoverCheck:
-    """Compares a cluster with how it was.
+    """Compares a cluster with its earlier state.
 
     Attributes:
-        cluster: to look at.
-        namespace: that everything is made in, and which is deleted in the end; None: other namespaces, which stay.
+        cluster: the cluster to check.
+        namespace: the namespace of all created objects, which is deleted at the end; None if objects are created in
+            other namespaces, which stay.
     """
 
     cluster: Cluster
@@ -426,7 +427,7 @@ class LeftoverCheck:
         return [f"Namespace/{self.namespace}{finalizer_note(stored)}"]
 
     async def node(self) -> list[str]:
-        """Return what the nodes keep for claims and did not keep before."""
+        """Return what the nodes store for claims and did not store before."""
         return sorted(set(await self.cluster.node_state()) - self._node_state)
 
     async def devices(self) -> list[str]:

@@ -36,19 +36,19 @@ async def run_story(
     timeout: float = 180,
     clean_up: float | None = None,
 ) -> StoryResult:
-    """Run a story. Whatever happens, also a cancellation, everything it made is deleted before this returns.
+    """Run a story. Everything it created is deleted before this returns, even after an error or a cancellation.
 
-    Only where it has no namespace of its own, whoever interrupts it ends the cluster with it.
+    The exception is an interrupted story without its own namespace: its objects are deleted with the cluster.
 
     Args:
-        story: to run.
-        cluster: to run it in; the driver and its DeviceClasses are there already.
+        story: the story to run.
+        cluster: the cluster to run it in; the driver and its DeviceClasses exist already.
         observer: is notified of what happens.
         timeout: seconds for each step.
-        clean_up: seconds for the clean-up; None for ``timeout``.
+        clean_up: seconds for the cleanup; None for ``timeout``.
 
     Raises:
-        ConfigurationError: of a story without a namespace of its own: the API server refuses one of its objects.
+        ConfigurationError: the API server rejects an object of a story without its own namespace.
     """
     return await StoryRunner(story, cluster, observer or StoryObserver(), timeout, clean_up).run()
 
@@ -259,17 +259,17 @@ class StoryRunner:
 
 
 class StoryObserver:
-    """Is notified of what happens, while it happens; does nothing with it."""
+    """Is notified of the progress of a story; the methods of this base class are no-ops."""
 
     async def begun(self, story: Story, namespace: str) -> None:
         """Note that the namespace exists, and nothing else yet."""
 
     async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
-        """Note that a step was carried out; what it expects is waited for.
+        """Note that a step was applied; the runner now waits for its expectation.
 
         Args:
-            step: of the story.
-            made: everything that was made so far.
+            step: the step of the story.
+            made: all objects created so far.
         """
 
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
@@ -283,11 +283,11 @@ class StoryObserver:
         """
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
-        """Note that what was deleted is not gone after a while.
+        """Note that deleted objects still exist after a while.
 
         Args:
-            found: what is still there.
-            seconds: that the clean-up may take.
+            found: what still exists.
+            seconds: seconds that the cleanup may take.
         """
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
@@ -295,9 +295,9 @@ class StoryObserver:
 
 
 class StoryFailure(Struct, frozen=True):
-    """Why a story failed: where, what was not as expected, and what the cluster says of the objects.
+    """Why a story failed: the step, the difference from what was expected, and what the cluster says of the objects.
 
-    ``outcome`` is that of a step whose expectation nobody has written.
+    ``outcome`` is set for a step without a written expectation.
     """
 
     where: str
@@ -320,15 +320,15 @@ class StoryFailure(Struct, frozen=True):
 
 
 class StoryResult(Struct, frozen=True):
-    """How a story went.
+    """The result of a story.
 
     Attributes:
-        story: its name.
-        namespace: it ran in.
-        seconds: it took, with the clean-up.
-        pods: what was seen of each pod last.
-        failures: none when all of it was true.
-        unseen: files of the nodes that it speaks of, and that cannot be looked at from here.
+        story: the name of the story.
+        namespace: the namespace that it ran in.
+        seconds: its duration, including the cleanup.
+        pods: the last known state of each pod.
+        failures: its failures; empty if it passed.
+        unseen: expected files of the nodes that cannot be read from here.
     """
 
     story: str

@@ -1,4 +1,4 @@
-"""A story as it was loaded from a folder."""
+"""A story, loaded from a folder."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def find_stories(directory: Path) -> tuple[Path, ...]:
 
 
 def _applied(directory: Path, steps: Sequence[StepFile], targets: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the file names that each step applies; the first one takes what no step names and is no driver."""
+    """Return the file names that each step applies; a first step that names none takes all that no step names."""
     named = {name for step in steps for name in (*(step.apply or ()), *step.edit.values())}
     named |= {target.removeprefix("./") for target in targets}
     rest = tuple(sorted(path.name for path in directory.glob("*.yaml") if path.name not in {*named, EXPECT_FILE}))
@@ -151,22 +151,22 @@ class CompletionCheck(Protocol):
         ...
 
     async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
-        """Return how the pods stand, with the causes behind what is not as it should be; asked once, in the end."""
+        """Return the state of the pods, with the causes of failures; called once, at the end."""
         ...
 
 
 class StoryStep(Struct, frozen=True):
-    """One phase of a story: what is done, in this order, and what must become true.
+    """One phase of a story: the changes, in this order, and what must become true.
 
     Attributes:
         manifests: objects to create.
-        edits: the driver's settings whose files change, and the new text of each.
-        health: reasons with messages that make devices ill; None for one that ends.
+        edits: the driver's settings whose files change, and the new text of each file.
+        health: reasons with messages that make devices unhealthy; None for a reason that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
-        expectation: what must be true then; None where ``completion`` takes its place.
-        actions: what is done to a driver first; None for nothing.
-        driver: the name of the driver whose actions, edits and health these are; empty for the only one.
-        completion: takes the place of an expectation that nobody has written.
+        expectation: what must be true afterwards; None if ``completion`` is used instead.
+        actions: actions on a driver that come first; None for none.
+        driver: the name of the driver that actions, edits and health apply to; may be empty if only one runs.
+        completion: used instead of an expectation if none is written.
     """
 
     manifests: tuple[Manifest, ...]
@@ -187,16 +187,16 @@ class StoryStep(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """A story as it was read.
+    """A story, read from its files.
 
     Attributes:
-        name: of its folder.
-        namespace_labels: of the namespace it runs in.
-        steps: at least one.
-        leftovers: regular expressions of what may remain after it.
-        targets: of further drivers that it needs.
-        own_namespace: it runs in a namespace of its own; else its objects are applied where they say, and one that the
-            API server refuses is an error of whoever wrote it.
+        name: the name of its folder.
+        namespace_labels: the labels of the namespace it runs in.
+        steps: at least one step.
+        leftovers: regular expressions for what may remain after it.
+        targets: the TARGETs of further drivers that it needs.
+        own_namespace: the story runs in its own namespace. Otherwise its objects are applied to the namespaces they
+            name, and an object that the API server rejects is a configuration error.
     """
 
     name: str
@@ -208,7 +208,7 @@ class Story(Struct, frozen=True):
 
     @property
     def killed(self) -> frozenset[str]:
-        """Names of the drivers that it kills, which need processes of their own then; "" for the only one."""
+        """Names of the drivers that it kills, which must run in separate processes; "" for the only driver."""
         return frozenset(
             step.driver for step in self.steps if step.actions is not None and step.actions.kill is not None
         )

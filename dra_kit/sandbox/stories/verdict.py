@@ -41,8 +41,8 @@ class Mismatch(Struct, frozen=True):
 
     Attributes:
         subject: what it is about, such as ``pod guest, container eater, PIZZA_0_DOUGH``.
-        expected: what the story says.
-        got: what is.
+        expected: the expected value.
+        got: the actual value.
         final: waiting longer cannot change it.
     """
 
@@ -113,7 +113,7 @@ def _container(
     if expected.exit_code is not None and container.exit_code != expected.exit_code:
         got = "it has not ended" if container.exit_code is None else str(container.exit_code)
         yield Mismatch(f"{subject}, exit code", str(expected.exit_code), got, final=container.exit_code is not None)
-    # a container that shows no variable at all has not come to it yet: then "not set" proves nothing
+    # a container without any reported variable may not have printed them yet: "not set" proves nothing then
     yield from _values(subject, "environment", expected.environment, container.environment or None, facts)
     yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
     yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
@@ -144,7 +144,7 @@ def _values(
 
 
 def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: StoryFacts) -> tuple[str, bool]:
-    """Return what is expected in words, and whether it is so."""
+    """Return a text for the expectation, and whether it is met."""
     there = _WORDS[kind][1]
     if expected.absent:
         return f"not {there}", value is None
@@ -192,7 +192,7 @@ def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, n
 
 def _files(subject: str, expected: Sequence[str] | None, texts: Sequence[str] | None) -> Iterator[Mismatch]:
     if texts is None:
-        return  # the run tells that it was not looked at
+        return  # the run reports that this was not checked
     if expected is None:
         if texts:
             yield Mismatch(subject, "is not there", repr(texts[0][:300]))

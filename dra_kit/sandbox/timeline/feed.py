@@ -63,12 +63,12 @@ _IDLE_POLL_SECONDS: Final = 0.25
 
 
 class TimelineFeed(SandboxObserver):
-    """Feeds a timeline with what happens in one sandbox, and writes it to a file as long as the sandbox lives.
+    """Adds the events of one sandbox to a timeline, and writes it to a file while the sandbox runs.
 
     Args:
-        timeline: to feed.
-        file: to write; None for one in the sandbox's own directory, which goes with it.
-        driver_log: the driver runs in this process, so that what it logs here belongs to the timeline.
+        timeline: the timeline to add to.
+        file: the file to write; None for a file in the sandbox's own directory, which is deleted with the sandbox.
+        driver_log: the driver runs in this process, so its log records here belong to the timeline.
     """
 
     def __init__(self, timeline: Timeline, file: Path | None = None, *, driver_log: bool = True) -> None:
@@ -156,7 +156,7 @@ class TimelineFeed(SandboxObserver):
             self._timeline.append(output)
 
     def close(self) -> None:
-        """Write what is left to the file; after the sandbox has ended."""
+        """Write the remaining records to the file; call it after the sandbox has stopped."""
         if self._file is not None:
             self._file.close()
 
@@ -344,15 +344,15 @@ class DriverLogRecorder:
 
 _OUTPUT_LINES: Final = (100, 1_000)  # of one container, in a second, and at once after silence
 _LINES_OF_ALL: Final = (1_000, 5_000)
-_LAST_LINES: Final = 10  # of one that has ended, however loud it was
+_LAST_LINES: Final = 10  # lines to show of an exited container, however much it wrote
 
 
 class RateLimit:
-    """So many in a second; what is not taken is saved.
+    """A token bucket.
 
     Args:
-        each_second: how many come to it.
-        most: that are saved, and that there are in the beginning.
+        each_second: tokens added per second.
+        most: the maximum number of tokens, and the initial number.
     """
 
     def __init__(self, each_second: int, most: int) -> None:
@@ -361,14 +361,14 @@ class RateLimit:
         self._at: float | None = None
 
     def left(self, now: float) -> int:
-        """Return how many are left, at a time in seconds."""
+        """Return the number of tokens left, at a time in seconds."""
         if self._at is not None:
             self._left = min(self._left + (now - self._at) * self._each_second, self._most)
         self._at = now
         return int(self._left)
 
     def take(self, number: int) -> None:
-        """Take some; more than there are have to be made up for."""
+        """Take tokens; the balance may become negative."""
         self._left -= number
 
 
@@ -380,16 +380,16 @@ class _Output:
         self._log = log
         self._own, self._all = RateLimit(*_OUTPUT_LINES), all_lines
         self._cursor = LogPosition()
-        self._gaps: list[tuple[LogPosition, LogPosition]] = []  # that were left out
+        self._gaps: list[tuple[LogPosition, LogPosition]] = []  # the gaps: output that was left out
         self._decoder = _decoder()
 
     @property
     def over(self) -> bool:
-        """Everything is recorded, and nothing more comes."""
+        """Whether the log has ended and everything is recorded."""
         return self._log.ended and self._cursor.offset >= self._log.end.offset
 
     def news(self, now: float) -> Iterator[ContainerOutput]:
-        """Yield what has come until a time, in seconds; of what is too much only the newest."""
+        """Yield the output up to a time, in seconds; if there is too much, only the newest part."""
         log = self._log
         behind = log.end.line - self._cursor.line
         if not behind:
@@ -398,7 +398,7 @@ class _Output:
         if log.ended:
             room = max(room, _LAST_LINES)
         elif behind > room < _OUTPUT_LINES[0]:
-            return  # until a second's worth has come together
+            return  # wait until there are tokens for a second's output
         begin = max(self._cursor, log.begin, log.tail(room), key=lambda cursor: cursor.offset)
         left_out = begin.line - self._cursor.line
         if left_out:
@@ -418,7 +418,7 @@ class _Output:
             left_out = 0
 
     def late(self) -> Iterator[ContainerOutput]:
-        """Yield what was left out, as far as the log has it."""
+        """Yield output that was left out, as far as the log still has it."""
         gaps, self._gaps = self._gaps, []
         for start, end in gaps:
             cursor, decoder = max(start, self._log.begin, key=lambda place: place.offset), _decoder()
@@ -448,13 +448,13 @@ class ContainerOutputs:
         self._outputs.append(_Output(container, log, self._all))
 
     def news(self, now: float) -> Iterator[ContainerOutput]:
-        """Yield what has come until a time, in seconds."""
-        self._outputs.rotate(-1)  # that not always the same come too late
+        """Yield new output up to a time, in seconds."""
+        self._outputs.rotate(-1)  # so that no container is always last
         for item in list(self._outputs):
             yield from item.news(now)
 
     def rest(self, now: float, pod_uid: str | None = None) -> Iterator[ContainerOutput]:
-        """Yield all that is not recorded yet, of the containers of one pod or of all; forget those that are over."""
+        """Yield all output not recorded yet, of the containers of one pod or of all; forget completed containers."""
         for item in list(self._outputs):
             if pod_uid in {None, item.container.pod.uid}:
                 yield from item.news(now)
@@ -468,14 +468,14 @@ def _decoder() -> codecs.IncrementalDecoder:
 
 
 class SlowCalls:
-    """Keeps the calls under way; each that is slow is reported once."""
+    """The calls in progress; each slow call is reported once."""
 
     def __init__(self) -> None:
         self._under_way: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, PluginCalled]] = {}
 
     @property
     def under_way(self) -> bool:
-        """Whether a call is, that has not been reported yet."""
+        """Whether a call that has not been reported yet is in progress."""
         return bool(self._under_way)
 
     def begun(self, node: str, call: PluginCalled) -> None:
@@ -483,11 +483,11 @@ class SlowCalls:
         self._under_way[node, call.driver, call.claims] = (time.monotonic(), call)
 
     def ended(self, node: str, call: ClaimsPrepared | ClaimsReleased) -> None:
-        """Note that the call was answered, or given up."""
+        """Note that the call was answered or cancelled."""
         self._under_way.pop((node, call.driver, call.claims), None)
 
     def overdue(self) -> Iterator[tuple[str, PluginCalled]]:
-        """Yield the calls, each with its node, that have become slow since the last time."""
+        """Yield the calls that have become slow since the last call of this method, each with its node."""
         now = time.monotonic()
         slow = [key for key, (begin, _) in self._under_way.items() if now - begin > SLOW_CALL_SECONDS]
         for key in slow:

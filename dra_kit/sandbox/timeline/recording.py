@@ -31,17 +31,17 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class TimelineFile:
-    """Writes records in a thread of its own; :meth:`write` is a reader of a timeline, and never waits.
+    """Writes records in a separate thread; :meth:`write` is a reader of a timeline, and never blocks.
 
-    A disk that is full or slow loses records, which is logged once. Once it can be written again a
-    :class:`~dra_kit.sandbox.records.RecordsLost` stands where they are missing.
+    If the disk is full or slow, records are lost, which is logged once. When the disk can be written again, a
+    :class:`~dra_kit.sandbox.records.RecordsLost` is written in place of the lost records.
 
     Args:
-        path: of the file; one that exists is replaced, a link is not followed.
-        limit: bytes that it may have.
+        path: the path of the file. An existing file is replaced; a link is not followed.
+        limit: the maximum size in bytes.
 
     Attributes:
-        lost: records that the disk did not take.
+        lost: the number of lost records.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT) -> None:
@@ -79,7 +79,7 @@ class TimelineFile:
             self._warn("the disk is too slow for it", "name a file on a faster one")
 
     def close(self) -> None:
-        """Write what is left, unless the disk takes too long; nothing more comes."""
+        """Write the remaining records, unless the disk takes too long; no records may follow."""
         self._closed.set()
         with self._changed:
             self._changed.notify()
@@ -107,7 +107,7 @@ class TimelineFile:
         for record in [_lost_before(records[0], self._not_written), *records] if self._not_written else records:
             try:
                 lines.append(_line(record))
-            except (ValueError, RecursionError) as error:  # a text that is no Unicode, an object that is too deep
+            except (ValueError, RecursionError) as error:  # invalid Unicode, or an object nested too deeply
                 self._warn(str(error), "the other records are written")
         data = b"".join(lines)
         try:
@@ -166,10 +166,10 @@ class TimelineFile:
 
 
 def read_timeline(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, oldest first; skip a last line that is not whole, as after a crash.
+    """Yield the records of a file, oldest first; skip an incomplete last line, as left by a crash.
 
     Raises:
-        ConfigurationError: a line is no record.
+        ConfigurationError: a line is not a record.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
@@ -205,7 +205,7 @@ def _decoder() -> msgspec.json.Decoder[Record]:
 
 
 def _model(kind: type[Any], value: object) -> object:
-    """Return what is no struct: edits of CDI."""
+    """Return a value that is not a struct: CDI edits."""
     try:
         return kind.model_validate_json(msgspec.json.encode(value))
     except ValidationError as error:
@@ -213,7 +213,7 @@ def _model(kind: type[Any], value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """Return what is no struct as what JSON has."""
+    """Return a value that is not a struct as a JSON value."""
     if isinstance(value, BaseModel):  # edits of CDI
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):  # a view of an object
@@ -237,12 +237,12 @@ Reader: TypeAlias = Callable[[Record], None]
 
 
 class Timeline:
-    """Numbers records, and hands each of them to its readers; keeps none. For one event loop.
+    """Numbers records and passes each of them to its readers, without storing them. For one event loop.
 
     Args:
-        wall: gives the time of day, in UTC.
-        clock: gives seconds, and is never set back.
-        begin: by the clock, from which the seconds of records are counted; None for now.
+        wall: returns the time of day, in UTC.
+        clock: a monotonic clock, in seconds.
+        begin: the time by the clock from which the seconds of records are counted; None for now.
     """
 
     def __init__(

@@ -258,7 +258,7 @@ class PodProblems:
             case PodUnschedulable(pod=pod, message=message):
                 self._problems[pod.uid] = message
             case PodExplained(pod=pod, causes=(cause, *_)):
-                self._problems.setdefault(pod.uid, cause)  # what scheduler and kubelet say goes before
+                self._problems.setdefault(pod.uid, cause)  # messages of scheduler and kubelet have priority
             case CallStarted(method=method, pod_uid=uid, driver=driver, claims=claims) if method == PREPARE:
                 names = ", ".join(claim.name for claim in claims)
                 # what an earlier call came to says more

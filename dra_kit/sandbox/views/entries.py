@@ -1,6 +1,6 @@
 """Entries of a view: one line with details, printed in colour.
 
-It imports next to nothing: ``dra-kit sandbox`` prints with it before it imports what a cluster is made of.
+It imports very little: ``dra-kit sandbox`` prints with it before it imports the modules of the cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EntryPrinter:
         self.closed: bool = False
 
     def when_cut_off(self, then: Callable[[], object]) -> None:
-        """Call something once nobody reads the stream any more; at once, where that is so already."""
+        """Call a function once the reader of the stream is gone; immediately, if it is gone already."""
         self._when_cut_off = then
         if self._cut_off:
             then()
@@ -97,9 +97,9 @@ class ViewEntry(Struct, frozen=True):
 
     Attributes:
         text: one line.
-        details: below it.
-        colour: of the line; empty for that of the terminal.
-        bold: the line is.
+        details: lines below it.
+        colour: the colour of the line; empty for that of the terminal.
+        bold: print the line in bold.
     """
 
     text: str

@@ -54,7 +54,7 @@ class ObjectEntries:
 
     def __init__(self, names: ShortNames) -> None:
         self._names = names
-        self._slices: dict[str, str] = {}  # what each slice offers, as it was shown
+        self._slices: dict[str, str] = {}  # what each slice offers, as last shown
         self._classes: dict[str, Any] = {}  # the spec of each
         self._pods: dict[str, tuple[str | None, bool]] = {}  # phase of each, and whether it is deleted, by UID
 
@@ -218,7 +218,7 @@ class LiveView:
         for entry in self._entries(record):
             self._print(entry, record.seconds)
         if isinstance(record, ClusterEnding):
-            self._printer.closed = True  # what happens from now on is that the cluster ends
+            self._printer.closed = True  # from now on, only the cluster's shutdown is left
 
     def _entries(self, record: Record) -> Iterator[ViewEntry]:
         match record:
@@ -343,10 +343,10 @@ class ContainerEntries:
         self._outputs: dict[str, OutputLines] = {}  # by the container's id
 
     def read(self, record: Record, *, deleted: bool) -> Iterator[ViewEntry]:
-        """Yield what is shown of a record.
+        """Yield the entries for a record.
 
         Args:
-            record: any one.
+            record: any record.
             deleted: the container's pod is being deleted, or gone.
         """
         match record:
@@ -402,8 +402,8 @@ class OutputLines:
     """
 
     def __init__(self, started: ContainerStarted) -> None:
-        self._in_line = False  # the line that was shown last goes on
-        # a container that prints its environment says nothing new by it
+        self._in_line = False  # whether the line shown last is unfinished
+        # the environment is known already: do not show a container that prints it
         self._known = {f"{name}={value}" for name, value in started.environment.items()}
 
     def read(self, output: ContainerOutput) -> list[str]:
@@ -435,7 +435,7 @@ def driver_entries(record: Record) -> Iterator[ViewEntry]:
         case DriverRefused(why=why, message=message, serving=serving):
             title = f"{why}: {consequence(serving=serving)}"
             yield ViewEntry(title, (ViewDetail(shortened(message)),), "red", bold=True)
-        case DriverEnded(how="failed", node="", message=message):  # that of one node ends the run, which says why
+        case DriverEnded(how="failed", node="", message=message):  # the run reports failures on one node
             yield ViewEntry(f"the driver ended: {shortened(message)}", colour="red", bold=True)
         case DriverNotServing(message="", driver=driver, calls=calls):
             yield ViewEntry(f"{'the' if driver else 'a'} driver publishes nothing yet", lines(calls), "yellow")

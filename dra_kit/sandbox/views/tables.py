@@ -16,11 +16,11 @@ _Rows: TypeAlias = Sequence[Sequence[str]]
 
 
 def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the devices of a ResourceSlice, a line each, with attributes, capacities and taints.
+    """Return the devices of a ResourceSlice, one line each, with attributes, capacities and taints.
 
-    Of many devices the first ones are shown, those with taints before them. Where that would be wide, what all devices
-    have in common is a line of its own; where it still is, devices with the same names of attributes are a table each,
-    and what does not fit is named.
+    If there are many devices, only the first are shown, and devices with taints before them. If the table is too wide,
+    attributes that all devices share are on a separate line. If it is still too wide, devices are split into one table
+    per set of attribute names, and attributes that do not fit are listed by name.
     """
     if not devices:
         return []
