@@ -1,4 +1,4 @@
-"""How the framework calls an author's code: methods, generators in a thread, and how their exceptions are described."""
+"""How the framework calls the author's code: methods, generators in threads, and descriptions of their exceptions."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
 class GeneratorMessages(Struct, frozen=True):
-    """The texts of the log about a generator.
+    """The log messages about a generator.
 
     Attributes:
         title: such as ``Oven.discover``.
-        failed: what is logged when it raised.
-        again: what is logged when it raised the same again.
-        returns: what must be written instead of returning a list.
-        empty: what to write where there is nothing to yield; a life without a yield is an error.
-        code: of what is not as it must be.
+        failed: the message when it raised.
+        again: the message when it raised the same error again.
+        returns: what to write instead of returning a list.
+        empty: what to write when there is nothing to yield; a run without a yield is an error.
+        code: the error code of a violation.
     """
 
     title: str
@@ -51,12 +51,12 @@ class GeneratorThread:
     """The thread of one generator method, ``def`` or ``async def``.
 
     Args:
-        method: makes the generator; the author's.
-        deliver: takes what it yields, in its thread; what it raises counts as the generator's.
+        method: the author's method, which makes the generator.
+        deliver: receives what it yields, in its thread; an exception raised here counts as the generator's.
         failed: called in the main loop with the error.
-        words: for the log.
-        logger: of the caller.
-        every: seconds after which a generator that has ended is started again; None means only when asked.
+        words: the log messages.
+        logger: the caller's logger.
+        every: seconds after which a generator that has ended is started again; None means only on request.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class GeneratorThread:
         self._async_wake: asyncio.Event | None = None
         self._produced: object = None  # the generator
         self.failure: str = ""
-        """Why it failed the last time, empty when it did not."""
+        """Why it failed the last time; empty if it did not fail."""
         self.asked: float | None = None
-        """When it was asked for something that has not come, by :func:`time.monotonic`."""
+        """When it was asked for something that has not arrived yet, by :func:`time.monotonic`."""
 
     @property
     def place(self) -> str:
-        """Where in the author's code it is, `` at file:line``; empty where that is not known."""
+        """Its position in the author's code, `` at file:line``; empty if unknown."""
         frame = getattr(self._produced, "gi_frame", None) or getattr(self._produced, "ag_frame", None)
         return f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
     def restart(self) -> None:
-        """Start it again from its beginning; a running async generator is closed first. From any thread."""
+        """Restart it from its beginning; a running async generator is closed first. May be called from any thread."""
         self._interrupt(stop=False)
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class GeneratorThread:
                 try:
                     loop.call_soon_threadsafe(event.set)
                 except RuntimeError:
-                    pass  # between two lives of the loop; the flag is seen before the next
+                    pass  # no loop is running; the flag is checked before the next run
 
     def _work(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         attempt = 0
@@ -129,10 +129,10 @@ class GeneratorThread:
             try:
                 self._once()
                 attempt, self.failure = 0, ""
-            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; told and tried again
+            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; logged and retried
                 error = contained_exception(raised)
                 if time.monotonic() - began > RETRY_SECONDS[-1]:
-                    attempt, self.failure = 0, ""  # it worked for a while: this is a new trouble
+                    attempt, self.failure = 0, ""  # it worked for a while: this is a new failure
                 delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                 attempt += 1
                 self._report(loop, error, delay)
@@ -150,7 +150,7 @@ class GeneratorThread:
         if place := author_location(error, self._module):
             fields["at"] = place
         if text == self.failure:
-            self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to say
+            self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to report
         else:
             trace = None if expected else author_exc_info(error, self._module)
             self._logger.error(self._words.failed, extra=fields, exc_info=trace)
@@ -158,7 +158,7 @@ class GeneratorThread:
         call_threadsafe(loop, lambda: self._on_failure(text))
 
     def _once(self) -> None:
-        """Run one life of the generator."""
+        """Run the generator once, from start to end."""
         self._produced = produced = self._method()
         seen = False
         if isinstance(produced, AsyncIterable):
@@ -218,7 +218,7 @@ async def _next(iterator: Any) -> object:
 
 
 def call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call ``function`` in a loop, from any thread; not when the loop has ended: the process is going down."""
+    """Call ``function`` in a loop, from any thread; do nothing if the loop is closed because the process stops."""
     try:
         loop.call_soon_threadsafe(function)
     except RuntimeError:
@@ -237,7 +237,7 @@ class RunningCall:
         method: ``Class.method``.
         since: when it began, by :func:`time.monotonic`.
         loop: that of the caller.
-        context: the caller's context variables, which tell what the call is about.
+        context: the caller's context variables, which identify what the call is about.
     """
 
     method: str
@@ -250,15 +250,15 @@ _under_way: dict[RunningCall, None] = {}
 
 
 def running_calls(loop: asyncio.AbstractEventLoop) -> list[RunningCall]:
-    """Return the calls made from a loop that have not returned, oldest first; may be asked from any thread."""
+    """Return the calls made from a loop that have not returned, oldest first. May be called from any thread."""
     return [item for item in list(_under_way) if item.loop is loop]
 
 
 async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of an author's method; ``def`` methods run in a thread of their own.
+    """Return the result of an author's method; ``def`` methods run in their own thread.
 
-    The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process. Until it
-    has returned, :func:`running_calls` tells of it.
+    The thread is a daemon: a call that never returns blocks neither other calls nor the exit of the process. Until it
+    returns, :func:`running_calls` lists it.
     """
     item = RunningCall(_title(function), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context())
     _under_way[item] = None
@@ -271,7 +271,7 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
         if inspect.isawaitable(result):
             result = await result
     except GeneratorExit:
-        raise  # nobody awaits it any more
+        raise  # the awaiting task is gone
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, Exception) or (
@@ -287,10 +287,10 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
 
 
 class EscapedException(RuntimeError):
-    """Stands for what may not leave an author's call.
+    """Replaces an exception that must not leave an author's call.
 
     Args:
-        what: was raised, such as ``SystemExit(1)``.
+        what: the exception raised, such as ``SystemExit(1)``.
     """
 
     def __init__(self, what: str) -> None:
@@ -299,9 +299,9 @@ class EscapedException(RuntimeError):
 
 
 def contained_exception(error: BaseException) -> Exception:
-    """Return what an author's code raised, as an error that ends nothing but the call.
+    """Return the exception of the author's code as an error that stops only the call.
 
-    SystemExit and the like would end the process, CancelledError would look as if the caller had been cancelled, and
+    SystemExit and similar exceptions would stop the process, CancelledError would look like a cancelled caller, and
     StopIteration cannot pass through a future.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
@@ -318,7 +318,7 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     """Run a blocking function in a daemon thread, with the caller's context variables."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask for it
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # for the case that no caller is left
     context = contextvars.copy_context()
 
     def finish(result: Any, error: BaseException | None) -> None:
@@ -337,14 +337,14 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
         try:
             loop.call_soon_threadsafe(finish, result, error)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits for the result any more
+            pass  # the loop is closed: no caller waits for the result
 
     threading.Thread(target=run, name=getattr(function, "__qualname__", "author"), daemon=True).start()
     try:
         await asyncio.wait({future})
     except asyncio.CancelledError:
-        # A thread cannot be stopped. Whoever holds a lock around this call must hold it until the thread has
-        # ended; being cancelled a second time (the end of the process) gives up on it.
+        # A thread cannot be stopped. A caller that holds a lock around this call must hold it until the thread has
+        # ended. A second cancellation (the process exits) stops the wait.
         await asyncio.wait({future})
         raise
     return future.result()
@@ -357,17 +357,17 @@ _FOREIGN: Final = (
         for path in (Path(__file__).parents[1], *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     ),
 )
-"""Where code lies that the author did not write: dra-kit, the standard library, what is installed."""
+"""Directories of code that the author did not write: dra-kit, the standard library, installed packages."""
 
 
 def author_location(error: BaseException, module: str = "") -> str:
-    """Return ``file:line`` in the author's code where an error arose, empty when it arose outside of it.
+    """Return ``file:line`` in the author's code where an error was raised; empty if it was raised elsewhere.
 
-    Of a SyntaxError it is the place in the file that does not parse, with the column.
+    For a SyntaxError, return the place in the file that does not parse, with the column.
 
     Args:
-        error: as it was caught.
-        module: one of the author's; a driver that is installed lies beside foreign packages.
+        error: the exception as caught.
+        module: one of the author's modules; an installed driver is next to third-party packages.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return ":".join(map(str, filter(None, (error.filename, error.lineno, error.offset))))
@@ -377,7 +377,7 @@ def author_location(error: BaseException, module: str = "") -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return ``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
+    """Return ``KeyError: 'clock'``, on one line; pydantic's errors without the values, which may be secrets."""
     if isinstance(error, EscapedException):
         return " ".join(error.what.split())
     text = " ".join(_text(error).split())
@@ -395,9 +395,9 @@ def describe_located_error(error: BaseException, module: str = "", *, public: bo
     """Return ``KeyError: 'clock' at file:line``, on one line.
 
     Args:
-        error: as it was caught.
+        error: the exception as caught.
         module: see :func:`author_location`.
-        public: for the users of a claim: without the paths in the message, which are the host's. Where it arose is in
+        public: the text is for the users of a claim: omit paths of the host from the message. The location is in
             the driver's own code.
     """
     place = author_location(error, module)
@@ -406,17 +406,17 @@ def describe_located_error(error: BaseException, module: str = "", *, public: bo
 
 
 def describe_raised_error(error: BaseException, module: str = "", *, public: bool = False) -> str:
-    """Return the same with ``raised`` before it, for a text that begins with the method of the author."""
+    """Return the same with ``raised`` in front, for a text that begins with the name of the author's method."""
     return f"raised {describe_located_error(error, module, public=public)}"
 
 
 def author_exc_info(
     error: BaseException, module: str = ""
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return ``exc_info`` for a log: the traceback without the frames above the author's first one; whole without such.
+    """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none.
 
     Args:
-        error: as it was caught; it is left as it is.
+        error: the exception as caught; it is not modified.
         module: see :func:`author_location`.
     """
     found = error.__traceback__

@@ -22,8 +22,8 @@ class RunningProcess:
 
     Attributes:
         pid: its process ID, as the driver sees it.
-        started: when it was started, in clock ticks since boot (field 22 of proc_pid_stat(5)): with the process ID it
-            tells one process from every other of this boot.
+        started: when it was started, in clock ticks since boot (field 22 of proc_pid_stat(5)). Together with the
+            process ID it identifies the process uniquely within this boot.
     """
 
     pid: int
@@ -31,43 +31,43 @@ class RunningProcess:
 
 
 class ChildRunner(Protocol):
-    """Starts, finds and ends programs; the node role and ``dra_kit.testing`` implement it."""
+    """Starts, finds and stops programs; the node role and ``dra_kit.testing`` implement it."""
 
     async def start(self, child: ChildProcess[Any]) -> RunningProcess:
-        """Find the program where it still runs, else call its ``clear`` and start it.
+        """Find the program if it still runs; otherwise call its ``clear`` and start it.
 
         Raises:
-            PrepareError: it cannot be started, or has ended at once.
+            PrepareError: it cannot be started, or exited immediately.
         """
         ...
 
     async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
-        """Return whether that very process still runs."""
+        """Return whether this exact process still runs."""
         ...
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
-        """Note whether the program can be used; what it wrote last, empty when that is nothing.
+        """Record whether the program is ready; return the last output it wrote, empty if there is none.
 
         Raises:
-            TransientError: it is not ready, and has ended.
+            TransientError: it is not ready, and has exited.
         """
         ...
 
     async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
-        """End the program, wherever it came from; nothing to do where it does not run.
+        """Stop the program, no matter which process started it; do nothing if it does not run.
 
         Args:
             child: the effect.
-            hangs: it does not answer, and is not asked.
+            hangs: it does not respond, so its own ``stop`` is skipped.
 
         Raises:
-            TransientError: it belongs to the driver's other process, which has not ended it in time.
+            TransientError: it belongs to the driver's other process, which has not stopped it in time.
         """
         ...
 
 
 class ChildProcess(Effect[RunningProcess, HardwareT]):
-    """A program in the foreground, such as a daemon that shares a device, supervised as an effect::
+    """A foreground program, such as a daemon that shares a device, supervised as an effect::
 
         class MpsDaemon(dra.ChildProcess, id="mps"):
             gpu: str
@@ -84,15 +84,15 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
             def ready(self) -> bool:
                 return Path(f"/run/mps/{self.gpu}/control").exists()
 
-    It is started once for all claims that ensure it, in a session of its own, with /dev/null as its input; what it
-    writes stands in the driver's log. ``prepare`` goes on when ``ready`` says so. When it ends by itself it is started
-    again, and claims that use it get an Event. It outlives a killed driver, and is found again by the next process; of
-    two processes in a rolling update one owns it and the other takes it over. In a container it ends with the
-    container: the replaced pod's driver starts it anew. When the last claim is released ``stop`` is called; the program
-    gets SIGTERM when that did not end it within ``end_within`` seconds, after as many seconds SIGKILL, and what it
-    started in its session with it.
+    It is started once for all claims that ensure it, in its own session, with /dev/null as its input. Its output goes
+    to the driver's log. ``prepare`` continues when ``ready`` returns True. If it exits by itself, it is started
+    again, and claims that use it get an Event. It survives a killed driver, and the next process finds it. During a
+    rolling update one of the two processes owns it and the other takes it over. In a container it stops with the
+    container: the driver in the replacement pod starts it again. When the last claim is released, ``stop`` is called.
+    If the program has not exited within ``end_within`` seconds it gets SIGTERM, and after the same time again SIGKILL,
+    together with everything it started in its session.
 
-    ``keys()`` names it: one program for a set of keys.
+    ``keys()`` identifies it: one program for each set of keys.
     """
 
     end_within: ClassVar[float] = 10.0
@@ -103,39 +103,39 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """Return the program, by its path or its name on PATH, and its arguments; it must stay in the foreground."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return variables to add to those of the driver's own environment."""
+        """Return variables to add to the driver's own environment for the program."""
         return {}
 
     def ready(self) -> bool | Awaitable[bool]:
-        """Return whether the program can be used; by default as soon as it runs. Asked again until it says yes."""
+        """Return whether the program is ready; by default as soon as it runs. Called again until it returns True."""
         return True
 
     def alive(self) -> bool | Awaitable[bool]:
-        """Return whether the program, which runs, still works; asked as ``holds`` is, and by default not doubted.
+        """Return whether the running program still works; called when ``holds`` is, and True by default.
 
-        A program that hangs is a process like any other: ask it something. False: it is ended and started anew. An
-        exception means that it is not known, and changes nothing.
+        A hung program still has a process, so send it a request. False: it is stopped and started again. An exception
+        means that its state is unknown, and changes nothing.
         """
         return True
 
     def stop(self) -> bool | Awaitable[bool]:
-        """Ask the program to end in its own words, where it has such; whether it was asked, and so ends by itself.
+        """Ask the program to exit through its own interface, if it has one; return whether it was asked and will exit.
 
-        Called before SIGTERM where the program is ready and does not hang; by default it is not asked. It has
-        ``end_within`` seconds, together with the program's end. An exception is logged, and SIGTERM follows at once.
+        Called before SIGTERM if the program is ready and does not hang; by default it does nothing. The call and the
+        exit of the program share ``end_within`` seconds. An exception is logged, and SIGTERM follows immediately.
         """
         return False
 
     def clear(self) -> Awaitable[None] | None:
-        """Remove what a program that was killed leaves: a socket, a PID file, whatever ``ready`` looks at.
+        """Remove what a killed program leaves behind: a socket, a PID file, anything ``ready`` checks.
 
-        Called before each start, and when the program has been ended; by default nothing.
+        Called before each start, and after the program was stopped; by default it does nothing.
         """
 
     def log_level(self, line: str) -> int:
-        """Return the level at which a line of its output is logged, as :mod:`logging` counts; by default INFO.
+        """Return the level at which a line of its output is logged, as in :mod:`logging`; by default INFO.
 
-        DEBUG is for what it writes again and again while all is well, such as whenever ``alive`` asks it.
+        Return DEBUG for lines that it writes repeatedly in normal operation, such as each time ``alive`` queries it.
         """
         del line
         return logging.INFO
@@ -148,9 +148,9 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @final
     async def apply(self, previous: RunningProcess | None) -> RunningProcess:
-        """Find or start the program and wait until it is ready; end it before where it runs and works no more."""
+        """Find or start the program and wait until it is ready; stop it first if it runs but no longer works."""
         runner = self._run_by()
-        process = await runner.start(self)  # one that runs is found by its keys
+        process = await runner.start(self)  # a running program is found by its keys
         if process == previous and not await call(self.alive):
             await runner.end(self, hangs=True)
             process = await runner.start(self)
@@ -162,12 +162,12 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @final
     async def holds(self, outcome: RunningProcess) -> bool:
-        """Return whether it still is the process that was started, and works."""
+        """Return whether the process is still the one that was started, and works."""
         return await self._run_by().runs(self, outcome) and await call(self.alive)
 
     @final
     async def revert(self, outcome: RunningProcess | None) -> None:
-        """End the program."""
+        """Stop the program."""
         del outcome
         await self._run_by().end(self)
         await call(self.clear)

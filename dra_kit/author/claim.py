@@ -1,4 +1,4 @@
-"""``Claim`` and ``AllocatedDevice``: what a preparer is called with."""
+"""``Claim`` and ``AllocatedDevice``: the arguments of a preparer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ AdvertisedT_co = TypeVar("AdvertisedT_co", bound=Device, default=Device, covaria
 
 
 class EffectRequests:
-    """The effects that one prepare asks for; what was asked for and never awaited is reported to the author."""
+    """The effects that one prepare requests; effects requested but never awaited are reported to the author."""
 
     def __init__(self, scope: EffectScope) -> None:
         self._scope = scope
         self._unused: dict[int, str] = {}
-        self._numbers = itertools.count()  # threads of one prepare never get the same
+        self._numbers = itertools.count()  # threads of one prepare never get the same number
 
     def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
         """See :meth:`AllocatedDevice.ensure`."""
@@ -43,7 +43,7 @@ class EffectRequests:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerReference:
-    """Who uses a claim: usually a pod (``resource == "pods"``), or a PodGroup (KEP-5729)."""
+    """A consumer of a claim: usually a pod (``resource == "pods"``), or a PodGroup (KEP-5729)."""
 
     api_group: str
     resource: str
@@ -58,7 +58,7 @@ class Claim(ClaimReference):
     Attributes:
         labels: of the claim object.
         annotations: of the claim object.
-        reserved_for: the consumers that may use it now.
+        reserved_for: the consumers that may use it now (``status.reservedFor``).
         pod_claim_name: the name in the pod's ``resourceClaims``, for claims made from a template.
         raw: the whole object as the API server sent it.
     """
@@ -71,26 +71,26 @@ class Claim(ClaimReference):
     effects: EffectRequests | None = field(default=None, repr=False, compare=False)
 
     def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
-        """Make an effect true for the claim as a whole; see :meth:`AllocatedDevice.ensure`."""
+        """Apply an effect for the claim as a whole; see :meth:`AllocatedDevice.ensure`."""
         return _ensure(self.effects, effect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
-    """One device of a claim, with the config that goes with it.
+    """One device of a claim, with its config.
 
     Attributes:
         name: the device's name.
         pool: its pool.
-        request: the request of the claim that it satisfies, without sub-request.
+        request: the claim's request that it satisfies, without the subrequest.
         subrequest: the alternative of a ``firstAvailable`` request, or None.
-        config: the most specific config that applies, whole and never merged; ``default_config`` when there is none.
-        configs: all entries that apply, weakest first, with where each comes from; empty when there is none. The last
-            one's config is ``config``.
-        advertised: the device as ``discover`` yielded it last, of the author's own class.
+        config: the most specific config that applies, complete and never merged; ``default_config`` if there is none.
+        configs: all entries that apply, weakest first, with the source of each; empty if there is none. The config of
+            the last entry is ``config``.
+        advertised: the device as ``discover`` last yielded it, an instance of the author's own class.
         consumed_capacity: what this claim takes of a device with ``allow_multiple_allocations``.
         share_id: distinguishes the shares of such a device.
-        admin_access: the claim may look at the device while others use it; it changes nothing.
+        admin_access: the claim may inspect the device while others use it; it must not change the device.
         binding_conditions: conditions of the allocation (KEP-5007).
     """
 
@@ -113,10 +113,10 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
         return env_name(self.name)
 
     def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
-        """Make an effect true for as long as the claim is prepared, and give its outcome.
+        """Apply an effect for as long as the claim is prepared, and return its outcome.
 
         Await it in ``async def prepare``; in ``def prepare`` call ``.result()`` on it. Devices with
-        ``admin_access`` get the outcome in force and change nothing.
+        ``admin_access`` get the outcome of the effect in force and change nothing.
 
         Raises:
             PrepareError: when it conflicts with another claim's effect, or its ``apply`` fails.
@@ -126,14 +126,14 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
-    """One device of a claim that is released, as ``unprepare`` gets it.
+    """One device of a released claim, as passed to ``unprepare``.
 
     Attributes:
         pool: its pool.
         device: the device's name.
         share_id: distinguishes the shares of a device with ``allow_multiple_allocations``.
-        request: the request of the claim that it satisfied, without sub-request.
-        state: what ``prepare`` returned as ``Prepared.state``; None as well where it failed or was killed before.
+        request: the claim's request that it satisfied, without the subrequest.
+        state: what ``prepare`` returned as ``Prepared.state``; also None if ``prepare`` failed or was killed.
     """
 
     pool: str
@@ -144,7 +144,7 @@ class PreparedDevice:
 
 
 def env_name(device: str) -> str:
-    """Return the name of a device in the form of an environment variable."""
+    """Return the name of a device as an environment variable name."""
     name = re.sub(r"[^A-Z0-9]", "_", device.upper())
     return f"_{name}" if name[:1].isdigit() else name
 

@@ -26,9 +26,9 @@ class AppliedObject:
 
     Attributes:
         name: of the object.
-        uid: of the object; another one means that somebody has made it anew.
+        uid: of the object; a different UID means that the object was deleted and created again.
         namespace: of the object, empty for one of a cluster-scoped kind.
-        status: its ``status`` when it was ready.
+        status: its ``status`` at the time it became ready.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ClusterObjectClient(Protocol):
     """
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make the object as it should be, by server-side apply and owned by the Node; the object as stored."""
+        """Apply the object by server-side apply, owned by the Node; return the object as stored."""
         ...
 
     async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
@@ -77,13 +77,13 @@ class ClusterObjectClient(Protocol):
         """Delete the object and wait until it is gone.
 
         Raises:
-            TransientError: somebody's finalizer still holds it.
+            TransientError: another client's finalizer still blocks the deletion.
         """
         ...
 
 
 class ClusterObject(Effect[AppliedObject, HardwareT]):
-    """An object in the cluster, made for one claim by the node that prepares it::
+    """An object in the cluster, created for one claim by the node that prepares it::
 
         class Attachment(
             dra.ClusterObject, id="attachment", api_version="fabric.example/v1", kind="Attachment",
@@ -96,17 +96,17 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
         applied = await device.ensure(Attachment(claim_uid=claim.uid, namespace=claim.namespace, port="7"))
 
-    It is applied by server-side apply with the driver's name as the field manager, named by the effect's id and the
-    claim's UID, and owned by the Node: it goes when the Node goes, and not with the claim, the pod or the driver's
-    DaemonSet. ``prepare`` goes on when its condition is True. What somebody deletes is applied again. When the claim
-    is released it is deleted, and the claim waits until it is gone.
+    It is applied by server-side apply with the driver's name as the field manager. Its name consists of the effect's
+    id and the claim's UID, and it is owned by the Node: it is garbage-collected with the Node, not with the claim, the
+    pod or the driver's DaemonSet. ``prepare`` continues when its condition is True. If another client deletes it, it is
+    applied again. When the claim is released the object is deleted, and the claim waits until it is gone.
 
-    The node's ServiceAccount needs the rights of :meth:`rules`, in the namespaces of :meth:`namespaces`;
-    the values that ``dra-kit chart TARGET --values FILE`` makes for the chart have them.
+    The node's ServiceAccount needs the permissions of :meth:`rules`, in the namespaces of :meth:`namespaces`. The
+    chart values that ``dra-kit chart TARGET --values FILE`` writes include them.
 
     Args:
         claim_uid: of the claim that needs it.
-        namespace: where it is made; left out for a cluster-scoped kind.
+        namespace: the namespace it is created in; omitted for a cluster-scoped kind.
 
     Class arguments:
         api_version: such as ``fabric.example/v1``.
@@ -114,7 +114,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         plural: of the kind, as in RBAC rules.
         namespaced: False for a cluster-scoped kind.
         ready_condition: the type of the condition in ``status.conditions`` that must be True; without one the object
-            is ready as soon as it is there, unless ``ready`` is overridden.
+                is ready as soon as it exists, unless ``ready`` is overridden.
     """
 
     object_api_version: ClassVar[str] = ""
@@ -188,7 +188,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         """Return where the object is.
 
         Raises:
-            ConfigurationError: the namespace is missing, or must not be given.
+            ConfigurationError: the namespace is missing, or is not allowed.
         """
         if self.object_namespaced != bool(self.namespace):
             kind = "namespaced" if self.object_namespaced else "cluster-scoped"
@@ -200,37 +200,37 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @classmethod
     def rules(cls) -> list[dict[str, list[str]]]:
-        """Return what the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        """Return the permissions the node's ServiceAccount needs, as PolicyRules of rbac.authorization.k8s.io/v1."""
         group = cls.object_api_version.rpartition("/")[0]
         return [{"apiGroups": [group], "resources": [cls.object_plural], "verbs": list(_VERBS)}]
 
     @classmethod
     def namespaces(cls, settings: Any) -> Sequence[str] | None:
-        """Return where the driver creates such objects with these settings: its account needs rights there only.
+        """Return the namespaces in which the driver creates such objects; its account needs permissions only there.
 
-        There it also lists them, to find again what no record of its own knows any more.
+        The driver also lists the objects there, to find those that its own records no longer contain.
 
         Args:
-            settings: an instance of ``Driver(settings=…)``; None for a driver that has none.
+            settings: an instance of ``Driver(settings=…)``; None for a driver without settings.
 
         Returns:
-            Names of namespaces; empty where it makes no such object at all. None: anywhere, such as in the namespaces
-            of claims, or in none; by default.
+            Names of namespaces; empty if it creates no such objects. None, the default: the namespaces are not known in
+            advance (for example those of the claims), or the objects have none.
         """
         del settings
         return None
 
     def ended(self, found: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Return whether the object has ended for good, such as a pod in phase Failed: it is deleted and created again.
+        """Return whether the object has failed permanently, such as a pod in phase Failed; it is deleted and recreated.
 
-        Args:
+        found: the object as the API server returned it.
             found: the object, as the API server has it.
         """
         del found
         return False
 
     def with_keeper(self, keeper: ClusterObjectClient) -> Self:
-        """Return the same effect with another keeper; the framework calls it."""
+        """Return the same effect with another keeper. The framework calls it."""
         bound = self.model_copy()
         bound._keeper = keeper  # noqa: SLF001 - of the same class
         return bound
@@ -242,7 +242,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         address, keeper = self.address(), self._needed_keeper()
         found = await keeper.get(address)
         if found is not None and (found["metadata"].get("deletionTimestamp") or await call(self.ended, found)):
-            await keeper.delete(address)  # waits: what is on its way out may still say that it is ready
+            await keeper.delete(address)  # waits: a terminating object may still report that it is ready
         applied = await keeper.apply(address, self.body())
         if not await call(self.ready, applied):
             raise NotYet(f"{address} is not ready yet{self._why_not(applied)}")
@@ -253,7 +253,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @final
     async def holds(self, outcome: AppliedObject) -> bool:
-        """Return whether the object is there, has not ended, and nobody deletes it."""
+        """Return whether the object exists, has not ended, and is not being deleted."""
         found = await self._needed_keeper().get(self.address())
         if found is None or found["metadata"].get("deletionTimestamp") or found["metadata"]["uid"] != outcome.uid:
             return False
@@ -282,11 +282,11 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
 
 def node_rbac_values(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
-    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` where there are any.
+    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` if there are any.
 
     Args:
         effects: of the driver.
-        settings: of the driver, which may say in which namespaces the objects are.
+        settings: of the driver; they may determine the namespaces of the objects.
     """
     anywhere: list[Any] = []
     namespaced: dict[str, list[Any]] = {}
@@ -295,7 +295,7 @@ def node_rbac_values(effects: Iterable[type[ClusterObject]], settings: Any) -> d
         if namespaces is None:
             anywhere += effect.rules()
         for namespace in namespaces or ():
-            # listed there, to find what no record knows
+            # list permission, to find objects that no record contains
             rules = [{**rule, "verbs": [*rule["verbs"], "list"]} for rule in effect.rules()]
             namespaced.setdefault(namespace, []).extend(rules)
     return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

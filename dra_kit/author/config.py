@@ -45,21 +45,21 @@ ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
 class OpaqueConfig(BaseModel):
     """The author's model of opaque parameters; the class name is the kind.
 
-    Strict: unknown keys, duplicate keys, keys in the wrong case and values of the wrong JSON type are refused, by
-    the webhook and by the node alike, in the models inside it too. Field names are the keys as they stand in the
-    manifest (pydantic's aliases and ``alias_generator`` work as usual).
+    Strict: unknown keys, duplicate keys, keys in the wrong case and values of the wrong JSON type are rejected, by
+    both the webhook and the node, in nested models too. Field names are the keys of the manifest
+    (pydantic's aliases and ``alias_generator`` work as usual).
 
     Class arguments:
         api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``; inherited.
-        kind: the kind that manifests write, when it is not the class name (two versions of one kind).
+        kind: the kind that manifests write, if it differs from the class name (two versions of one kind).
         upgrades_from: older versions that are still accepted; each has an ``upgrade`` method.
-        for_devices: attributes that a device must publish to be configured by it, ``{"type": "mig"}`` or
-            ``{"type": ["gpu", "mig"]}``; inherited. An entry that is for all requests is passed over for other
-            devices; one that names the request of such a device is refused when the claim is prepared, and by
-            ``dra-kit lint`` where no device that the request can get is one of them. Without it: for all devices.
+        for_devices: attributes that a device must publish for this config to apply to it, ``{"type": "mig"}`` or
+            ``{"type": ["gpu", "mig"]}``; inherited. An entry for all requests is ignored for other devices. An entry
+            that names the request of such a device is rejected when the claim is prepared, and by ``dra-kit lint`` if
+            the request cannot get a matching device. Default: the config applies to all devices.
 
     Raises:
-        ConfigurationError: when the class is declared, naming what cannot work.
+        ConfigurationError: when the class is declared, naming what is invalid.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -108,7 +108,7 @@ class OpaqueConfig(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse fields that a manifest cannot give."""
+        """Reject fields that a manifest cannot set."""
         super().__pydantic_init_subclass__(**kwargs)
         for name, field in cls.model_fields.items():
             if (field.alias or name) in {"apiVersion", "kind"}:
@@ -118,25 +118,26 @@ class OpaqueConfig(BaseModel):
                 )
 
     def upgrade(self) -> OpaqueConfig:
-        """Return this config as an object of the next version; only old versions have it. Plain ``def``: it is pure."""
+        """Return this config as an object of the next version; only for old versions. A plain ``def`` without I/O."""
         raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
 
     def refusal_of(self, config: Self) -> str:
-        """Return why a claim's config may not replace this one, which its DeviceClass has; empty when it may.
+        """Return why a claim's config must not replace this one, from its DeviceClass; empty if it may.
 
-        By default a claim's config replaces its class's, as the API has it. A driver whose administrators can bind
-        claims overrides this, for example with a field ``enforced``. Called for devices without admin access, with the
-        strongest config of this class that the DeviceClass has; plain ``def``, and pure: ``dra-kit lint`` asks it too.
+        By default a claim's config replaces its class's config, as the API specifies. A driver that lets administrators
+        restrict claims overrides this method, for example with a field ``enforced``. It is called for devices without
+        admin access, on the DeviceClass's strongest config of this class. It must be a pure function and a plain
+        ``def``: ``dra-kit lint`` calls it too.
 
         Args:
-            config: of the claim, of the same class as this one.
+            config: the claim's config, of the same class as this one.
         """
         del config
         return ""
 
 
 class NoConfig(OpaqueConfig):
-    """The config of a ``Preparer`` without type argument: parameters are refused."""
+    """The config of a ``Preparer`` without a type argument: parameters are rejected."""
 
 
 ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covariant=True)
@@ -144,17 +145,17 @@ ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covaria
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry(Generic[ConfigT_co]):
-    """One entry of a claim's allocation that configures a device, and where it comes from.
+    """One entry of a claim's allocation that configures a device, with its source.
 
-    Devices that one entry is for may form a group, such as those that share a daemon; devices of different entries may
-    not, however alike their configs are. ``str()`` names the entry as an error text wants it.
+    Devices that share one entry may form a group, such as those that share a daemon. Devices of different entries may
+    not, even if their configs are equal. ``str()`` names the entry for use in error messages.
 
     Attributes:
-        config: what the entry holds, decoded; devices of one entry have the very same object.
-        source: who wrote it: the ``DeviceClass`` of the request, or the ``claim``, which is the stronger.
-        index: its place in ``status.allocation.devices.config`` of the claim: the same for all devices that it is for.
-        requests: those that it names, ``name`` or ``name/subrequest``, in an entry of the claim as they were written
-            there; an entry of a class names the requests of that class. Empty: for all.
+        config: the decoded config; devices of one entry have the identical object.
+        source: who wrote it: the ``DeviceClass`` of the request, or the ``claim``, which takes precedence.
+        index: its index in ``status.allocation.devices.config`` of the claim, the same for all devices it applies to.
+        requests: the requests that it names, ``name`` or ``name/subrequest``. An entry of the claim has them as written
+            there; an entry of a class names the requests of that class. Empty: all requests.
     """
 
     config: ConfigT_co
@@ -169,14 +170,14 @@ class ConfigEntry(Generic[ConfigT_co]):
 
 
 Wanted: TypeAlias = Mapping[str, bool | int | str | Sequence[bool | int | str]]
-"""Attributes by name, each with the value that a device must have, or with those of which it must have one."""
+"""Attributes by name, each with the values that a device may have."""
 
 
 def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
-    """Return what the devices of a config must have; ``config`` is the name of its class.
+    """Return the attribute values that a config requires of its devices; ``config`` is the name of its class.
 
     Raises:
-        ConfigurationError: it is none that a device can have.
+        ConfigurationError: no device can have such a value.
     """
     example = 'for_devices={"type": "mig"}'
     if not isinstance(wanted, Mapping) or not wanted:
@@ -197,18 +198,18 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
                 f"config {config}: for_devices: {name} is {short_repr(value)}; "
                 "write a bool, int or str, or a list of them"
             )
-        # of an enum the value, which is what devices publish
+        # for an enum use its value, which is what devices publish
         found[name] = tuple(item if isinstance(item, int) else str.__str__(item) for item in values)
     return found
 
 
 def matches_device(wanted: ForDevices, device: v1.Device, driver: str) -> bool:
-    """Return whether a device has all that is wanted; whatever it has, where nothing is.
+    """Return whether a device has all required attributes; True if none are required.
 
     Args:
-        wanted: of a config.
+        wanted: the required attributes of a config.
         device: as it is published.
-        driver: its driver's name, the domain of names that have none.
+        driver: the driver's name, the domain of attribute names without one.
     """
     own = {_in_domain(name, driver): attribute for name, attribute in device.attributes.items()} if wanted else {}
     return all(
@@ -218,7 +219,7 @@ def matches_device(wanted: ForDevices, device: v1.Device, driver: str) -> bool:
 
 
 def describe_for_devices(wanted: ForDevices) -> str:
-    """Return what is wanted, for an error's text: ``type mig``, ``type gpu or mig and model A100``."""
+    """Return the required attributes for an error message: ``type mig``, ``type gpu or mig and model A100``."""
     return " and ".join(f"{name} {' or '.join(map(_text, values))}" for name, values in wanted.items())
 
 
@@ -233,7 +234,7 @@ def _in_domain(name: str, driver: str) -> str:
 def _has_one(attribute: v1.DeviceAttribute, values: Sequence[bool | int | str]) -> bool:
     published: Any = next(iter(attribute.to_json().values()), None)
     there = published if isinstance(published, list | tuple) else (published,)
-    # True is 1 in Python, and not to the API
+    # True equals 1 in Python, but not in the API
     return any(isinstance(one, bool) == isinstance(item, bool) and one == item for one in there for item in values)
 
 
@@ -248,11 +249,11 @@ class ConfigDecoder(Generic[ConfigT]):
     """Decodes ``opaque.parameters`` by ``apiVersion`` and ``kind``, and upgrades old versions.
 
     Args:
-        kinds: the models a preparer takes; none means that parameters are refused.
+        kinds: the models that a preparer accepts; none means that parameters are rejected.
 
     Raises:
-        ConfigurationError: for a model without api_version, two models of one api_version and kind, or a model that
-            some claim keeps busy for ever.
+        ConfigurationError: for a model without api_version, two models of one api_version and kind, or a model that a
+            crafted claim could keep busy without limit.
     """
 
     def __init__(self, kinds: Sequence[type[ConfigT]]) -> None:
@@ -277,24 +278,24 @@ class ConfigDecoder(Generic[ConfigT]):
 
     @property
     def models(self) -> Mapping[tuple[str, str], type[OpaqueConfig]]:
-        """All models by ``apiVersion`` and ``kind``: those of ``kinds``, each with the older ones that lead to it."""
+        """All models by ``apiVersion`` and ``kind``: those of ``kinds`` and the older versions that upgrade to them."""
         return self._models
 
     def with_settings(self, settings: BaseModel | None) -> Self:
-        """Return a decoder whose validators have the driver's settings as ``info.context``; None without any."""
+        """Return a decoder whose validators get the driver's settings as ``info.context``; None without settings."""
         other = copy.copy(self)
         other._settings = settings  # noqa: SLF001
         return other
 
     def decode(self, parameters: Any) -> ConfigT:
-        """Return the newest model's instance for these parameters.
+        """Return an instance of the newest model for these parameters.
 
-        Args:
+        parameters: as :func:`dra_kit.kubernetes.values.json.loads` returns them.
             parameters: as :func:`dra_kit.kubernetes.values.json.loads` gives them.
 
         Raises:
-            InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
-                whatever the author's validators raise.
+            InvalidConfig: with the first problems as (path, text), and the number of further problems. No other
+                exception is raised, no matter what the author's validators raise.
         """
         model = self._model(parameters)
         given = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
@@ -310,7 +311,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._upgraded(config)
 
     def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
-        """Return for each field the version that has it, of the other versions of the kind; the newest of several."""
+        """Return each field of the kind's other versions with the version that has it; the newest if several do."""
         return {
             field.alias or name: other.api_version_
             for other in reversed(self._models.values())
@@ -355,7 +356,7 @@ class ConfigDecoder(Generic[ConfigT]):
                 raise _invalid(cls, [("", text)])
         if not passed or self._settings is None:
             return config
-        # upgrade() has made it without the settings
+        # upgrade() created it without the settings
         model, fields = type(config), dict(config)
         validate = partial(model.model_validate, fields, strict=True, by_name=True, context=self._settings)
         checked: ConfigT = _validated(model, fields, [], validate, {})
@@ -375,10 +376,10 @@ def _validated(
     validate: Callable[[], Any],
     elsewhere: Mapping[str, str],
 ) -> Any:
-    """Return what ``validate`` gives; ``elsewhere`` are fields that the model may be taken to have, and their version.
+    """Return the validated model; ``elsewhere`` maps fields that another version of the kind has to that version.
 
     Raises:
-        InvalidConfig: with the problems that are known, and those that it finds.
+        InvalidConfig: with the problems already known and those found here.
     """
     try:
         return validate()
@@ -395,14 +396,14 @@ def _invalid(model: type[OpaqueConfig] | None, problems: Sequence[Problem]) -> I
 
 
 def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], count: int) -> InvalidConfig:
-    """Return the error with the first of so many problems; the others are not even looked at."""
+    """Return the error with the first problems, up to the limit; the others are not formatted."""
     found = iter(problems)
     reported = list(islice(found, MOST_PROBLEMS))
     omitted = count - len(reported) if next(found, None) else 0
     texts = [f"{path}: {text}" if path else text for path, text in reported]
     if omitted:
         texts.append(f"… and {omitted} more")
-    # without a model a problem is with apiVersion or kind
+    # without a model the problem is in apiVersion or kind
     places = [loggable_path(path, model) if model is not None else path for path, _ in reported]
     return InvalidConfig(
         f"{model.kind_ if model is not None else 'parameters'}: " + "; ".join(texts),
@@ -418,18 +419,18 @@ def _raised(where: str, error: Exception) -> str:
 
 
 Schema = dict[str, Any]
-"""A schema of pydantic-core, which all have a ``type``."""
+"""A schema of pydantic-core; every schema has a ``type``."""
 _NO_SCHEMAS: Final = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
 _SHAPES: Final = {
     **dict.fromkeys(("model", "model-fields", "typed-dict", "dataclass", "dataclass-args", "dict"), "object"),
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "generator"), "array"),
 }
-"""What a schema accepts in JSON, for those that other schemas may stand in."""
+"""The JSON type that a schema accepts, for schemas that can contain others."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A schema and where it stands: the innermost model, and the field of it; empty where there is none."""
+    """A schema and its location: the innermost model and the field; empty if there is none."""
 
     schema: Schema
     model: str
@@ -440,10 +441,10 @@ class _Place:
 
 
 def check_validation_cost(model: type[BaseModel]) -> None:
-    """Refuse a model whose validation can take more than linear time, whatever is inside it.
+    """Reject a model whose validation can take more than linear time, at any level of nesting.
 
     Raises:
-        ConfigurationError: naming model, field and remedy; or what the model refers to and is not defined.
+        ConfigurationError: naming model, field and remedy; or a reference of the model that is not defined.
     """
     try:
         model.model_rebuild()
@@ -491,25 +492,25 @@ def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) 
 
 
 def _places(place: _Place) -> Iterator[_Place]:
-    """Yield a schema and all that stand in it; references are not followed."""
+    """Yield a schema and all schemas nested in it; references are not followed."""
     schema = place.schema
     model, field = place.model, place.field
     if isinstance(cls := schema.get("cls"), type):
         model, field = cls.__name__, ""
-    field = field or str(schema.get("name", ""))  # fields of dataclasses are a list
+    field = field or str(schema.get("name", ""))  # the fields of a dataclass are a list
     yield _Place(schema, model, field)
     for name, inner in _inside(schema):
         yield from _places(_Place(inner, model, name or field))
 
 
 def _inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield the schemas right in a schema, each with the name of the field whose it is."""
+    """Yield the schemas directly inside a schema, each with the name of its field."""
     for key, value in schema.items():
         if key in _NO_SCHEMAS:
             continue
         items: list[tuple[str, Any]] = [("", value)]
         if isinstance(value, list | tuple):
-            # the choice of a union may have a label beside it
+            # a choice of the union may be a pair with a label
             items = [("", item[0] if isinstance(item, tuple) else item) for item in value]
         elif isinstance(value, dict) and not isinstance(value.get("type"), str):
             items = [(str(name) if key == "fields" else "", item) for name, item in value.items()]
@@ -527,7 +528,7 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Yield a schema and all that validation of a value can come to from it."""
+    """Yield a schema and all schemas that validation of one value can reach from it."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -539,7 +540,7 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sc
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
-    """Return what a schema accepts of JSON's objects and arrays, without what only wraps it."""
+    """Return which of JSON's objects and arrays a schema accepts, ignoring wrapper schemas."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [schema]

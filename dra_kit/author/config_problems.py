@@ -1,7 +1,7 @@
 """Problems of a config, as field paths of the manifest and texts for the user who wrote it.
 
-They come from pydantic, from duplicate keys, and from JSON that no driver can use and that is rejected before a model
-sees it.
+They come from pydantic, from duplicate keys, and from JSON that no driver can use, which is rejected before it
+reaches a model.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Problem: TypeAlias = tuple[str, str]
 
 
 class ConfigKeyProblem(NamedTuple):
-    """A problem with a key, and not with its value."""
+    """A problem with a key, not with its value."""
 
     path: str
     text: str
 
 
 MOST_PROBLEMS: Final = 20
-"""How many problems of one config are reported; nobody reads more at once."""
+"""How many problems of one config are reported; users do not read more at once."""
 TEXT_BYTES: Final = 400
-"""Bytes of a problem's text, most of which may be a validator's."""
+"""Maximum bytes of a problem's text, most of which may come from a validator."""
 _PATH_BYTES: Final = 300
-_MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
+_MOST_ERRORS: Final = 10_000  # pydantic creates all or none: this many take about 20 ms
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PARTS: Final = re.compile(
     rf"""\[(?P<index>[0-9]{{1,9}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.?(?P<plain>{_PLAIN_KEY.pattern})|.""",
@@ -51,13 +51,13 @@ _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<ba
 def find_config_problems(
     error: ValidationError, model: type[BaseModel], body: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None
 ) -> Iterator[Problem]:
-    """Yield each problem once, in pydantic's order; made one by one, for nobody may want them all.
+    """Yield each problem once, in pydantic's order; lazily, because the caller may not need all of them.
 
     Args:
         error: what pydantic found.
         model: the model that was tried.
         body: the input.
-        elsewhere: paths of fields that another version of the model has, and its name.
+        elsewhere: paths of fields that another version of the model has, with the name of that version.
     """
     if error.error_count() > _MOST_ERRORS:
         yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
@@ -79,9 +79,9 @@ def find_config_problems(
 
 
 def find_duplicate_keys(value: Any) -> Iterator[Problem]:
-    """Yield keys that are in one object twice, as :func:`dra_kit.kubernetes.values.json.loads` remembers them."""
+    """Yield keys that occur twice in one object, as :func:`dra_kit.kubernetes.values.json.loads` records them."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
-    while waiting:  # not recursive: the depth is the manifest's
+    while waiting:  # not recursive: the manifest controls the depth
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
@@ -110,14 +110,14 @@ def format_path(loc: Iterable[str | int]) -> str:
 
 
 def loggable_path(path: str, model: type[BaseModel]) -> str:
-    """Return where a problem is, for a log: up to the first key that its writer made up, which may be a secret.
+    """Return the location of a problem for a log, up to the first user-defined key, which may be a secret.
 
-    Args:
+    path: below ``parameters``, as in a problem.
         path: below ``parameters``, as a problem has it.
-        model: of the parameters.
+        model: the model of the parameters.
     """
     parts: list[str | int] = []
-    with suppress(ValueError):  # in a key, where the path is cut
+    with suppress(ValueError):  # in a key, at which the path is cut
         for match in _PARTS.finditer(path):
             if match["plain"] is not None:
                 parts.append(match["plain"])
@@ -129,7 +129,7 @@ def loggable_path(path: str, model: type[BaseModel]) -> str:
 
 
 def suggest_values(value: object, accepted: Iterable[object]) -> str:
-    """Return what to write instead of a value that is not accepted: the nearest first, then all."""
+    """Return what to write instead of a rejected value: the closest match first, then all."""
     accepted = list(accepted)
     near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
     return f"{near} {list_values(accepted)}" if near else f"; {list_values(accepted)}"
@@ -142,12 +142,12 @@ def list_values(accepted: Iterable[object]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what a validator says, on one line; not much more of it is read than is reported."""
+    """Return a validator's message on one line; hardly more of it is read than is reported."""
     return shorten(" ".join(shorten(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
 
 
 def short_json(value: object) -> str:
-    """Return a value as JSON, cut when it is long."""
+    """Return a value as JSON, truncated if it is long."""
     try:
         text = json.dumps(value, default=repr)
     except RecursionError:
@@ -156,21 +156,21 @@ def short_json(value: object) -> str:
 
 
 def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, missing: bool) -> str:
-    """Return the path of a problem in the input; what is missing is not there, but the object it should be in is."""
+    """Return the path of a problem in the input; for a missing key, the path of the object that should contain it."""
     last = loc[-1:] if missing else ()
     path, _ = locate_in_manifest(loc[: len(loc) - len(last)], model, body)
     return format_path((*path, *last))
 
 
 def _unknown_field(key: str | int, beside: Sequence[type[BaseModel]], elsewhere: Mapping[str, str], path: str) -> str:
-    """Return what is wrong with a key that no model has; ``beside`` are the models that may be where it is."""
+    """Return what is wrong with a key that no model has; ``beside`` are the models that are possible at its place."""
     keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
     near = did_you_mean(key, keys)
     return f"unknown field{near}{f'; {elsewhere[path]} has it' if not near and path in elsewhere else ''}"
 
 
 def _text(detail: dict[str, Any]) -> str:
-    """Return what is wrong with a value, for the manifest's writer."""
+    """Return what is wrong with a value, for the author of the manifest."""
     value, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "missing":
@@ -189,7 +189,7 @@ def _text(detail: dict[str, Any]) -> str:
 
 
 def _literals(expected: str) -> Iterator[object]:
-    """Yield what pydantic accepts, ``'a', 1 or "it's"``, as values."""
+    """Yield the values in pydantic's list of accepted values, ``'a', 1 or "it's"``."""
     for match in _LITERALS.finditer(expected):
         text = match["single"] if match["single"] is not None else match["double"]
         if text is not None:
@@ -210,15 +210,15 @@ _UNIONS: Final = (Union, types.UnionType)
 
 
 def locate_in_manifest(loc: Loc, model: type[BaseModel], body: Any) -> tuple[list[str | int], list[type[BaseModel]]]:
-    """Return the keys and indexes of ``loc``, and the models that its last part may be an object of.
+    """Return the keys and indexes of ``loc``, and the models of which its last part may be an object.
 
-    pydantic puts the names of a union's members between the keys. They lead nowhere in the input, and an input may
-    have keys of the same names: only the model tells which is which.
+    pydantic inserts the names of a union's members between the keys. These names are not part of the path in the
+    input, but an input may have keys of the same names: only the model distinguishes them.
 
     Args:
-        loc: as pydantic gives it for ``body``.
+        loc: as pydantic returns it for ``body``.
         model: what ``body`` was validated against.
-        body: the input, whatever it is.
+        body: the input, of any type.
     """
     path: list[str | int] = []
     places: list[Any] = [model]
@@ -236,11 +236,11 @@ def locate_in_manifest(loc: Loc, model: type[BaseModel], body: Any) -> tuple[lis
 
 
 def known_path(path: Loc, model: type[BaseModel]) -> list[str | int]:
-    """Return the beginning of a path until the first key that its writer made up: of a mapping, or an unknown one.
+    """Return the path up to the first user-defined key: a key of a mapping, or an unknown one.
 
     Args:
         path: keys and indexes in an input of the model.
-        model: what the input is for.
+        model: the model of the input.
     """
     places: list[Any] = [model]
     known: list[str | int] = []
@@ -272,7 +272,7 @@ def _leads(part: str | int, current: Any) -> bool:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Return the alternatives of a union other than None; of anything else itself, without what only wraps it."""
+    """Return the alternatives of a union except None; for any other type the type itself, without wrappers."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _members(get_args(annotation)[0])
@@ -286,14 +286,14 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _named(members: Sequence[Any], label: str | int) -> list[Any]:
-    """Return the members by pydantic's name, ``Inner`` or ``list[Inner]``; all of them by any other, such as a tag."""
+    """Return the members with pydantic's name, ``Inner`` or ``list[Inner]``; all for another name, such as a tag."""
     name = str(label).partition("[")[0]
     named = [item for item in members if getattr(get_origin(item) or item, "__name__", "") in {label, name}]
     return named or list(members)
 
 
 def _below(annotation: Any, part: str | int) -> Iterator[Any]:
-    """Yield what stands under a key or index of a value of this type; Any where the type does not tell."""
+    """Yield the type under a key or index of a value of this type; Any if the type does not define it."""
     if _is_model(annotation):
         fields = annotation.model_fields.items()
         yield from (field.annotation for name, field in fields if part in {name, *_aliases(field)})
@@ -313,7 +313,7 @@ def _below(annotation: Any, part: str | int) -> Iterator[Any]:
 
 
 def _aliases(field: FieldInfo) -> Iterator[str | int]:
-    """Yield the keys, beside its name, under which pydantic looks for a field."""
+    """Yield the keys, in addition to its name, under which pydantic looks for a field."""
     alias = field.validation_alias
     for choice in alias.choices if isinstance(alias, AliasChoices) else (alias, field.alias):
         if isinstance(choice, AliasPath):
@@ -328,27 +328,27 @@ def _is_model(annotation: Any) -> bool:
 
 _MAX_PROBLEMS: Final = 1000
 _MAX_DEPTH: Final = 100
-"""Levels of lists and objects: far fewer than Python and pydantic can follow, wherever they are called from."""
+"""Maximum levels of lists and objects: far below the recursion limits of Python and pydantic in any caller."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DIGITS: Final = re.compile(r"[\d_]++")
 
 
 def usable_json(value: Any) -> tuple[Any, list[Problem]]:
-    """Return a value with its numbers as Kubernetes reads them, and the problems that no model may see.
+    """Return a value with its numbers as Kubernetes reads them, and the problems that must not reach a model.
 
-    An integer beyond 64 bits becomes a double, as in the API server. These are problems:
+    An integer beyond 64 bits becomes a double, as in the API server. Problems are:
 
     - a number beyond a double;
-    - text with a NUL character, which no environment variable, path or argument can hold;
+    - text with a NUL character, which no environment variable, path or argument can contain;
     - text with half of a surrogate pair, which cannot be written as UTF-8;
     - text with more than 4,000 digits in a row, which Python refuses to convert to a number and back;
     - more than 100 levels of lists and objects.
 
     Args:
-        value: as :func:`dra_kit.kubernetes.values.json.loads` gives it.
+        value: as :func:`dra_kit.kubernetes.values.json.loads` returns it.
 
     Returns:
-        The value, changed where it has to be, and the first thousand problems in the order of the fields.
+        The value, changed where necessary, and the first thousand problems in the order of the fields.
     """
     problems: list[Problem] = []
     return _usable(value, (), problems), problems

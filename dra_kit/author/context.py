@@ -1,4 +1,4 @@
-"""``Context``: what the framework passes to an author's code, and what that code can ask; the bases that have it."""
+"""``Context``: what the framework passes to the author's code, and the base classes that receive it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NodeInfo:
 
     Attributes:
         name: the Node object's name.
-        labels: its labels, empty while the API server cannot be reached.
+        labels: its labels; empty while the API server cannot be reached.
     """
 
     name: str
@@ -36,7 +36,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """One live claim with the author's own state for each of its devices.
+    """One prepared claim with the author's own state for each of its devices.
 
     Attributes:
         states: ``(pool, device, share id or None)`` to the ``state`` that ``prepare`` returned.
@@ -53,11 +53,11 @@ class EffectInForce:
     """One effect of the driver, as it is stored on this node.
 
     Attributes:
-        effect: with ``self.hardware``, so that it may be asked; of the author's own class.
-        outcome: what ``apply`` returned last; None until then.
-        claims: those that need it; none where it could not be undone yet.
-        in_force: it was applied in this boot, and is not known to hold no more. False also while it is being applied
-            or undone: ``outcome`` tells then what there may still be of it.
+        effect: an instance of the author's own class, with ``self.hardware`` set, so its methods can be called.
+        outcome: what ``apply`` returned last; None before that.
+        claims: those that need it; empty if it is no longer needed but could not be undone yet.
+        in_force: it was applied in this boot, and is not known to have lost its effect. Also False while it is being
+            applied or undone: ``outcome`` then describes what may still be left of it.
     """
 
     effect: Effect[Any, Any]
@@ -72,11 +72,11 @@ class Context(ABC, Generic[SettingsT]):
     Attributes:
         driver: the driver's name.
         node: the node this process runs on.
-        state_dir: a directory of the author's own that survives restarts (not reboots of a tmpfs).
+        state_dir: the author's own directory, which survives restarts (but not reboots if it is on a tmpfs).
         settings: an instance of ``Driver(settings=…)``.
 
     Raises:
-        ConfigurationError: ``settings`` is read, and the driver has none.
+        ConfigurationError: ``settings`` is read, but the driver has none.
     """
 
     driver: str
@@ -84,7 +84,7 @@ class Context(ABC, Generic[SettingsT]):
     state_dir: Path
     settings: SettingsT
 
-    if not TYPE_CHECKING:  # type checkers are to know the attributes above, and no other
+    if not TYPE_CHECKING:  # type checkers must see only the attributes above
 
         def __getattr__(self, name: str) -> Any:
             if name != "settings":
@@ -97,30 +97,30 @@ class Context(ABC, Generic[SettingsT]):
     @property
     @abstractmethod
     def stopping(self) -> Stopping:
-        """True once the process is asked to end; may be waited for."""
+        """True once the process is asked to stop; can be waited for."""
 
     @abstractmethod
     def rescan(self) -> None:
-        """Ask for a fresh inventory: ``discover`` is started again from its beginning."""
+        """Request a fresh inventory: ``discover`` is restarted from its beginning."""
 
     @abstractmethod
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """Return all claims that are prepared now, by UID."""
+        """Return all claims that are currently prepared, by UID."""
 
     def effects(self) -> Sequence[EffectInForce]:
-        """Return all effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
+        """Return all effects of this driver on this node, oldest first: they identify what the driver itself created.
 
-        Those that another release of the driver made, and this one does not understand, are missing. Where nothing is
-        prepared, as in a context of a test's own, there are none.
+        Effects that another release of the driver stored and this one does not understand are missing. If nothing is
+        prepared, as in a context created in a test, the result is empty.
         """
         return ()
 
     @property
     def metrics(self) -> CollectorRegistry:
-        """The registry of prometheus-client whose numbers ``/metrics`` shows, on the port of the probes.
+        """The prometheus-client registry whose metrics ``/metrics`` exposes, on the port of the probes.
 
         Register collectors or metrics in it in ``startup``, such as ``Gauge(…, registry=context.metrics)``. In a
-        context of a test's own it is one that nobody reads.
+        context created in a test, no endpoint exposes the registry.
         """
         return CollectorRegistry()
 
@@ -135,41 +135,41 @@ class Context(ABC, Generic[SettingsT]):
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Report facts of a prepared device that became known after ``prepare``; written in the background.
+        """Report facts about a prepared device that became known after ``prepare``; written in the background.
 
-        What is reported last stays, also where a claim is just being prepared or released, and cannot be written until
-        that has ended; facts of claims that are not prepared are dropped, with a warning in the log.
+        The last report wins. Facts about a claim that is being prepared or released are written when that has finished.
+        Facts about claims that are not prepared are dropped, with a warning in the log.
 
         Args:
             device: the device's name.
-            pool: its pool; None means the pool that is named after the node.
-            claim: the claim concerned, itself or by UID; None means every claim that has the device.
-            share: the share concerned, where several claims share the device (``AllocatedDevice.share_id``); None
-                means all. What belongs to one container, an address for example, needs ``claim`` or ``share``.
-            status: replaces what the claim's ``status.devices`` says of it.
-            metadata: replaces what the container can read of it.
+            pool: its pool; None means the pool named after the node.
+            claim: the claim, as an object or by UID; None means every claim that has the device.
+            share: the share, if several claims share the device (``AllocatedDevice.share_id``); None means all shares.
+                Facts that belong to one container, for example an address, need ``claim`` or ``share``.
+            status: replaces the device's entry in the claim's ``status.devices``.
+            metadata: replaces the metadata that the container can read about it.
         """
 
 
 class NotAvailableYet(ConfigurationError, AttributeError):
-    """What the node gives is not there; an AttributeError too, so that ``hasattr`` answers no."""
+    """An attribute set by the node is not available; also an AttributeError, so that ``hasattr`` returns False."""
 
 
 class NodeComponent(Generic[HardwareT, AuthorSettingsT]):
-    """Set by the framework before ``startup`` is called; one driver object serves one node.
+    """The base that gets hardware and context before ``startup`` is called; one driver object serves one node.
 
     Attributes:
         hardware: the node's handle to the hardware, made by ``Driver(hardware=…)``.
-        context: what the framework tells of the node, with the author's settings.
+        context: what the framework reports about the node, with the author's settings.
 
     Raises:
-        ConfigurationError: one of them is read before it is there, or the driver has no hardware.
+        ConfigurationError: one of them is read before it is set, or the driver has no hardware.
     """
 
     hardware: HardwareT
     context: Context[AuthorSettingsT]
 
-    if not TYPE_CHECKING:  # type checkers are to know the attributes above, and no other
+    if not TYPE_CHECKING:  # type checkers must see only the attributes above
 
         def __getattr__(self, name: str) -> Any:
             title = type(self).__name__
@@ -185,19 +185,19 @@ class NodeComponent(Generic[HardwareT, AuthorSettingsT]):
 
 
 class ControllerComponent(Generic[AuthorSettingsT]):
-    """Set by the framework before ``startup`` is called.
+    """The base that gets its context before ``startup`` is called.
 
     Attributes:
-        context: what the framework tells, with the author's settings. A controller is on no node: ``context.node`` and
-            ``context.state_dir`` are not there, and nothing is prepared.
+        context: what the framework provides, with the author's settings. A controller does not run for a node:
+            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared.
 
     Raises:
-        ConfigurationError: it is read before it is there.
+        ConfigurationError: it is read before it is set.
     """
 
     context: Context[AuthorSettingsT]
 
-    if not TYPE_CHECKING:  # type checkers are to know the attribute above, and no other
+    if not TYPE_CHECKING:  # type checkers must see only the attribute above
 
         def __getattr__(self, name: str) -> Any:
             title = type(self).__name__
@@ -208,16 +208,16 @@ class ControllerComponent(Generic[AuthorSettingsT]):
             raise AttributeError(f"{title!r} object has no attribute {name!r}")
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Start, once, when the controller starts and before anything else of this. May be ``def`` or ``async def``."""
+        """Initialize, once, when the controller starts, before any other method. May be ``def`` or ``async def``."""
         del context
         return None
 
 
 class Stopping:
-    """True once the process is asked to end; from then on generators and loops should return soon.
+    """True once the process is asked to stop; generators and loops should then return soon.
 
-    ``while not context.stopping:`` looks, ``while not await context.stopping.sleep(5):`` waits in between, and
-    ``while not context.stopping.blocking_sleep(5):`` does so in a ``def``. Safe to use in any thread and event loop.
+    ``while not context.stopping:`` checks it, ``while not await context.stopping.sleep(5):`` also sleeps between checks
+    and ``while not context.stopping.blocking_sleep(5):`` does so in a ``def``. Safe in any thread and event loop.
     """
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ class Stopping:
         return self._event.is_set()
 
     async def wait(self) -> None:
-        """Return when the process is asked to end."""
+        """Return when the process is asked to stop."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             if self._event.is_set():
@@ -242,20 +242,20 @@ class Stopping:
                 self._waiting.remove(waiter)
 
     async def sleep(self, seconds: float) -> bool:
-        """Wait so many seconds, or until the process is asked to end; whether it is."""
+        """Wait for this many seconds, or until the process is asked to stop; return whether it was."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.wait()
         return bool(self)
 
     def blocking_sleep(self, seconds: float) -> bool:
-        """Return the same in a thread of its own, where ``def`` methods run."""
+        """Do the same as ``sleep``, blocking, for the worker threads in which ``def`` methods run."""
         return self._event.wait(seconds)
 
     def set(self) -> None:
-        """Tell everybody who waits; called by the framework, and in tests of a driver's loops."""
+        """Wake all waiters; called by the framework, and in tests of a driver's loops."""
         with self._lock:
             self._event.set()
             for loop, event in self._waiting:
-                with suppress(RuntimeError):  # that loop has ended, and with it whoever waited
+                with suppress(RuntimeError):  # the loop is closed, and with it its waiters
                     loop.call_soon_threadsafe(event.set)

@@ -1,4 +1,4 @@
-"""What an author gives to the controller: claim observer, device binder, taint rules, and the API for handlers."""
+"""The author's extensions of the controller: claim observer, device binder, taint rules, and the API for handlers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ObservedDevice:
     Attributes:
         name: the device's name.
         pool: its pool.
-        request: the request of the claim that it satisfies; ``gpu/small`` for an alternative of a request.
+        request: the claim's request that it satisfies; ``gpu/small`` for an alternative of a request.
         share_id: distinguishes the shares of a device with ``allow_multiple_allocations``.
         consumed_capacity: what this claim takes of such a device.
-        admin_access: the claim may look at the device while others use it.
+        admin_access: the claim may inspect the device while others use it.
         binding_conditions: the conditions that must be true before the pod is bound (KEP-5007).
-        binding_failure_conditions: those with one of which the device has failed.
+        binding_failure_conditions: the device has failed if one of these is true.
     """
 
     name: str
@@ -49,12 +49,12 @@ class ObservedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedClaim(ClaimReference):
-    """A ResourceClaim with the devices of this driver that it holds, or held last.
+    """A ResourceClaim with the devices of this driver that it holds or last held.
 
     Attributes:
-        devices: of this driver; those of other drivers are nothing to it.
-        consumers: who may use the claim in that state (``status.reservedFor``).
-        node: the node that the allocation is bound to; None where several may use it.
+        devices: only those of this driver.
+        consumers: the consumers that may use the claim in that state (``status.reservedFor``).
+        node: the node that the allocation is bound to; None if several nodes may use it.
     """
 
     devices: tuple[ObservedDevice, ...] = ()
@@ -63,34 +63,34 @@ class ObservedClaim(ClaimReference):
 
 
 class ClaimObserver(ControllerComponent[AuthorSettingsT]):
-    """Learns what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
+    """Observes claims that hold devices of this driver; each method may be ``def`` or ``async def``.
 
-    The hooks run in the active replica of the controller, far from the node: they can neither hinder nor delay a pod.
-    ``self.context`` has the driver's settings, of the type that ``ClaimObserver[Settings]`` says, and ``metrics``.
+    The hooks run in the active replica of the controller, not on the node: they can neither block nor delay a pod.
+    ``self.context`` has ``metrics`` and the driver's settings, of the type given in ``ClaimObserver[Settings]``.
 
-    - Each is called **at least once**: again when the controller is started again or another replica takes over. Make
-      them idempotent, by ``claim.uid``.
-    - When a replica becomes active, ``allocated`` and ``reserved`` are called for every claim that holds devices, old
-      ones too; then what happened while the lease changed hands, and what a replica that was killed had not finished,
-      for half an hour. What was released while no replica ran at all is not
-      reported: compare with what ``allocated`` tells at the start.
-    - Those of one claim come one after the other, in order; those of different claims overlap.
-    - A :class:`~dra_kit.TransientError` is tried again, after 1 s, 2 s, 5 s, 15 s and then every minute; later hooks of
-      that claim wait for it, no other claim does. Any other exception is logged, and the hook is over.
+    - Each hook is called **at least once**: again when the controller restarts or another replica takes over. Make
+      hooks idempotent, by ``claim.uid``.
+    - When a replica becomes active, ``allocated`` and ``reserved`` are called for every claim that holds devices,
+      including old ones. Then follow the changes made while the lease changed hands,
+      and hooks that a killed replica had not finished, for up to half an hour. Releases while no replica was running
+      are not reported: compare your records with the ``allocated`` calls at startup.
+    - Hooks for one claim are called one at a time, in order; hooks for different claims run concurrently.
+    - A :class:`~dra_kit.TransientError` is retried after 1 s, 2 s, 5 s, 15 s and then every minute. Later hooks of that
+      claim wait; other claims are not affected. Any other exception is logged, and the hook is not retried.
     """
 
     def allocated(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """React to a claim to which the scheduler gave ``claim.devices``."""
+        """React to a claim to which the scheduler allocated ``claim.devices``."""
         del claim
         return None
 
     def reserved(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
-        """React to ``consumers`` that may use the claim from now on; usually one pod."""
+        """React to ``consumers`` that may now use the claim; usually one pod."""
         del claim, consumers
         return None
 
     def released(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
-        """React to ``consumers`` that no longer use the claim, or to a deallocation: ``claim.devices`` says which.
+        """React to ``consumers`` that no longer use the claim, or to a deallocation; ``claim`` shows which.
 
         In the first case the claim keeps the devices, in the second ``claim.consumers`` is empty.
         """
@@ -98,73 +98,73 @@ class ClaimObserver(ControllerComponent[AuthorSettingsT]):
         return None
 
     def deleted(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """React to a claim that is gone, and with it its hold on ``claim.devices``."""
+        """React to a deleted claim, which no longer holds ``claim.devices``."""
         del claim
         return None
 
 
 class DeviceBinder(ControllerComponent[AuthorSettingsT], ABC):
-    """Attaches devices that have ``binding_conditions``; every method may be ``def`` or ``async def``.
+    """Attaches devices that have ``binding_conditions``; each method may be ``def`` or ``async def``.
 
-    The scheduler allocates such a device, and does not let the pod go to its node before all conditions are true in
-    ``claim.status.devices[]``, for at most ten minutes (``bindingTimeout`` of kube-scheduler's DynamicResources plugin,
-    600 s by default). The framework writes them, by what :meth:`bind` does. It needs the gate
-    DRADeviceBindingConditions (on by default from Kubernetes 1.36); without it the API server drops the conditions, and
-    nothing of this is called.
+    The scheduler allocates such a device, but does not bind the pod to its node before all conditions are true in
+    ``claim.status.devices[]``. It waits at most ten minutes (``bindingTimeout`` of kube-scheduler's DynamicResources
+    plugin, 600 s by default). The framework writes the conditions according to the result of :meth:`bind`. This needs
+    the gate DRADeviceBindingConditions (on by default from Kubernetes 1.36). Without it the API server drops the
+    conditions, and none of these methods is called.
 
-    The methods run in the active replica of the controller. Those of one device come one after the other, those of
-    different devices at once, up to 32.
+    The methods run in the active replica of the controller. Calls for one device are made one at a time; calls for
+    different devices run concurrently, up to 32.
     """
 
     @abstractmethod
     def bind(self, claim: ObservedClaim, device: ObservedDevice) -> Awaitable[None] | None:
-        """Make the device ready for the claim, on ``claim.node`` where the allocation is bound to one.
+        """Make the device ready for the claim, on ``claim.node`` if the allocation is bound to a node.
 
-        Must be repeatable: a controller that starts again asks again for all that is not reported yet, and a claim that
-        was released meanwhile may get the same device again. Returning means that all ``binding_conditions`` are true.
+        Must be idempotent: a restarted controller calls it again for everything not yet reported, and a claim that was
+        released in the meantime may get the same device again. Returning sets all ``binding_conditions`` to true.
 
-        Give devices ``binds_to_node=True`` when it matters which node that is.
+        Create devices with ``binds_to_node=True`` if it matters which node that is.
 
         Raises:
-            NotYet: it is still coming up; asked again with a growing pause.
-            PermanentError: it will not succeed: the ``binding_failure_conditions`` become true, with this text. The
-                scheduler takes the device back and tries again, perhaps with the same one: publish a failed device
-                with a taint, or no more.
-            Exception: any other is logged and tried again, like NotYet.
+            NotYet: it is not ready yet; called again with increasing delay.
+            PermanentError: it cannot succeed: the ``binding_failure_conditions`` become true, with this text. The
+                scheduler deallocates the device and tries again, perhaps with the same one: publish a failed device
+                with a taint, or stop publishing it.
+            Exception: any other is logged and retried, like NotYet.
         """
 
     def release(self, claim: ObservedClaim, device: ObservedDevice) -> Awaitable[None] | None:
-        """Let go of a device that a claim has no longer, whether or not :meth:`bind` had ended; nothing by default.
+        """Detach a device that a claim no longer has, whether or not :meth:`bind` had finished; a no-op by default.
 
-        Must be repeatable. The device is not bound for another claim before this has returned. NotYet and other errors
-        are tried again; a PermanentError is logged and ends it. What is released while no controller runs is reported
-        by :meth:`resume` alone.
+        Must be idempotent. The device is not bound for another claim before this returns. NotYet and other errors
+        are retried; a PermanentError is logged and stops the retries. Releases while no controller runs are reported
+        only by :meth:`resume`.
         """
         del claim, device
         return None
 
     def resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> Awaitable[None] | None:
-        """Resume when the controller becomes active, before anything is bound: ``held`` is all that claims hold now.
+        """Reconcile when the controller becomes active, before anything is bound: ``held`` is all that claims hold now.
 
-        Whatever else is attached was released while nobody looked: detach it. Nothing by default. When it raises, the
-        error is logged and it is called again.
+        Any other attached device was released while no controller was running: detach it. A no-op by default. If it
+        raises, the error is logged and it is called again.
         """
         del held
         return None
 
 
 class TaintRule(AuthorModel):
-    """A taint for devices of this driver (``DeviceTaintRule``, KEP-5055); never for those of another.
+    """A taint for devices of this driver only (``DeviceTaintRule``, KEP-5055).
 
     Args:
-        name: a DNS label, unique in the set. The rule is the object ``<name>.<driver>`` for as long as it is in the
-            set: one that changes is changed in place.
-        taint: what the devices get. With ``NoExecute`` pods that use them, and do not tolerate it, are evicted.
+        name: a DNS label, unique in the set. The rule is published as the object ``<name>.<driver>`` while it is in the
+            set; a changed rule is updated in place.
+        taint: the taint to add. ``NoExecute`` also evicts pods that use the devices and do not tolerate the taint.
         pool: only devices of this pool.
         device: only devices of this name.
 
     Raises:
-        InvalidDevice: a name, key or value breaks a rule of the API.
+        InvalidDevice: a name, key or value violates a rule of the API.
     """
 
     name: str
@@ -184,7 +184,7 @@ class TaintRule(AuthorModel):
         return self
 
     def to_v1(self, driver: str) -> v1.DeviceTaintRule:
-        """Return the rule as it is published, without labels and owner."""
+        """Return the rule as published, without labels and owner."""
         time = self.taint.time_added
         taint = v1.DeviceTaint(
             key=self.taint.key,
@@ -201,49 +201,49 @@ class TaintRule(AuthorModel):
 
 
 class TaintRuleSource(ControllerComponent[AuthorSettingsT], ABC):
-    """Tells which devices are to be tainted; the framework makes DeviceTaintRules of it, from the active controller.
+    """Decides which devices are tainted; the active controller publishes the result as DeviceTaintRules.
 
-    Rules of other people and drivers are never touched. It needs Kubernetes 1.37, or 1.35 with the gate
-    DRADeviceTaintRules and one of the versions v1beta2 and v1alpha3 of resource.k8s.io switched on.
+    Rules of other users and drivers are never modified. It needs Kubernetes 1.37, or 1.35 with the feature gate
+    DRADeviceTaintRules and one of the versions v1beta2 and v1alpha3 of resource.k8s.io enabled.
     """
 
     @abstractmethod
     def rules(self) -> AsyncIterable[Sequence[TaintRule]] | Iterable[Sequence[TaintRule]]:
         """Yield *complete* sets of rules; write it as an ``async def`` or ``def`` generator.
 
-        What a set does not have any more is deleted; ``yield []`` deletes all. A generator that ends has nothing more
-        to say. It runs in a thread of its own, so it may block. When it raises, the error is logged, the rules stay,
-        and it is started again after a while. ``context.rescan()`` starts it again from the beginning.
+        Rules missing from a set are deleted; ``yield []`` deletes all. A generator that returns leaves its last set in
+        place. It runs in its own thread, so it may block. If it raises, the error is logged, the rules stay, and it is
+        restarted after a delay. ``context.rescan()`` restarts it from the beginning.
         """
 
 
 class ClusterApi(ABC):
-    """Given to handlers as ``memo.cluster``, with the rights of the controller: ``controller.extraRules`` adds some.
+    """The API for handlers, ``memo.cluster``, with the controller's permissions; ``controller.extraRules`` adds more.
 
     An object is identified by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace``
-    is for namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` where the API server refuses or does
-    not answer.
+    is for namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` if the API server rejects the request
+    or does not respond.
     """
 
     @abstractmethod
     async def get(
         self, api_version: str, plural: str, name: str, namespace: str | None = None
     ) -> Mapping[str, Any] | None:
-        """Return one object; None when there is none."""
+        """Return one object; None if it does not exist."""
 
     @abstractmethod
     async def list(
         self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
     ) -> Sequence[Mapping[str, Any]]:
-        """Return all objects of a kind, of one namespace or of all."""
+        """Return all objects of a kind, in one namespace or in all."""
 
     @abstractmethod
     async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make an object as the manifest says, by server-side apply as owner ``<driver>/controller``; as it is stored.
+        """Apply the manifest (server-side apply, field manager ``<driver>/controller``); return the stored object.
 
-        Fields that somebody else has set and the manifest names are taken over.
+        Fields of the manifest that another field manager owns are taken over.
         """
 
     @abstractmethod
     async def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> None:
-        """Delete an object; one that is gone already is no error."""
+        """Delete an object; an object that is already gone is not an error."""

@@ -1,4 +1,4 @@
-"""``Device``: one thing a claim can get, as the author describes it and as the API publishes it."""
+"""``Device``: one resource that a claim can get, as the author describes it and as the API publishes it."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 else:
 
     class Observed:
-        """A field of a Device's subclass that is only observed, as in ``temperature: dra.Observed[float]``.
+        """A field of a Device subclass that is only observed, as in ``temperature: dra.Observed[float]``.
 
-        For type checkers it is what stands in the brackets. It does not belong to :meth:`dra_kit.Device.identity`: when
-        it changes, claims that have the device are left as they are.
+        Type checkers see the type in brackets. The field is not part of :meth:`dra_kit.Device.identity`: when its value
+        changes, claims that have the device are not prepared again.
         """
 
         def __class_getitem__(cls, annotation: Any) -> Any:
@@ -59,7 +59,7 @@ else:
 
 
 class ObservedValue:
-    """A value as :func:`observed` marks it, until the Device that it is given to has noted that."""
+    """A value marked by :func:`observed`, until the Device that receives it has recorded the mark."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -71,8 +71,8 @@ class ObservedValue:
 def observed(value: ValueT) -> ValueT:
     """Mark the value of an attribute or capacity as only observed: ``attributes={"temperature": dra.observed(41)}``.
 
-    It is published like any other, and does not belong to :meth:`dra_kit.Device.identity`. The device has the plain
-    value: ``device.attributes["temperature"] == 41``.
+    It is published like any other value, but is not part of :meth:`dra_kit.Device.identity`. The device holds the
+    plain value: ``device.attributes["temperature"] == 41``.
     """
     return cast("ValueT", ObservedValue(value))
 
@@ -91,7 +91,7 @@ def strip_observed(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]
 
 
 def identity_values(published: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return everything of a device that may belong to its identity, by the place where it was written.
+    """Return everything of a device that may belong to its identity, by the place where it was defined.
 
     Args:
         published: the device as JSON of the API.
@@ -111,14 +111,14 @@ def observed_fields(model: type[BaseModel]) -> frozenset[str]:
 
 
 def stable_json(value: object) -> JsonValue:
-    """Return an author's value as JSON that is the same in every process and release: its hashes are stored."""
+    """Return an author's value as JSON that is equal in every process and release, because its hashes are stored."""
     if isinstance(value, Mapping):
         return {str(key): stable_json(item) for key, item in value.items()}
     if isinstance(value, AbstractSet):
         return cast("JsonValue", sorted(json.dumps(stable_json(item), sort_keys=True) for item in value))
     if isinstance(value, list | tuple):
         return [stable_json(item) for item in value]
-    # what has no JSON form, such as an open handle, is distinguished by its type alone
+    # a value without a JSON form, such as an open handle, is distinguished by its type alone
     return cast("JsonValue", to_jsonable_python(value, fallback=lambda item: type(item).__qualname__))
 
 
@@ -126,37 +126,37 @@ DeviceT = TypeVar("DeviceT", bound="Device")
 
 
 class WholeCapacityWarning(UserWarning):
-    """A device may be shared, and a capacity of it says not how: the first claim that asks for nothing takes it all."""
+    """A device may be shared, but a capacity has no policy: the first claim that requests no amount takes all of it."""
 
 
 class Device(AuthorModel):
-    """A device that claims can be allocated. Every argument is the snake_case of the v1 field.
+    """A device that claims can be allocated. Each argument is the v1 field in snake_case.
 
-    Subclass it with fields of your own; they are never published, and come back as ``device.advertised.<field>``::
+    Subclass it to add your own fields. They are never published; read them as ``device.advertised.<field>``::
 
         class Gpu(dra.Device):
             uuid: str
 
     Args:
         name: a DNS label, unique in its pool. Prefer a stable identity (a UUID, a PCI address) over an index.
-        attributes: what selectors can ask for. A name without domain belongs to the driver's own domain. Publish
-            the same attributes on all devices of a type: selectors fail on devices that lack one.
+        attributes: values that selectors can match. A name without a domain belongs to the driver's own domain. Publish
+            the same attributes on all devices of a type: selectors fail on devices that are missing one.
         capacity: amounts; a plain quantity, or a DeviceCapacity with a request policy.
         consumes_counters: what this device takes from the pool's counter sets.
         node_name: the node that has the device; only in a Pool with ``per_device_node_selection``.
         node_selector: like ``node_name``, for several nodes.
         all_nodes: like ``node_name``, for all nodes.
-        taints: keep claims away that do not tolerate them.
+        taints: keep away claims that do not tolerate them.
         binds_to_node: the allocation is bound to the node that the pod was scheduled to.
-        binding_conditions: conditions that must be true before the pod is bound (KEP-5007); they become so by what
-            ``Driver(binder=…)`` does.
-        binding_failure_conditions: conditions that end the attempt when true; both lists or none.
+        binding_conditions: conditions that must be true before the pod is bound (KEP-5007); the binder of
+            ``Driver(binder=…)`` makes them true.
+        binding_failure_conditions: conditions that abort the binding when true; set both lists or neither.
         allow_multiple_allocations: several claims may share the device (KEP-5075); a capacity without request policy
-            is a :class:`WholeCapacityWarning` then.
+            then raises a :class:`WholeCapacityWarning`.
         node_allocatable_resources: how the device counts against cpu, memory and hugepages (KEP-5517).
 
     Raises:
-        InvalidDevice: when a name, value or limit of the API is broken, naming field, value and rule.
+        InvalidDevice: a name, value or limit violates the API's rules; the error names field, value and rule.
     """
 
     name: str
@@ -199,18 +199,18 @@ class Device(AuthorModel):
         return _unchecked(super().__deepcopy__(memo))
 
     def identity(self) -> Mapping[str, JsonValue]:
-        """Return what makes this the same device; when any of it changes, claims that have it are prepared again.
+        """Return what identifies this device; when any of it changes, claims that have it are prepared again.
 
-        By default the published attributes and capacity, what it takes from counters, and the fields of your subclass;
-        not what is :func:`dra_kit.observed` or :data:`dra_kit.Observed`, and never taints, binding conditions or nodes.
-        Override it where less says it all, with the same answer in every process::
+        By default the published attributes and capacity, the counters it consumes, and the fields of your subclass;
+        not values marked :func:`dra_kit.observed` or :data:`dra_kit.Observed`, and never taints, binding conditions or
+        nodes. Override it if fewer values are enough. It must return the same in every process::
 
             def identity(self) -> Mapping[str, JsonValue]:
                 return {"uuid": self.uuid}
 
         Returns:
-            JSON values by key. Only keys are compared that both releases of a driver give, so that one which adds a
-            key prepares nothing again.
+            JSON values by key. Only keys that both releases of a driver return are compared, so a release that adds a
+            key does not cause claims to be prepared again.
         """
         cls = type(self)
         own = {name: getattr(self, name) for name in author_fields(cls)}
@@ -219,20 +219,20 @@ class Device(AuthorModel):
         return {key: value for key, value in found.items() if key not in left_out}
 
     def to_v1(self) -> v1.Device:
-        """Return the device as it is published; fields of subclasses are left out."""
+        """Return the device as published; fields of subclasses are omitted."""
         valid: _Valid | None = self.__dict__.get(_VALID)
         return valid.v1 if valid is not None else _to_v1(self)
 
 
 _OBSERVED_KEY: Final = "_observed"
-"""Where a device keeps which attributes and capacities are marked: beside its fields, as a cached_property does."""
+"""Where a device stores which attributes and capacities are marked: next to its fields, as a cached_property does."""
 _VALID: Final = "_valid"
-"""Where it keeps what was found valid of it; a copy, which may be changed, begins without."""
+"""Where it stores its validated form; a copy, which may be modified, starts without it."""
 _published = itemgetter(*Device.model_fields)
 
 
 class _Valid:
-    """What is published of one device or of several equal ones, and was found valid."""
+    """The validated, published form of one device or of several equal ones."""
 
     __slots__ = ("__weakref__", "fields", "types", "v1")
 
@@ -243,14 +243,14 @@ class _Valid:
 
 
 _known: WeakValueDictionary[object, _Valid] = WeakValueDictionary()
-"""Of devices in use: an equal one, as most are of an inventory that is found again, is not looked at again."""
+"""Validated devices in use: an equal device, common when an inventory is found again, is not validated again."""
 
 
 def valid_v1(device: Device) -> v1.Device:
-    """Return the device as it is published, by all rules that concern it alone.
+    """Return the device as published, validated by all rules that concern it alone.
 
     Raises:
-        InvalidDevice: it breaks one. Other exceptions where something else passed by the constructor.
+        InvalidDevice: it violates one. Other exceptions if values bypassed the constructor.
     """
     valid: _Valid | None = device.__dict__.get(_VALID)
     if valid is not None:
@@ -259,7 +259,7 @@ def valid_v1(device: Device) -> v1.Device:
     try:
         key = _likeness(device)
         valid = _known.get(key)
-    except (AttributeError, TypeError):  # what passed by the constructor may hold anything
+    except (AttributeError, TypeError):  # an object that bypassed the constructor may hold anything
         valid = None
     if valid is None or not _publishes(device, valid):
         valid = _Valid(device)
@@ -272,32 +272,32 @@ def valid_v1(device: Device) -> v1.Device:
 
 
 def _likeness(device: Device) -> tuple[object, ...]:
-    """Return a key that is equal for equal devices, and seldom for others."""
+    """Return a key that is equal for equal devices, and rarely equal for others."""
     amounts = [str(item.value) for item in device.capacity.values() if isinstance(item, DeviceCapacity)]
     counted = [item.counter_set for item in device.consumes_counters]
     return (device.name, *device.attributes.items(), *amounts, *counted)
 
 
 def _undivided(device: Device) -> list[str]:
-    """Return the capacities of which a claim that asks for nothing takes all."""
+    """Return the capacities that a claim without a requested amount consumes completely."""
     capacities = device.capacity.items()
     return [name for name, item in capacities if isinstance(item, DeviceCapacity) and item.request_policy is None]
 
 
 def is_validated(device: Device) -> bool:
-    """Return whether it was found valid already; what passed by the constructor was not."""
+    """Return whether it was validated already; objects that bypassed the constructor were not."""
     return _VALID in device.__dict__
 
 
 def names_its_nodes(device: Device) -> bool:
-    """Return whether the device says for itself which nodes may use it."""
+    """Return whether the device itself names the nodes that may use it."""
     return device.node_name is not None or device.node_selector is not None or device.all_nodes is not None
 
 
 def is_same_device(device: Device, other: Device) -> bool:
-    """Return whether two devices are alike in all that is published and in the author's own fields.
+    """Return whether two devices are equal in all published values and in the author's own fields.
 
-    Other than ``==``, which takes True for 1. ``other`` was found valid.
+    Unlike ``==``, which treats True and 1 as equal. ``other`` must have been validated.
     """
     if device is other:
         return True
@@ -321,12 +321,12 @@ def _publishes(device: Device, valid: _Valid) -> bool:
         return True
     try:
         return bool(_published(device.__dict__) == valid.fields) and _types(device.attributes) == valid.types
-    except (KeyError, AttributeError, TypeError):  # what passed by the constructor may hold anything
+    except (KeyError, AttributeError, TypeError):  # an object that bypassed the constructor may hold anything
         return False
 
 
 def _types(attributes: Mapping[str, AttributeValue]) -> list[object]:
-    """Return what ``==`` does not distinguish, with the names in their order."""
+    """Return what ``==`` does not distinguish, with the names in order."""
     found: list[object] = [*attributes, *map(type, attributes.values())]
     if tuple in found:  # a list, whose items are of one type
         found += [type(value[0]) for value in attributes.values() if isinstance(value, tuple)]
@@ -364,7 +364,7 @@ def attributes_v1(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[st
 def _plain(value: Any) -> Any:
     if isinstance(value, AuthorModel):
         return _plain(value.model_dump(exclude_none=True))
-    if isinstance(value, datetime):  # whole seconds, as the API has them
+    if isinstance(value, datetime):  # whole seconds, as in the API
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
@@ -388,10 +388,10 @@ PublishedDeviceT = TypeVar("PublishedDeviceT", bound=Device)
 
 
 def device_from_published(cls: type[PublishedDeviceT], device: v1.Device) -> PublishedDeviceT:
-    """Return the device in a class without fields of its own.
+    """Return the device as an instance of a class without its own fields.
 
     Raises:
-        ValueError: it has something that this release does not know.
+        ValueError: it has a field that this release does not know.
     """
     data: dict[str, Any] = {
         name: value

@@ -1,4 +1,4 @@
-"""What a device is described with: every class and field is named as in resource.k8s.io/v1, in snake_case."""
+"""The parts of a device: every class and field has its name from resource.k8s.io/v1, in snake_case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AttributeValue: TypeAlias = (
 
 
 def _scalar(value: object) -> bool | int | str | Version | None:
-    """Return the value without a class that an author derived, such as an enum; None if it is no scalar."""
+    """Return the value as its plain type, without an author's subclass such as an enum; None if it is not a scalar."""
     if isinstance(value, bool | Version):
         return value
     if isinstance(value, int):
@@ -64,7 +64,7 @@ Attribute: TypeAlias = Annotated[AttributeValue, PlainValidator(_attribute)]
 
 
 class CapacityRequestPolicyRange(AuthorModel):
-    """A claim may ask for anything from ``min`` to ``max``, in multiples of ``step`` above ``min``."""
+    """A claim may request any amount from ``min`` to ``max``, in multiples of ``step`` above ``min``."""
 
     min: QuantityLike
     max: QuantityLike | None = None
@@ -74,8 +74,8 @@ class CapacityRequestPolicyRange(AuthorModel):
 class CapacityRequestPolicy(AuthorModel):
     """How much of a capacity one claim may take from a device with ``allow_multiple_allocations`` (KEP-5075).
 
-    ``default`` is taken by claims that ask for nothing; without it they take the whole capacity. Either
-    ``valid_values`` (ascending, at most 10) or ``valid_range`` may restrict what can be asked for.
+    Claims that request no amount get ``default``; without it they take the whole capacity. Either
+    ``valid_values`` (ascending, at most 10) or ``valid_range`` may restrict the amounts that can be requested.
     """
 
     default: QuantityLike | None = None
@@ -84,7 +84,7 @@ class CapacityRequestPolicy(AuthorModel):
 
 
 class DeviceCapacity(AuthorModel):
-    """How much of something a device has, and how it may be divided."""
+    """An amount of a device, and how it may be divided."""
 
     value: QuantityLike
     request_policy: CapacityRequestPolicy | None = None
@@ -93,7 +93,7 @@ class DeviceCapacity(AuthorModel):
 def _capacity(value: object) -> DeviceCapacity:
     if isinstance(value, DeviceCapacity):
         return value
-    # most devices of a driver have the same few; a bool is no quantity, though it equals one
+    # most devices of a driver share the same few quantities; a bool is not a quantity, although it equals one
     return _known_capacity(value) if type(value) in {str, int} else DeviceCapacity(value=parse_quantity(value))
 
 
@@ -103,7 +103,7 @@ def _known_capacity(value: str | int) -> DeviceCapacity:
 
 
 Capacity: TypeAlias = Annotated[DeviceCapacity | Quantity | str | int, PlainValidator(_capacity)]
-"""A plain quantity, or a DeviceCapacity when it may be divided; stored as DeviceCapacity."""
+"""A plain quantity, or a DeviceCapacity if it may be divided; stored as DeviceCapacity."""
 
 
 class CounterSet(AuthorModel):
@@ -116,7 +116,7 @@ class CounterSet(AuthorModel):
 class DeviceCounterConsumption(AuthorModel):
     """What a device takes from a counter set when it is allocated.
 
-    ``compatibility_groups`` (KEP-5963, alpha in 1.37): devices drawing on one set need a group in common.
+    ``compatibility_groups`` (KEP-5963, alpha in 1.37): devices drawing on one set must have a group in common.
     """
 
     counter_set: str
@@ -125,7 +125,7 @@ class DeviceCounterConsumption(AuthorModel):
 
 
 class DeviceTaint(AuthorModel):
-    """Keeps claims away that do not tolerate it; NoExecute also evicts running pods (KEP-5055)."""
+    """Keeps away claims that do not tolerate it; NoExecute also evicts running pods (KEP-5055)."""
 
     key: str
     value: str = ""
@@ -155,7 +155,7 @@ class NodeSelector(AuthorModel):
 
 
 class NodeAllocatableResourceMapping(AuthorModel):
-    """How much of a node resource a device stands for.
+    """How much of a node resource a device accounts for.
 
     Either ``capacity_key`` with ``capacity_multiplier`` (by consumed capacity) or ``device_multiplier``.
     """
@@ -166,7 +166,7 @@ class NodeAllocatableResourceMapping(AuthorModel):
 
 
 class NodeAllocatableResourceOverhead(AuthorModel):
-    """What a pod, and each of its containers that refers to the claim, needs besides."""
+    """Resources that a pod, and each of its containers that refers to the claim, needs in addition."""
 
     per_pod: QuantityLike | None = None
     per_container: QuantityLike | None = None

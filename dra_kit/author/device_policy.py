@@ -1,4 +1,4 @@
-"""``DevicePolicy``: which of the devices that exist are advertised, and how."""
+"""``DevicePolicy``: which of the existing devices are advertised, and how."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PLURAL: Final = re.compile(r"[a-z][a-z0-9-]*").fullmatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedObject:
-    """A cluster-scoped kind of which each node watches one object: the one that has the node's name.
+    """A cluster-scoped kind. Each node watches one object of it: the object with the node's name.
 
-    The API server filters it (``metadata.name``), so that a node hears of no other and asks for nothing while it rests.
+    The API server filters by ``metadata.name``, so a node receives no other objects and sends no requests while idle.
 
     Attributes:
         group: API group, such as ``kitchen.pizza.example``.
@@ -33,7 +33,7 @@ class WatchedObject:
         plural: of its kind, as in paths and RBAC rules, such as ``nodemenus``.
 
     Raises:
-        ConfigurationError: one of them can be no part of the API's paths.
+        ConfigurationError: one of them cannot be part of an API path.
     """
 
     group: str
@@ -52,21 +52,21 @@ class WatchedObject:
                 )
 
     def rules(self) -> list[dict[str, list[str]]]:
-        """Return what the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        """Return the permissions the node's ServiceAccount needs, as PolicyRules of rbac.authorization.k8s.io/v1."""
         return [{"apiGroups": [self.group], "resources": [self.plural], "verbs": ["list", "watch"]}]
 
 
 class DevicePolicy(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
-    """Filters and enriches what a node advertises; ``DevicePolicy[Gpu]`` when you have a device class of your own.
+    """Filters and enriches what a node advertises; ``DevicePolicy[Gpu]`` if you have your own device class.
 
-    ``class Menu(dra.DevicePolicy, watches=dra.WatchedObject(…))`` also gets an object of the cluster that has the
-    node's name, and is asked again whenever it changes.
+    ``class Menu(dra.DevicePolicy, watches=dra.WatchedObject(…))`` also receives the cluster object with the
+    node's name, and is called again whenever that object changes.
 
-    Only what is published follows from it: a claim that has a device keeps it, and its preparer sees the device as
-    ``discover`` yielded it. Taints of a health source are added to what the policy returns.
+    It affects only what is published: a claim that has a device keeps it, and its preparer sees the device as
+    ``discover`` yielded it. Taints of a health source are added to the result of the policy.
 
     Attributes:
-        watches: what was given as class keyword; None: nothing.
+        watches: the class keyword argument; None: no object.
     """
 
     watches: ClassVar[WatchedObject | None] = None
@@ -86,14 +86,14 @@ class DevicePolicy(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Devic
     def advertise(
         self, device: DeviceT_contra, watched: Mapping[str, Any] | None, /
     ) -> Device | Awaitable[Device | None] | None:
-        """Return what is published of a device: itself, a copy with other fields but the same name, or None.
+        """Return what is published of a device: the device itself, a copy with the same name, or None.
 
         May be ``def``, which runs in a thread, or ``async def``. It is called for every device when the inventory or
-        the watched object changes. When it raises, the device stays advertised as it was, a new one is withheld, the
-        error is logged, and it is called again after a while.
+        the watched object changes. If it raises, a device that is already advertised stays unchanged, a new one is
+        withheld, the error is logged, and it is called again after a delay.
 
         Args:
-            device: as ``discover`` yielded it; change none, return ``device.model_copy(update={…})``.
-            watched: the object as the API server sent it, not to be changed; None when there is none, or its kind does
-                not exist in the cluster. While it cannot be read nothing new is published.
+            device: as ``discover`` yielded it. Do not modify it; return ``device.model_copy(update={…})``.
+            watched: the object as the API server sent it; do not modify it. None if it, or its kind, does not exist in
+                the cluster. While it cannot be read, nothing new is published.
         """

@@ -40,29 +40,29 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     Args:
         name: the driver's name, a DNS subdomain of at most 63 bytes; DeviceClasses select it by ``device.driver``.
-        provider: which devices exist on a node; may be left out where there is a ``cluster_provider``.
-        preparer: what a container gets; takes the devices that the provider yields.
-        effects: every Effect class that the preparer ensures; the node refuses to start over stored ones it does
-            not know.
+        provider: finds the devices on a node; optional if there is a ``cluster_provider``.
+        preparer: decides what a container gets; accepts the devices that the provider yields.
+        effects: every Effect class that the preparer ensures; the node refuses to start if the stored state contains
+            effects it does not know.
         settings: a pydantic model of the driver's own settings, filled from flags and the environment.
         hardware: makes the node's handle to the hardware, called once per node before ``startup`` with its Context;
             ``def`` (in a thread) or ``async def``. Provider, preparer and effects have it as ``self.hardware``.
         concurrency: which prepares may overlap: those of different claims (the default), only those of different
             devices, or none in the whole driver.
-        rescan_every: seconds after which ``discover`` is started again; None means never.
-        invalid_devices: what becomes of a device that breaks a rule of the API after all: "refuse" the inventory
-            and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
-            ``discover`` makes of invalid devices is refused where it is made.
-        health: how the devices are; without one nobody learns of health.
-        observer: hooks on the life of claims, run in the controller.
-        policy: which of the devices are advertised, and as what.
-        handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.
-        cluster_provider: which devices belong to no node, such as those on a network; the controller publishes them.
+        rescan_every: seconds after which ``discover`` is restarted; None means never.
+        invalid_devices: how to handle a device that violates a rule of the API: "refuse" the inventory and retain the
+            last good one, or "drop" that device and publish the rest. A Pool or Inventory that ``discover`` constructs
+            from invalid devices is rejected by its constructor.
+        health: reports the health of devices; without it, no health is reported.
+        observer: hooks for the life cycle of claims, run in the controller.
+        policy: which of the devices are advertised, and how.
+        handlers: name of a module with the author's own kopf handlers; only the controller imports it.
+        cluster_provider: finds devices without a node, such as those on a network; the controller publishes them.
         binder: makes the binding conditions of devices true; run by the controller.
-        taint_rules: taints on this driver's devices by your policy; run by the controller.
+        taint_rules: decides which of this driver's devices are tainted; run by the controller.
 
     Raises:
-        ConfigurationError: naming what does not fit together.
+        ConfigurationError: naming the arguments that cannot be combined.
     """
 
     def __init__(
@@ -152,31 +152,31 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     @property
     def node_bound(self) -> tuple[NodeComponent[Any, Any], ...]:
-        """What gets the node's hardware and context."""
+        """The objects that receive the node's hardware and context."""
         parts = (self.provider, self.preparer, self.health, self.policy)
         return tuple(part for part in parts if part is not None)
 
     @property
     def controller_bound(self) -> tuple[ControllerComponent[Any] | DeviceProvider[Any, Any, Any], ...]:
-        """What runs in the controller and gets its context."""
+        """The objects that run in the controller and receive its context."""
         parts = (self.cluster_provider, self.binder, self.taint_rules, self.observer)
         return tuple(part for part in parts if part is not None)
 
     @property
     def has_controller_code(self) -> bool:
-        """Whether code of the author's runs in the controller."""
+        """Whether any of the author's code runs in the controller."""
         return bool(self.controller_bound) or self.handler_module.used
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
-        """Return a copy for another node in the same process, which shares no state and no hardware with this one.
+        """Return a copy for another node in the same process, without shared state or hardware.
 
         Raises:
-            Exception: whatever an object of the author's raises that cannot be copied.
+            Exception: any exception raised by an author's object that cannot be copied.
         """
         bound = [part for part in (*self.node_bound, *self.controller_bound) if part is not self.observer]
-        # what a node, or the controller, has given them is not copied: another one gives its own
+        # what a node or the controller has set on these objects is not copied: each sets its own
         given = [vars(part).get(name) for part in bound for name in ("hardware", "context")]
-        # and the observer is of no node: all of them have the same one
+        # the observer belongs to no node: all copies share it
         copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
         for part in (*copied.node_bound, *copied.controller_bound):
             if part is not self.observer:
@@ -202,7 +202,7 @@ def _checked_providers(
     *,
     binds: bool,
 ) -> DeviceProvider[Any, Any, Any]:
-    """Return the provider of nodes, which finds nothing where the driver has none."""
+    """Return the provider for nodes; it finds no devices if the driver has none."""
     if provider is None and cluster_provider is None:
         raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
     of_node: DeviceProvider[Any, Any, Any] = EmptyProvider() if provider is None else provider
@@ -263,14 +263,14 @@ def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[A
 
 
 class HandlerModule:
-    """One for all copies of a driver: a module is imported once in a process.
+    """The registry shared by all copies of a driver, because a module is imported once per process.
 
     Args:
-        driver: its name.
-        module: dotted name of the module; None where there is none, but handlers may be registered all the same.
+        driver: the driver's name.
+        module: dotted name of the module; None without a module, but handlers may still be registered.
 
     Raises:
-        ConfigurationError: ``module`` is no name of a module.
+        ConfigurationError: ``module`` is not a module name.
     """
 
     def __init__(self, driver: str, module: str | None) -> None:
@@ -294,9 +294,9 @@ class HandlerModule:
 
     @property
     def registry(self) -> kopf.OperatorRegistry:
-        """Made when it is first asked for: kopf takes memory that no node needs."""
+        """The registry, created on first use: kopf takes memory that no node needs."""
         if self._registry is None:
-            # in a layer above: kopf is imported there, without the Kubernetes clients that it would load
+            # in a higher layer, because importing kopf there avoids the Kubernetes clients that it would otherwise load
             found = importlib.import_module("dra_kit.client.operator").kopf
             self._registry = cast("kopf.OperatorRegistry", found.OperatorRegistry())
         return self._registry

@@ -25,12 +25,12 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
     ``Effect[str]`` has a text as its outcome, ``Effect[str, Nvml]`` also ``self.hardware``, an ``Nvml`` from
     ``Driver(hardware=…)``.
 
-    A small model whose fields say what should be true. In ``prepare``::
+    A small model whose fields describe the desired state. In ``prepare``::
 
         partition = await device.ensure(CreatePartition(gpu=device.advertised.uuid, profile="1g"))
 
-    The framework writes the intent down before ``apply`` and the outcome after it, counts the claims that need the
-    same effect, refuses different effects on one key, reverts in reverse order when preparing fails or the last
+    The framework records the intent before ``apply`` and the outcome after it, counts the claims that need the
+    same effect, rejects different effects on one key, reverts in reverse order when preparing fails or the last
     claim is released, and applies again after a reboot.
 
     Class arguments:
@@ -47,15 +47,15 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
             cls.effect_id = id
 
     def __eq__(self, other: object) -> bool:
-        # which hardware it is bound to makes no other effect of it
+        # the hardware it is bound to does not make it a different effect
         return type(self) is type(other) and isinstance(other, Effect) and [*self] == [*other]
 
     @property
     def hardware(self) -> HardwareT:
-        """The node's handle to the hardware; there in ``apply``, ``holds`` and ``revert``.
+        """The node's handle to the hardware; available in ``apply``, ``holds`` and ``revert``.
 
         Raises:
-            ConfigurationError: when the driver has none, or the effect was called by hand without
+            ConfigurationError: when the driver has none, or the effect was called manually without
                 :meth:`with_hardware`.
         """
         if self._hardware is None:
@@ -67,57 +67,57 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         return hardware
 
     def with_hardware(self, hardware: HardwareT) -> Self:
-        """Return the same effect with this handle as ``self.hardware``; the framework calls it, and so may tests."""
+        """Return the same effect with this handle as ``self.hardware``. The framework and tests call it."""
         bound = self.model_copy()
         bound._hardware = hardware  # noqa: SLF001 - of the same class
         return bound
 
     @abstractmethod
     def keys(self) -> Iterable[str]:
-        """Return what this effect touches, for example ``["gpu/GPU-6f2c"]``; one name space for the whole driver."""
+        """Return what this effect changes, for example ``["gpu/GPU-6f2c"]``; one namespace for the whole driver."""
 
     def locks(self) -> Iterable[str]:
-        """Return what nobody else may change while this effect is applied, asked about or reverted; empty by default.
+        """Return locks to hold exclusively while this effect is applied, checked or reverted; empty by default.
 
-        In the name space of ``keys()``, but never a conflict: effects with a lock in common follow one after another
-        and may all be in force. An effect that picks "any free function" locks the card and has the claim's UID among
-        its fields.
+        Locks share the namespace of ``keys()``, but never cause a conflict: effects with a lock in common run one at a
+        time and may all be in force. For example, an effect that takes "any free function" locks the card and has the
+        claim's UID as one of its fields.
         """
         return ()
 
     def title(self) -> str:
-        """Return what people read of it in conflicts, Events and logs; by default its id and fields."""
+        """Return a description for conflicts, Events and logs; by default its id and fields."""
         fields = f" {self.model_dump_json()}" if type(self).model_fields else ""
         return f"{self.effect_id or type(self).__name__}{fields}"
 
     @abstractmethod
     def apply(self, previous: OutcomeT | None) -> OutcomeT | Awaitable[OutcomeT]:
-        """Make it true and return what a container or ``revert`` needs to know of it (anything pydantic can store).
+        """Apply it and return what a container or ``revert`` needs to know (anything pydantic can store).
 
         Must be idempotent, and able to find its own half-done work: it may be called again after a crash in the
-        middle, or after a reboot with the outcome of the time before in ``previous``. Raise :class:`dra_kit.NotYet`
-        while it is still coming up: it is asked again soon.
+        middle, or after a reboot with the earlier outcome in ``previous``. Raise :class:`dra_kit.NotYet` while it is
+        not ready yet: it is called again soon.
         """
 
     def holds(self, outcome: OutcomeT) -> bool | Awaitable[bool]:
-        """Return whether what ``apply`` made is still in force; by default yes.
+        """Return whether the result of ``apply`` is still in force; True by default.
 
-        Asked at start, when a claim is prepared again, and now and then between. False: ``apply`` is called again,
-        with the outcome in ``previous``. An exception means that it is not known, and changes nothing.
+        Called at startup, when a claim is prepared again, and periodically. False: ``apply`` is called again with the
+        outcome in ``previous``. An exception means that the state is unknown, and changes nothing.
         """
         del outcome
         return True
 
     @abstractmethod
     def revert(self, outcome: OutcomeT | None) -> Awaitable[None] | None:
-        """Undo it. ``outcome`` is None when ``apply`` never finished, also when it was called again and cut off.
+        """Undo it. ``outcome`` is None if ``apply`` never finished, including a repeated call that was interrupted.
 
-        Must succeed when there is nothing to undo. It may take longer than the kubelet waits, and is not cut off then.
+        Must succeed if there is nothing to undo. It may exceed the kubelet's timeout and is not interrupted then.
         """
 
     @classmethod
     def outcome_adapter(cls) -> TypeAdapter[OutcomeT]:
-        """Return how the outcome is stored.
+        """Return the type adapter that stores the outcome.
 
         Raises:
             ConfigurationError: when the outcome's type cannot be stored as JSON.
@@ -135,7 +135,7 @@ def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
         )
     try:
         return TypeAdapter(outcome)
-    except PydanticUserError:  # of a schema that cannot be made, too
+    except PydanticUserError:  # also raised for a schema that cannot be built
         raise ConfigurationError(
             f"effect {cls.__name__}: its outcome type {getattr(outcome, '__name__', outcome)} cannot be stored; use "
             "what pydantic can write as JSON, such as str, a dataclass or a pydantic model"
@@ -143,12 +143,12 @@ def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
 
 
 def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
-    """Return what ``cls`` gives for the one parameter of ``Effect``, None where it gives nothing."""
+    """Return the argument that ``cls`` gives for the parameter of ``Effect``; None if it gives none."""
     for base in cls.__mro__:
         metadata = base.__dict__.get("__pydantic_generic_metadata__") or {}
         if metadata.get("origin") is origin:
             return metadata["args"][0]
-        if metadata.get("origin") is not None:  # an intermediate generic base: what its argument stands for
+        if metadata.get("origin") is not None:  # an intermediate generic base: resolve its argument
             between: type[BaseModel] = metadata["origin"]
             inherited = _outcome_type(between, origin)
             parameters = between.__pydantic_generic_metadata__["parameters"]
@@ -158,15 +158,15 @@ def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
 
 
 class EffectScope(Protocol):
-    """Where effects of one claim are ensured; the node role implements it."""
+    """Ensures the effects of one claim; the node role implements it."""
 
     def ensure(self, effect: Effect[ResultT, Any]) -> Coroutine[Any, Any, ResultT]:
-        """Make the effect true for this claim, durably, and give its outcome."""
+        """Ensure the effect for this claim, durably, and return its outcome."""
         ...
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which ``ensure`` runs."""
+        """The event loop in which ``ensure`` runs."""
         ...
 
 
@@ -205,10 +205,10 @@ class PendingEffect(Awaitable[ResultT]):
 
 
 def may_be_unawaited_effect(error: Exception) -> bool:
-    """Return whether an error may come from an :class:`PendingEffect` that stands where its outcome belongs.
+    """Return whether an error may be caused by a :class:`PendingEffect` used in place of its outcome.
 
-    Of Python's own errors only AttributeError says on which object; with the others it is asked next whether an effect
-    was never awaited, which is an error of its own.
+    Of Python's built-in errors only AttributeError names the object. For the others the caller also checks whether an
+    effect was never awaited, which is an error itself.
     """
     if isinstance(error, AttributeError):
         return isinstance(error.obj, PendingEffect)

@@ -1,4 +1,4 @@
-"""``HealthSource``: whether devices are healthy, and what follows from it."""
+"""``HealthSource``: whether devices are healthy, and the consequences."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class Healthy:
-    """A device is well again, or still.
+    """A device has recovered, or is still healthy.
 
     Attributes:
         device: one of :attr:`HealthSource.devices`.
-        reason: well in this respect only; empty: in every respect.
+        reason: healthy in this respect only; empty: in every respect.
         pool: the device's pool; needed only where several pools have a device of that name.
     """
 
@@ -39,17 +39,17 @@ class Healthy:
 
 @dataclass(frozen=True, slots=True)
 class Unhealthy:
-    """Something is wrong with a device; what follows says :attr:`HealthSource.policy`.
+    """Something is wrong with a device; :attr:`HealthSource.policy` defines the consequences.
 
     Attributes:
         device: one of :attr:`HealthSource.devices`.
         reason: a key of the policy.
-        message: for people, in ``kubectl describe pod``; the kubelet cuts it at 1024 characters.
-        value: of the taint, where it is known only now; else that of the rule.
+        message: for people, in ``kubectl describe pod``; the kubelet truncates it at 1024 characters.
+        value: of the taint, if it is only known now; by default the value of the rule.
         pool: the device's pool; needed only where several pools have a device of that name.
 
     Raises:
-        InvalidDevice: the value can be no value of a taint.
+        InvalidDevice: the value is not a valid taint value.
     """
 
     device: Device
@@ -65,7 +65,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class HealthUnknown:
-    """It is not known how a device is. What is known to be wrong with it stays wrong.
+    """The health of a device is unknown. Known problems of the device remain.
 
     Attributes:
         device: one of :attr:`HealthSource.devices`.
@@ -85,17 +85,17 @@ HealthReport: TypeAlias = Healthy | Unhealthy | HealthUnknown
 
 
 class HealthRule(AuthorModel):
-    """What follows when a device is unhealthy for one reason.
+    """The consequences of a device being unhealthy for one reason.
 
     Args:
-        taint: keeps claims away that do not tolerate it; NoExecute also evicts running pods; "None" only shows.
+        taint: keeps away claims that do not tolerate it; NoExecute also evicts running pods; "None" only informs.
         key: of the taint; by default ``<driver>/<reason>``.
         value: of the taint.
-        withdraw: the device is not published as long as it lasts; claims that have it keep it.
-        report: the kubelet gets it, and shows it in the pod's status.
-        sticky: it lasts until :meth:`HealthSource.recovered` says that it is over, whatever is reported.
-        unhealthy_after: seconds that it must last before anything follows.
-        healthy_after: seconds that it must be over before anything is taken back.
+        withdraw: the device is not published while it is unhealthy; claims that have it keep it.
+        report: the kubelet gets the state and shows it in the pod's status.
+        sticky: the state lasts until :meth:`HealthSource.recovered` returns True, regardless of later reports.
+        unhealthy_after: seconds that the problem must last before it has consequences.
+        healthy_after: seconds that the device must be healthy before the consequences are removed.
 
     Raises:
         ConfigurationError: naming the argument and its rule.
@@ -131,15 +131,15 @@ class HealthRule(AuthorModel):
 
 
 class HealthSource(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
-    """Tells how the devices are; ``HealthSource[Gpu]`` when you have a device class of your own.
+    """Reports the health of the devices; ``HealthSource[Gpu]`` if you have your own device class.
 
-    From its reports follow what the kubelet shows in the status of pods (KEP-4680), taints (KEP-5055), and the
-    withdrawal of devices, by :attr:`policy`.
+    According to :attr:`policy`, its reports determine the status of pods that the kubelet shows (KEP-4680), taints
+    (KEP-5055), and which devices are withdrawn.
 
     Attributes:
-        policy: by reason, what follows. A reason that is not in it is reported to the kubelet alone, and to the log.
-        stale_after: seconds without any report of a device after which it is reported unknown, no longer healthy;
-            None: a source that is silent has nothing new to say.
+        policy: the consequences of each reason. A reason that is missing is only reported to the kubelet and logged.
+        stale_after: seconds without a report about a device after which it is reported as unknown, not healthy;
+            None: silence means that nothing has changed.
         devices: what ``discover`` yielded last; the framework updates it.
     """
 
@@ -149,27 +149,26 @@ class HealthSource(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Devic
 
     @abstractmethod
     def watch(self) -> AsyncIterable[HealthReport] | Iterable[HealthReport]:
-        """Yield a report whenever there is something to say; write it as an ``async def`` or ``def`` generator.
+        """Yield a report whenever there is news; write it as an ``async def`` or ``def`` generator.
 
-        It is started when the first devices are known, and runs in a thread of its own, so it may block. Begin with a
-        report of each device: those of which nothing was reported are unknown. A report without news costs next to
-        nothing. When it raises, the error is logged, everything stays as it was reported last, and it is started again
-        after a while.
+        It is started when the first devices are known, and runs in its own thread, so it may block. Begin with a
+        report for each device: devices without a report are unknown. A report without news costs almost nothing. If it
+        raises, the error is logged, the last reported states remain, and it is restarted after a delay.
         """
 
     def recovered(self, device: DeviceT_contra, reason: str, /) -> bool | Awaitable[bool]:
-        """Return whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
+        """Return whether the state held by a sticky rule is over; called periodically and after a healthy report.
 
-        May be ``def`` or ``async def``. An exception means no.
+        May be ``def`` or ``async def``. An exception means False.
         """
         raise NotImplementedError(f"{type(self).__name__} must override recovered: its policy has a sticky rule")
 
 
 def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
-    """Refuse a source that cannot work, when the driver is made.
+    """Reject an invalid source when the driver is constructed.
 
     Raises:
-        ConfigurationError: its policy is none, or has a taint that the API would refuse, or one that would never go.
+        ConfigurationError: its policy is invalid, or has a taint that the API would reject or that would never go.
     """
     title = type(source).__name__
     for reason, rule in source.policy.items():

@@ -1,4 +1,4 @@
-"""``Inventory`` and ``Pool``: all devices of a driver on a node at one moment."""
+"""``Inventory`` and ``Pool``: all devices of a driver on a node at one time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, 
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
 _NODE: Final = "node"
-"""Stands for the name of the node, which is not known where an author makes a pool."""
+"""Placeholder for the name of the node, which is unknown where an author creates a pool."""
 SkippableOperation = Literal["NodePrepareResources", "NodeUnprepareResources", "*"]
 
 
@@ -34,14 +34,14 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         name: the pool's name; None means the node's name, which distinguishes the pools of different nodes.
         devices: in the order in which the scheduler prefers them.
         counter_sets: amounts that devices of this pool share.
-        node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's. Only
-            from a provider with ``scope="cluster"``: the node role publishes the pools of its own node only.
+        node_selector: which nodes may use the pool; without it, and without ``all_nodes``, only this node. Only for a
+            provider with ``scope="cluster"``: the node role publishes only the pools of its own node.
         all_nodes: every node may use the pool; like ``node_selector``.
-        per_device_node_selection: each device says for itself which nodes may use it; like ``node_selector``.
-        partition_type_attribute: the attribute that tells a partition's type (KEP-5677, alpha in 1.37).
+        per_device_node_selection: each device names the nodes that may use it; like ``node_selector``.
+        partition_type_attribute: the attribute that holds a partition's type (KEP-5677, alpha in 1.37).
         skip_node_operations: node calls that these devices do not need (KEP-5945, alpha in 1.37).
-        may_be_empty: the pool may lose all its devices at once. Without it a pool that held devices and is found empty
-            stays published until ``discover``, which is started again for that, finds it so twice.
+        may_be_empty: the pool may lose all its devices at once. Without it, a pool that had devices and is found empty
+            stays published until ``discover``, which is restarted to check this, finds it empty a second time.
 
     Raises:
         InvalidDevice: for two devices or counter sets of one name, or a reference to a counter that does not exist.
@@ -95,11 +95,11 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             raise invalid_device(what, [self._as_written(error) for error in errors])
 
     def _as_written(self, error: FieldError) -> FieldError:
-        """Return an error in the slices that the pool was laid out in, as one in the pool."""
+        """Return an error in the pool's slices as an error in the pool."""
         return replace(error, path=_pool_path(error.path, len(self.devices)))
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
-        """Return the pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
+        """Return the pool as slices to validate by the API's rules; names and numbers in them are placeholders."""
         devices = [device.to_v1() for device in self.devices]
         counters = self.counter_sets_v1()
         contents: list[dict[str, Any]] = [
@@ -120,9 +120,9 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         pool = v1.ResourcePool(name=name, generation=1, resource_slice_count=len(contents))
         partition = self.partition_type_attribute
         domain = (partition or "").partition("/")[0]
-        # a driver's own attributes may be written without domain; its name is not known here
+        # a driver's own attributes may be written without a domain; the driver's name is not known here
         driver = "driver" if driver_name(domain, "") else domain
-        # slices without such devices are published without it; when no device has any, the first slice tells so
+        # slices without such devices are published without it; if no device has any, the first slice reports the error
         partitioned = [any(device.consumes_counters for device in content.get("devices", ())) for content in contents]
         partitioned[0] = partitioned[0] or not any(partitioned)
         return [
@@ -140,19 +140,19 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
 
     def counter_sets_v1(self) -> list[v1.CounterSet]:
-        """Return the counter sets as they are published."""
+        """Return the counter sets as published."""
         return [
             v1.CounterSet.model_validate({"name": item.name, "counters": counters_v1(item.counters)})
             for item in self.counter_sets
         ]
 
     def node_selector_v1(self) -> v1.NodeSelector | None:
-        """Return the node selector as it is published."""
+        """Return the node selector as published."""
         return v1.NodeSelector.model_validate(self.node_selector.model_dump()) if self.node_selector else None
 
 
 def is_published_alike(pool: Pool[Any], other: Pool[Any]) -> bool:
-    """Return whether two valid pools look the same in slices; equal valid devices share their form in the API."""
+    """Return whether two valid pools have the same slices; equal valid devices share their form in the API."""
     return (
         len(pool.devices) == len(other.devices)
         and bool(_beside_devices(pool.__dict__) == _beside_devices(other.__dict__))
@@ -162,11 +162,11 @@ def is_published_alike(pool: Pool[Any], other: Pool[Any]) -> bool:
 
 _beside_devices = itemgetter(*(field for field in Pool.model_fields if field != "devices"))
 _known: WeakValueDictionary[tuple[str | None, int], Pool[Any]] = WeakValueDictionary()
-"""Valid pools in use: one that publishes the same is not looked at again."""
+"""Valid pools in use: a pool that publishes the same is not validated again."""
 
 
 def _pool_path(path: str, devices: int) -> str:
-    """Return a path in the slices that a pool was laid out in, as a path in the pool."""
+    """Return a path in a pool's slices as a path in the pool."""
     match = re.fullmatch(r"slices\[(\d+)\]\.spec(?:\.(devices|sharedCounters)\[(\d+)\])?(.*)", path)
     if match is None:
         return path
@@ -179,7 +179,7 @@ def _pool_path(path: str, devices: int) -> str:
 
 
 class Inventory(AuthorModel, Generic[DeviceT_co]):
-    """Everything a driver has on this node, complete: what is not in it does not exist any more.
+    """Everything a driver has on this node. It is complete: a device missing here does not exist any more.
 
     Raises:
         InvalidDevice: when two pools have one name.

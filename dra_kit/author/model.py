@@ -1,4 +1,4 @@
-"""The base of everything an author constructs: strict and immutable, with errors that name what the author wrote."""
+"""The base of everything an author constructs: strict and immutable; errors use the names that the author wrote."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 _CONTAINERS: Final = frozenset({"list", "tuple", "dict"})
 _VALUES: Final = frozenset({"default", "metadata", "expected", "config", "serialization"})
-"""Where a schema holds what is no schema."""
+"""Where a schema holds values that are not schemas."""
 
 
 def with_lax_containers(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """Return the schema of a strict model whose lists, tuples and dicts are made of any sequence or mapping.
+    """Return the schema of a strict model whose lists, tuples and dicts accept any sequence or mapping.
 
-    What is in them stays as strict as it was, and so does everything that is validated with ``strict=True``.
+    Their contents stay strict, and so does everything that is validated with ``strict=True``.
 
     Args:
-        source: as ``__get_pydantic_core_schema__`` is given it.
+        source: the argument of ``__get_pydantic_core_schema__``.
         handler: likewise.
     """
     schema = handler(source)
@@ -54,10 +54,10 @@ REPR_MAX = 80
 
 
 def parse_quantity(value: object) -> Quantity:
-    """Return a quantity from what an author may write.
+    """Return a quantity from the forms an author may write.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: it is not a quantity.
     """
     if isinstance(value, bool) or not isinstance(value, Quantity | str | int):
         msg = f"a quantity is a string such as '1Gi', an int or a dra_kit.Quantity, not {short_repr(value)}"
@@ -66,7 +66,7 @@ def parse_quantity(value: object) -> Quantity:
 
 
 def short_repr(value: object) -> str:
-    """Return a value as Python writes it, on one line and cut when it is long."""
+    """Return a value as Python writes it, on one line and truncated if it is long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}..."
 
@@ -76,17 +76,17 @@ QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(parse_q
 
 
 def type_name(value: object) -> str:
-    """Return the type of a value that may be a secret, or large: what a text for others says instead of the value."""
+    """Return the type of a value that may be secret or large, to show in place of the value."""
     if isinstance(value, type):
         return f"class {value.__name__}"
     return "None" if value is None else type(value).__name__
 
 
 class AuthorModel(BaseModel):
-    """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
+    """Immutable and strict; an unknown or invalid argument is an error at the line that passes it.
 
     Raises:
-        InvalidDevice: naming the object, the field, the value and the rule; what is prepared raises InvalidPrepared.
+        InvalidDevice: naming the object, the field, the value and the rule. Classes for prepare raise InvalidPrepared.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -97,7 +97,7 @@ class AuthorModel(BaseModel):
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
     tells_values_: ClassVar[bool] = True
-    """Whether errors show wrong values; where these may be secrets they name the type."""
+    """Whether errors show invalid values; if these may be secrets, errors show the type."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -120,7 +120,7 @@ def _title(cls: type[BaseModel], data: dict[str, Any]) -> str:
 
 
 def _rule_error(error: ValidationError) -> DraKitError | None:
-    """Return the error of a rule across fields, or of an object inside, which is whole already."""
+    """Return the error of a rule across fields, or of a nested object, whose error is complete already."""
     for problem in error.errors(include_url=False):
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, DraKitError):
@@ -148,26 +148,26 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
             return str(problem["msg"]).removeprefix("Value error, ")
 
     value = problem["input"]
-    selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
+    selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelled value of a few allowed ones
     return (
         f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.tells_values_ or selected else type_name(value)}"
     )
 
 
 PROBLEMS_MAX: Final = 8
-"""Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
+"""Maximum problems in one error; users do not read dozens of misspelled names anyway."""
 _WHICH: Final = re.compile(r'\[\d+\]|(?<=device )"[^"]*"')
-"""What distinguishes the problems of seven devices that have one cause."""
+"""Distinguishes the problems of several devices that have one cause."""
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 _ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
 _PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
-"""What a rule in words goes on with."""
+"""How a rule in words may continue."""
 _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
-"""What an author writes under another name: a pool's counters are laid out in slices of their own."""
+"""What an author writes under another name: a pool's counters are published in separate slices."""
 
 
 def invalid_device(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
-    """Return the error of an author's object that breaks rules of the API, on one line: object, field, value, rule."""
+    """Return the error of an author's object that violates API rules, on one line: object, field, value, rule."""
     alike: dict[str, list[str]] = {}
     for line in dict.fromkeys(_line(error) for error in errors):
         alike.setdefault(_WHICH.sub("", line), []).append(line)
@@ -178,7 +178,7 @@ def invalid_device(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
 
 
 def snake_case_path(path: str) -> str:
-    """Return a field path of the API in the names an author wrote; what stands in brackets (map keys) is left alone."""
+    """Return a field path of the API with the names an author wrote; text in brackets (map keys) is not changed."""
     parts = re.findall(r"\[[^\]]*\]|[^\[]+", path.lstrip("."))
     snake = "".join(part if part.startswith("[") else _words(part) for part in parts)
     return _ATTRIBUTE_MEMBER.sub(r"\1\2", snake)
@@ -204,7 +204,7 @@ def _cut(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Return names of API fields in a text as the author writes them; other words in camelCase are left alone."""
+    """Return a text with API field names as the author writes them; other camelCase words are not changed."""
     return _CAMEL.sub(lambda word: _field_names().get(word.group(), word.group()), text)
 
 
@@ -228,16 +228,16 @@ if TYPE_CHECKING:
     JsonLike: TypeAlias = "bool | int | float | str | Sequence[JsonLike] | Mapping[str, JsonLike] | None"
     """What an author may hand over as JSON; it is stored in lists and dicts."""
 else:
-    JsonLike = Any  # pydantic would follow the alias into itself; json_value looks at all of it
+    JsonLike = Any  # pydantic would recurse endlessly; json_value validates all of it
 _DEEPEST = 100
-"""Levels of lists and objects; the API server refuses far fewer bytes than this needs, parsers far fewer levels."""
+"""Maximum levels of lists and objects. The API server and parsers reject values well before this limit."""
 
 
 def copy_json(value: object) -> JsonValue:
-    """Return a copy of the value in lists and dicts, so that it cannot change after it was handed over.
+    """Return a copy of the value in lists and dicts, so that it cannot change after it was passed.
 
     Raises:
-        ValueError: naming the place inside it that is no JSON: null, bool, int, finite float, str, a sequence, or a
+        ValueError: naming the place inside it that is not JSON: null, bool, int, finite float, str, a sequence, or a
             mapping with str keys.
     """
     return _copy(value, "", 0)
@@ -264,7 +264,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
 
 
 def _named(value: object) -> str:
-    """Return a word for a value that is not JSON: its type, or that it is an infinite number."""
+    """Return a description of a value that is not JSON: its type, or that it is an infinite number."""
     return str(value) if isinstance(value, float) else type_name(value)
 
 
@@ -285,10 +285,10 @@ _WORDS: Final = (
 
 
 def rule_text(message: str) -> str:
-    """Return the rule that a value breaks, on one line, for a text that goes on with ``, not <the value>``.
+    """Return the rule that a value violates, on one line, for a text that continues with ``, not <the value>``.
 
     Args:
-        message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is left as it is.
+        message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is not changed.
     """
     text = " ".join(message.split())
     own = text.startswith(("Value error, ", "Assertion failed, "))
@@ -299,19 +299,19 @@ def rule_text(message: str) -> str:
 
 
 SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
-"""The author's settings model, of ``Driver(settings=…)``; None for a driver without."""
+"""The author's settings model, from ``Driver(settings=…)``; None for a driver without settings."""
 AuthorSettingsT = TypeVar("AuthorSettingsT", bound="BaseModel | None", default=Any)
-"""The same where a class says nothing of its driver's settings."""
+"""The same for a class that does not declare the driver's settings."""
 HardwareT = TypeVar("HardwareT", default=Any)
-"""The author's handle to the hardware, what ``Driver(hardware=…)`` returns."""
+"""The author's handle to the hardware, the return value of ``Driver(hardware=…)``."""
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
-    """Return the arguments that ``cls`` gives for the parameters of its generic ``base``, () where it gives none.
+    """Return the arguments that ``cls`` gives for the parameters of its generic ``base``; () if it gives none.
 
-    Works through intermediate generic classes. A parameter that stays open is given as its TypeVar.
+    Works through intermediate generic classes. An open parameter is returned as its TypeVar.
     """
-    # not getattr: a class without generic bases of its own would answer with those of some ancestor
+    # not getattr: a class without its own generic bases would return those of an ancestor
     for parent in cls.__dict__.get("__orig_bases__", cls.__bases__):
         origin = get_origin(parent) or parent
         if origin is Generic or not isinstance(origin, type) or not issubclass(origin, base):

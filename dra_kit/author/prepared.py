@@ -1,4 +1,4 @@
-"""``Prepared``: what must be true for a container that gets a device."""
+"""``Prepared``: what a container with a device gets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dra_kit.errors import DraKitError, InvalidPrepared
 def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     for name in value:
         if not name or "=" in name or "\0" in name:
-            begin = re.split("[=\0]", name)[0]  # what follows may be the value
+            begin = re.split("[=\0]", name)[0]  # the rest may be the value
             rule = "must not be empty, nor have '=' or NUL in it"
             msg = f"a name begins with {begin!r} and is none of a variable: it {rule}"
             raise ValueError(msg)
@@ -30,7 +30,7 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
 HARDWARE_IDS_MAX: Final = 64
 """Hardware ids of one device."""
 HARDWARE_ID_LENGTH: Final = 256
-"""Characters of a hardware id: each becomes the value of a metric's label."""
+"""Allowed characters of a hardware id: each becomes the value of a metric label."""
 
 
 def _hardware_ids(value: Sequence[str]) -> Sequence[str]:
@@ -63,7 +63,7 @@ class PreparedModel(AuthorModel):
     """
 
     error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
-    tells_values_: ClassVar[bool] = False  # the text is an Event's too, and a variable may hold a password
+    tells_values_: ClassVar[bool] = False  # the text also goes into an Event, and a variable may hold a password
 
 
 class Mount(PreparedModel):
@@ -71,10 +71,10 @@ class Mount(PreparedModel):
 
     Args:
         host_path: on the host.
-        container_path: in the container; made there when it is missing.
+        container_path: in the container; created there if it is missing.
         options: as for mount(8), for example ``["ro"]``. Without a ``type``, and without ``bind`` or ``rbind`` among
-            them, it is bound as ``rbind``, as the kubelet binds volumes: runtimes bind only what says so.
-        type: of a file system that is mounted instead, such as ``tmpfs``.
+            them, ``rbind`` is added, as the kubelet does for volumes: runtimes bind only if the options say so.
+        type: the type of a file system to mount in place of a host path, such as ``tmpfs``.
     """
 
     host_path: str
@@ -84,8 +84,8 @@ class Mount(PreparedModel):
 
     @property
     def effective_options(self) -> Sequence[str]:
-        """The options with which it is mounted."""
-        # the options decide, and a type of "bind" is nothing but a name (runc, createLibcontainerMount)
+        """The options used for the mount."""
+        # the options decide; a type of "bind" is only a name (runc, createLibcontainerMount)
         binds = self.type in {None, "", "bind", "none"} and not {"bind", "rbind"} & {*self.options}
         return ["rbind", *self.options] if binds else self.options
 
@@ -105,7 +105,7 @@ class DeviceNode(PreparedModel):
 
 
 class Hook(PreparedModel):
-    """A program of the host that the runtime runs at a point of the container's life."""
+    """A program of the host that the runtime runs at one point of the container's life cycle."""
 
     hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
     path: str
@@ -122,7 +122,7 @@ class NetDevice(PreparedModel):
 
 
 class ContainerEdits(PreparedModel):
-    """Changes to a container, in the words of CDI."""
+    """Changes to a container, as CDI defines them."""
 
     env: Env = {}
     mounts: Sequence[Mount] = ()
@@ -133,7 +133,7 @@ class ContainerEdits(PreparedModel):
 
 
 class Condition(PreparedModel):
-    """A metav1.Condition of a device; ``last_transition_time`` is set by the framework when left out."""
+    """A metav1.Condition of a device; the framework sets ``last_transition_time`` if it is omitted."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
@@ -144,7 +144,7 @@ class Condition(PreparedModel):
 
 
 class NetworkDeviceData(PreparedModel):
-    """What became of a network device: its name in the pod, its addresses in CIDR form, its hardware address."""
+    """The result for a network device: its name in the pod, its addresses in CIDR form, its hardware address."""
 
     interface_name: str = ""
     ips: Sequence[str] = ()
@@ -152,7 +152,7 @@ class NetworkDeviceData(PreparedModel):
 
 
 class DeviceStatus(PreparedModel):
-    """What the driver says of an allocated device in the claim's ``status.devices``."""
+    """What the driver reports about an allocated device in the claim's ``status.devices``."""
 
     conditions: Sequence[Condition] = ()
     data: Json = None
@@ -160,7 +160,7 @@ class DeviceStatus(PreparedModel):
 
 
 class DeviceMetadata(PreparedModel):
-    """What the container can read about its device in a file, without access to the API (KEP-5304)."""
+    """What the container can read about its device from a file, without access to the API (KEP-5304)."""
 
     attributes: Mapping[str, Attribute] = {}
     network_data: NetworkDeviceData | None = None
@@ -170,19 +170,19 @@ class Prepared(ContainerEdits):
     """What a container gets with one allocated device. Everything is optional.
 
     Args:
-        env: environment variables by name. Values may hold anything but NUL.
+        env: environment variables by name. Values may contain any character except NUL.
         mounts: host files and directories.
         device_nodes: device files.
         hooks: programs around the container's life.
         net_devices: network interfaces.
         additional_gids: supplementary groups.
-        cdi_devices: qualified names of CDI devices that exist already (``vendor/class=name``).
-        claim_edits: edits that a container gets once for the claim, however many of its devices it sees.
+        cdi_devices: qualified names of existing CDI devices (``vendor/class=name``).
+        claim_edits: edits that a container gets once for the claim, no matter how many of its devices it uses.
         status: published in the claim's ``status.devices``.
         metadata: written into a file that the container can read.
-        state: JSON of the author's own; stored durably, given back to ``unprepare`` and ``context.prepared()``.
-        hardware_ids: by what names the hardware itself, its tools and its exporters know the device: a UUID, a PCI
-            address, a serial number. ``dra-kit who`` and the metric ``dra_device_info`` lead from them to the pod.
+        state: the author's own JSON; stored durably, passed to ``unprepare`` and returned by ``context.prepared()``.
+        hardware_ids: names by which the hardware itself, its tools and its exporters identify the device: a UUID, a PCI
+            address, a serial number. ``dra-kit who`` and the metric ``dra_device_info`` map them to the pod.
     """
 
     cdi_devices: Sequence[str] = ()

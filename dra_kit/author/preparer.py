@@ -1,4 +1,4 @@
-"""``Preparer``: what a container gets when a device is allocated to it, and how it is called and checked."""
+"""``Preparer``: what a container gets when a device is allocated to it, and how it is called and validated."""
 
 from __future__ import annotations
 
@@ -34,62 +34,62 @@ class Preparer(
 ):
     """Turns an allocated device into what a container gets.
 
-    ``Preparer[PizzaConfig]`` takes opaque config of that kind, ``Preparer[A | B]`` of several; without argument
-    config is refused. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class,
-    ``Preparer[GpuConfig, Gpu, Nvml, Settings]`` also ``self.hardware`` and ``self.context.settings`` their types.
+    ``Preparer[PizzaConfig]`` accepts opaque config of that kind, ``Preparer[A | B]`` of several; without an argument
+    config is rejected. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class.
+    ``Preparer[GpuConfig, Gpu, Nvml, Settings]`` also gives ``self.hardware`` and ``self.context.settings`` their types.
 
-    Every method may be ``def`` or ``async def``; ``def`` ones run in threads and may block. Override ``prepare``,
-    or ``prepare_claim`` when all devices of a claim must be seen together.
+    Every method may be ``def`` or ``async def``; ``def`` methods run in threads and may block. Override ``prepare``,
+    or ``prepare_claim`` if all devices of a claim must be prepared together.
     """
 
     def prepare(self, claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]) -> PreparedResult:
         """Return what a container gets with this device.
 
-        Except for ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
+        Except for ``device.ensure(…)`` it must be free of side effects; it may be called again at any time. Raise a
         :class:`dra_kit.PermanentError` or :class:`dra_kit.TransientError` with a text for the user; any other
-        exception becomes a readable per-claim error too.
+        exception also becomes a readable error of the claim.
         """
         raise NotImplementedError(f"{type(self).__name__} must override prepare or prepare_claim")
 
     def prepare_claim(
         self, claim: Claim, devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]]
     ) -> PreparedResults:
-        """Return what a container gets with each of the devices, in their order; by default ``prepare`` for each."""
+        """Return what a container gets with each of the devices, in order; by default ``prepare`` for each."""
         return prepare_each_device(self, claim, devices)
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
-        """Release what ``prepare`` did, after the effects of the claim were reverted; most drivers need nothing here.
+        """Undo what ``prepare`` did, after the effects of the claim were reverted; most drivers do not need it.
 
-        A preparer that overrides it may do in ``prepare`` what must be undone: that a claim is being prepared is
-        written down before, so that this is called too when ``prepare`` fails for one of several devices, is cut off at
-        its deadline, or is killed with the process.
+        A preparer that overrides it may do things in ``prepare`` that must be undone. The claim is recorded before
+        ``prepare`` starts, so this method is also called if ``prepare`` fails for one of several devices, exceeds its
+        deadline, or is killed with the process.
 
-        Must succeed when there is nothing to do, for all devices or for some. It may take longer than the kubelet
-        waits, and is not cut off.
+        Must succeed if there is nothing to do, for all devices or for some. It may exceed the kubelet's timeout and is
+        not interrupted then.
 
         Args:
-            claim: the claim; the object may be gone.
-            devices: all its devices of this driver, in the order in which they were to be prepared. The ``state`` of
-                one whose ``prepare`` has not returned is None, and after the process was killed that of all.
+            claim: the claim; its object may no longer exist.
+            devices: all its devices of this driver, in the order of preparation. ``state`` is None for a device whose
+                ``prepare`` has not returned, and for all devices if the process was killed.
         """
         del claim, devices
         return None
 
     def default_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
-        """Return the config of a claim that has none; by default the (first) config class with its defaults."""
+        """Return the config for a claim without one; by default the (first) config class with its defaults."""
         del device
         kinds = config_kinds(type(self))
         return (kinds[0] if kinds else NoConfig)()  # type: ignore[return-value]
 
     def admin_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
-        """Return the config of a claim with admin access that has none; by default that of ``default_config``.
+        """Return the config for a claim with admin access and without config; by default that of ``default_config``.
 
-        Override it where ``default_config`` refuses claims without config: who only looks at a device sets nothing.
+        Override it if ``default_config`` rejects claims without config: an admin claim only inspects the device.
         """
         return self.default_config(device)
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Start, once, before the first ``prepare``. May be ``def`` or ``async def``."""
+        """Initialize, once, before the first ``prepare``. May be ``def`` or ``async def``."""
         del context
         return None
 
@@ -99,7 +99,7 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """Return the config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 
     Raises:
-        ConfigurationError: when its argument is no OpaqueConfig.
+        ConfigurationError: its argument is not an OpaqueConfig.
     """
     return config_classes(preparer.__name__, type_arguments(preparer, Preparer))
 
@@ -109,7 +109,7 @@ async def prepare_each_device(
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
 ) -> Sequence[Prepared]:
-    """Return the default of ``prepare_claim``."""
+    """Return the results of the default ``prepare_claim``."""
     return [await _prepare_one(preparer, claim, device) for device in devices]
 
 
@@ -120,17 +120,17 @@ async def run_prepare(
     returned: list[Prepared],
     about: Callable[[Sequence[str]], AbstractContextManager[object]],
 ) -> Sequence[Prepared]:
-    """Return what the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
+    """Return what the author's code returns for a claim; skip defaults that would start a thread for nothing.
 
     Args:
-        preparer: the author's.
-        claim: to prepare.
+        preparer: the author's preparer.
+        claim: the claim to prepare.
         devices: of the claim.
-        returned: gets what ``prepare`` returned for each device, also when it fails for a later one.
-        about: is around each call of the author's code, with the names of the devices that it is about.
+        returned: receives what ``prepare`` returned for each device, even if it fails for a later one.
+        about: a context manager around each call of the author's code; gets the names of the devices concerned.
 
     Raises:
-        PermanentError: it returned something else than a ``Prepared`` for each device.
+        PermanentError: it returned something other than a ``Prepared`` for each device.
     """
     if type(preparer).prepare_claim is not Preparer.prepare_claim:
         with about([device.name for device in devices]):
@@ -151,11 +151,11 @@ async def _prepare_one(
 def default_config_method(
     preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
 ) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
-    """Return the method that gives a config to a claim without one.
+    """Return the method that supplies the config for a claim without one.
 
     Args:
-        preparer: the author's.
-        admin_access: whether the claim only looks at the device.
+        preparer: the author's preparer.
+        admin_access: whether the claim only inspects the device.
     """
     own = admin_access and type(preparer).admin_config is not Preparer.admin_config
     return preparer.admin_config if own else preparer.default_config
@@ -164,10 +164,10 @@ def default_config_method(
 async def resolve_default_config(
     preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra, *, admin_access: bool = False
 ) -> ConfigT:
-    """Return the config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
+    """Return the config for a claim without one, from the author's ``default_config`` or ``admin_config``.
 
     Raises:
-        PermanentError: when that gave something else than a config of the preparer's kinds.
+        PermanentError: the method returned something other than a config of the preparer's kinds.
     """
     default = default_config_method(preparer, admin_access=admin_access)
     plain = getattr(default, "__func__", None) is Preparer.default_config  # needs no thread
@@ -183,11 +183,11 @@ async def resolve_default_config(
 
 
 def check_preparer(preparer: Preparer[Any, Any]) -> None:
-    """Refuse a preparer that cannot work, when the driver is made.
+    """Reject an invalid preparer when the driver is constructed.
 
     Raises:
-        ConfigurationError: when neither ``prepare`` nor ``prepare_claim`` is there, or a claim without config
-            could not get one.
+        ConfigurationError: neither ``prepare`` nor ``prepare_claim`` is defined, or claims without config cannot get
+            a valid one.
     """
     cls = type(preparer)
     if cls.prepare is Preparer.prepare and cls.prepare_claim is Preparer.prepare_claim:
@@ -223,10 +223,10 @@ def check_prepared(prepare: Callable[..., object], device: str, returned: object
     Args:
         prepare: the author's method.
         device: name of the device.
-        returned: by the method.
+        returned: the method's return value.
 
     Raises:
-        PermanentError: it is no ``Prepared`` (code ``invalid-prepared``).
+        PermanentError: it is not a ``Prepared`` (code ``invalid-prepared``).
     """
     if isinstance(returned, Prepared):
         return returned
@@ -241,8 +241,8 @@ def check_all_prepared(prepare_claim: Callable[..., object], devices: int, retur
 
     Args:
         prepare_claim: the author's method.
-        devices: how many it was asked for.
-        returned: by the method.
+        devices: the number of devices it was called for.
+        returned: the method's return value.
 
     Raises:
         PermanentError: it is not one ``Prepared`` for each device (code ``invalid-prepared``).
@@ -265,7 +265,7 @@ def _wrong(method: Callable[..., object], what: str, remedy: str) -> PermanentEr
 
 
 def _described(returned: object) -> str:
-    """Return types and count of what an author's code returned: values may be secrets, and the text is an Event's."""
+    """Return types and count of an author's return value, for an Event: the values may be secrets."""
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         return type_name(returned)
     kinds = ", ".join(dict.fromkeys(type_name(item) for item in returned))
@@ -273,16 +273,16 @@ def _described(returned: object) -> str:
 
 
 def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
-    """Return the config classes that a preparer class was given: none, one, or those of ``Preparer[A | B]``.
+    """Return the type arguments of a preparer class as config classes: none, one, or those of ``Preparer[A | B]``.
 
-    A TypeVar that a generic preparer left open stands for its default.
+    A TypeVar that a generic preparer left open is replaced by its default.
 
     Args:
         name: of the class.
-        arguments: what it gave for the parameters of ``Preparer``.
+        arguments: its arguments for the parameters of ``Preparer``.
 
     Raises:
-        ConfigurationError: when the first one is no OpaqueConfig.
+        ConfigurationError: the first one is not an OpaqueConfig.
     """
     if not arguments:
         return ()
@@ -297,7 +297,7 @@ def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueCo
 
 
 def _open(argument: Any) -> Any:
-    """Return what stands behind a ``type X = A | B`` statement, or a TypeVar with a default."""
+    """Return the value of a ``type X = A | B`` statement, or of a TypeVar with a default."""
     if isinstance(argument, TypeVar):
         default = getattr(argument, "__default__", NoDefault)
         return argument if default is NoDefault else default

@@ -1,4 +1,4 @@
-"""``DeviceProvider``: which devices exist here, and what can be published of them."""
+"""``DeviceProvider``: finds the devices that exist, and what can be published about them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr, type_ar
 from dra_kit.errors import ConfigurationError
 
 ProviderScope: TypeAlias = Literal["node", "cluster"]
-"""Where a provider is run, and whose devices it finds: those of one node, or those of no node."""
+"""Where a provider runs and which devices it finds: those of one node, or those that belong to no node."""
 
 
 class DeviceProvider(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_co, HardwareT, AuthorSettingsT]):
-    """Tells which devices exist on this node. ``DeviceProvider[Gpu]`` when you have a device class of your own.
+    """Finds the devices on this node. ``DeviceProvider[Gpu]`` if you have your own device class.
 
     ``DeviceProvider[Gpu, Nvml, Settings]`` also gives ``self.hardware`` and ``self.context.settings`` their types.
 
-    With ``class Warehouse(dra.DeviceProvider, scope="cluster")`` it tells of devices that belong to no node, such as
-    those on a network, and is given to ``Driver(cluster_provider=…)``. It runs in the controller, has no hardware, and
-    yields an :class:`Inventory` whose pools have names and say which nodes may use them. A node sees of such a device
-    what is published, so that its class has no fields of its own.
+    With ``class Warehouse(dra.DeviceProvider, scope="cluster")`` it finds devices that belong to no node, such as
+    those on a network, and is passed to ``Driver(cluster_provider=…)``. It runs in the controller, has no hardware,
+    and yields an :class:`Inventory` whose pools have names and define which nodes may use them. A node sees only the
+    published part of such a device, so its class must not have its own fields.
 
     Raises:
-        ConfigurationError: the scope is none.
+        ConfigurationError: the scope is invalid.
     """
 
     provider_scope: ClassVar[ProviderScope] = "node"
@@ -43,7 +43,7 @@ class DeviceProvider(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Dev
             )
         cls.provider_scope = scope
 
-    if not TYPE_CHECKING:  # type checkers are to know what NodeBound has, and no other attribute
+    if not TYPE_CHECKING:  # type checkers must see only the attributes of NodeBound
 
         def __getattr__(self, name: str) -> Any:
             if name == "hardware" and self.provider_scope == "cluster":
@@ -62,22 +62,22 @@ class DeviceProvider(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Dev
     ):
         """Yield *complete* inventories; write it as an ``async def`` or ``def`` generator.
 
-        Static hardware yields once and returns. Hot-plug hardware waits for its next event and yields again; the
-        framework finds out what changed. It runs in a thread of its own, so it may block. A sequence of devices is
-        one pool named after the node; yield an :class:`Inventory` when there are pools or counters.
+        For static hardware, yield once and return. For hot-plug hardware, wait for the next event and yield again; the
+        framework computes the changes. It runs in its own thread, so it may block. A sequence of devices is
+        one pool named after the node; yield an :class:`Inventory` if there are pools or counters.
 
-        ``context.rescan()`` and ``Driver(rescan_every=…)`` start it again from the beginning. When it raises, the
-        error is logged, what was published stays, and it is started again after a while.
+        ``context.rescan()`` and ``Driver(rescan_every=…)`` restart it from the beginning. If it raises, the error is
+        logged, the published devices stay, and it is restarted after a delay.
         """
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Start, once, before ``discover``: keep ``context`` if you need it. May be ``def`` or ``async def``."""
+        """Initialize, once, before ``discover``. May be ``def`` or ``async def``."""
         del context
         return None
 
 
 class EmptyProvider(DeviceProvider):
-    """Of a node where the driver has no devices of its own."""
+    """The provider for nodes on which the driver has no devices."""
 
     def discover(self) -> Iterable[Inventory]:
         """Yield no inventory."""
@@ -103,7 +103,7 @@ _NO_NODES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """What can be served of the devices of one provider.
+    """Which features of devices can be served for one provider.
 
     Attributes:
         scope: of the provider.
@@ -114,14 +114,14 @@ class ProviderCapabilities:
     binds: bool = False
 
     def problem(self, item: Device | Pool[Any]) -> str:
-        """Return why what a device or pool asks for is not served, with the remedy; empty when it is."""
+        """Return why a feature of a device or pool cannot be served, with the remedy; empty if it can."""
         if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
             return _NO_NODES
         asked = (field for field in self._unserved() if getattr(item, field, None))
         return next((f"{field}: {self._why(field)}" for field in asked), "")
 
     def check_device_class(self, driver: str, provider: DeviceProvider[Any, Any, Any]) -> None:
-        """Refuse a device class whose defaults ask all its devices for what is not served.
+        """Reject a device class whose defaults request an unsupported feature for all its devices.
 
         Raises:
             ConfigurationError: naming class and field.
@@ -141,6 +141,6 @@ class ProviderCapabilities:
 
 
 def provider_device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:
-    """Return the device class that a provider names: that of ``DeviceProvider[Gpu]``, else ``Device``."""
+    """Return the device class of a provider: that of ``DeviceProvider[Gpu]``, else ``Device``."""
     cls = next(iter(type_arguments(type(provider), DeviceProvider)), None)
     return cls if isinstance(cls, type) and issubclass(cls, Device) else Device

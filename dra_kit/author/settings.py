@@ -1,4 +1,4 @@
-"""The author's settings, one pydantic model, from what flags and environment gave."""
+"""The author's settings, one pydantic model, filled from flags and the environment."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dra_kit.author.model import rule_text, short_repr
 from dra_kit.errors import ConfigurationError
 
 AUTHOR_PREFIX: Final = "DRIVER_"
-"""Environment names of an author's settings: ``DRIVER_`` and the field's name in upper case."""
+"""Prefix of the environment variables of an author's settings: ``DRIVER_`` and the field's name in upper case."""
 
 
 def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """Return the author's settings from what flags and environment gave.
+    """Return the author's settings from the values of flags and environment.
 
     Args:
-        driver: whose settings they are.
-        values: by field name; what is not there takes its default.
+        driver: the driver that has the settings.
+        values: by field name; missing fields take their defaults.
 
     Raises:
         ConfigurationError: naming flag, variable, value and rule.
@@ -34,7 +34,7 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
         fields = driver.settings.model_fields
         texts = [_setting_problem(fields, dict(detail)) for detail in error.errors(include_url=False)]
         text = "; ".join(dict.fromkeys(texts))
-    except Exception as error:  # noqa: BLE001 - an author's validator may look at files and fail in any way
+    except Exception as error:  # noqa: BLE001 - an author's validator may read files and fail in any way
         text = f"{type(error).__name__}: {error}"
     raise ConfigurationError(f"settings of driver {driver.name}: {' '.join(text.split())}")
 

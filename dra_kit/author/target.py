@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_ATTRIBUTE = "driver"
 GLOB_SUFFIXES = (".yaml", ".yml")
 _IMPORT = "does not import"
-"""Of a TARGET that is a file of globs of device nodes."""
+"""File suffixes of a TARGET that is a file of globs of device nodes."""
 _FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.yaml)"
 
 
@@ -36,25 +36,26 @@ def load_driver(target: str) -> Driver[Any, Any]:
 def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     """Return the driver that a TARGET names, once for each of several nodes in one process.
 
-    A function is called for each; of a Driver each but the first gets a copy, so that no node sees another's state.
+    A function is called once per node. The first node gets the Driver itself and the others get copies, so that no
+    node sees another's state.
 
-    The folder of the file or project is the first place of imports while the driver is loaded, and the last one
-    afterwards, so that a file of the author's never takes the place of somebody else's module.
+    While the driver is loaded, the folder of the file or project comes first in the import path. Afterwards it comes
+    last, so that an author's file never shadows an installed module.
 
     Args:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
             ``[tool.dra-kit] driver = "module:attr"``. Without attr it is ``driver``. The attribute is a Driver, or
-            a function without arguments that returns one. What ends in .yaml or .yml is a file of globs.
+                a function without arguments that returns one. A path ending in .yaml or .yml is a file of globs.
         number: of drivers.
 
     Raises:
         TargetError: naming what cannot be found, or where the author's code failed.
-        ConfigurationError: a file of globs is wrong.
+        ConfigurationError: a file of globs is invalid.
     """
     if not target.strip():
         raise TargetError(f"TARGET {target!r} is empty; {_FORMS}")
     if target.endswith(GLOB_SUFFIXES):
-        from dra_kit.author.no_code.driver import load_globs  # a driver in Python needs none of it
+        from dra_kit.author.no_code.driver import load_globs  # a driver in Python does not need it
 
         return [load_globs(Path(target)) for _ in range(number)]
     named, colon, attribute = target.rpartition(":")
@@ -82,7 +83,7 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
 
 
 def _is_project(named: str, path: Path) -> bool:
-    """Return whether a path is a folder; a name of a module that is a package of the working directory is a module."""
+    """Return whether a path is a folder; a module name that is also a package in the working directory is a module."""
     if not named or not path.is_dir():
         return False
     return not named.isidentifier() or (path / "pyproject.toml").exists() or not (path / "__init__.py").exists()
@@ -140,7 +141,7 @@ def _import_file(target: str, path: Path, name: str) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """Return the name of the file, unless another module has it: ``logging.py`` must not become logging."""
+    """Return the name of the file, unless another module has it: ``logging.py`` must not replace logging."""
     name = path.stem
     if name.isidentifier():
         loaded = sys.modules.get(name)
@@ -152,7 +153,7 @@ def _module_name(path: Path) -> str:
 
 @contextmanager
 def _import_places(places: list[Path]) -> Iterator[None]:
-    """Import from these folders first; afterwards last, and only if that went well: authors import late, too."""
+    """Put these folders first in the import path, and last after success: authors also import later."""
     added = [text for text in map(str, places) if text not in sys.path]
     sys.path[:0] = added
     loaded = False
@@ -167,7 +168,7 @@ def _import_places(places: list[Path]) -> Iterator[None]:
 
 
 def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> TargetError:
-    from dra_kit.author.calls import author_location  # which knows pydantic
+    from dra_kit.author.calls import author_location  # it imports pydantic
 
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     place = f" at {author_location(error) or _last(error)}"
@@ -185,13 +186,13 @@ def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> T
 
 
 def _last(error: BaseException) -> str:
-    """Return where an error arose that comes from no author's code."""
+    """Return where an error was raised that is not from the author's code."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"
 
 
 def _drivers(target: str, named: str, module: ModuleType, attribute: str, *, number: int) -> list[Driver[Any, Any]]:
-    from dra_kit.author.driver import Driver  # a command may say what it loads before it imports this
+    from dra_kit.author.driver import Driver  # a command may print what it loads before this import
 
     attribute = attribute or DEFAULT_ATTRIBUTE
     try:
@@ -231,7 +232,7 @@ def _checked(target: str, attribute: str, what: str, found: object) -> Driver[An
 def _copied(target: str, driver: Driver[Any, Any]) -> Driver[Any, Any]:
     try:
         return driver.for_another_node()
-    except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
+    except Exception as error:  # noqa: BLE001 - an author's object may raise any exception
         raise TargetError(
             f"TARGET {target}: driver {driver.name} cannot be copied for a second node "
             f"({type(error).__name__}: {error}); write a function that returns a new Driver each time"

@@ -19,17 +19,17 @@ from dra_kit.errors import Gone, Invalid, KubeError, Unavailable
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
+APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is also YAML
 _WATCH_SECONDS = 300
 _WATCH_GRACE_SECONDS = 30
 
 
 class ObjectList(Struct, frozen=True):
-    """What a list found.
+    """The result of a list.
 
     Attributes:
-        items: the objects, with ``apiVersion`` and ``kind``, which the server leaves out in lists.
-        resource_version: where a watch goes on from this list.
+        items: the objects, with ``apiVersion`` and ``kind``, which the server omits in lists.
+        resource_version: where a watch continues from this list.
     """
 
     items: Sequence[dict[str, Any]]
@@ -39,14 +39,14 @@ class ObjectList(Struct, frozen=True):
 class Client:
     """A connection to one API server, for one event loop.
 
-    Every method raises :class:`~dra_kit.errors.KubeError`, of the class that tells what went wrong. Requests are not
-    repeated, except those that met a connection the server had closed, and those the server answered with 401.
+    Every method raises a subclass of :class:`~dra_kit.errors.KubeError` that identifies the problem. Requests are not
+    retried, except after a connection that the server had closed, and after a 401.
 
     Args:
         credentials: server and identity.
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
-        timeout: seconds for each request and its answer.
-        connections: for requests at once; the others wait. Each watch has one of its own besides.
+        timeout: seconds for each request and its response.
+        connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Client:
 
     @property
     def answers(self) -> Counter[tuple[str, str]]:
-        """Answers to requests, by (verb, HTTP status as text), ``error`` for those that got none."""
+        """Responses, by (verb, HTTP status as text); ``error`` for requests that got none."""
         return self._transport.answers
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
@@ -79,16 +79,16 @@ class Client:
         return (await self.get_answer(resource, name, namespace)).decode()
 
     async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
-        """Return the answer for one object, which the caller may have already."""
+        """Return the response for one object; the caller can compare its text before decoding it."""
         call = ClientRequest.of_object("get", resource, name, namespace or "")
         return ClientResponse(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
-        """Return the object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
+        """Return the object at a path that is not a resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
         return await self._object(ClientRequest.of_path(path))
 
     async def log(self, pod: str, namespace: str, container: str, *, tail: int | None = None) -> str:
-        """Return what a container wrote so far; with ``tail`` its last lines, so many of them."""
+        """Return what a container has written so far; with ``tail``, only that many last lines."""
         query = {"container": container, "tailLines": "" if tail is None else str(tail)}
         call = ClientRequest.of_object("get", PODS, pod, namespace, subresource="log", query=query)
         return (await self._transport.send(call)).decode(errors="replace")
@@ -104,7 +104,7 @@ class Client:
         at: str = "",
         keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
-        """Return all objects, fetched in pages; all at once when the server forgets the list between two pages.
+        """Return all objects, fetched in pages, or in one request if the server drops the list between two pages.
 
         Args:
             resource: of the objects.
@@ -112,11 +112,11 @@ class Client:
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
             limit: objects per page.
-            at: a resource version: the objects as they were then; empty for the newest state.
-            keep: returns what is needed of each object, so that never more than a page of them is there as a whole.
+            at: a resource version: the objects at that version; empty for the newest state.
+            keep: returns the needed part of each object, so that no more than a page of complete objects is in memory.
 
         Raises:
-            Gone: the server does not know the state at that resource version any more.
+            Gone: the server no longer has the state at that resource version.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
         past = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
@@ -140,7 +140,7 @@ class Client:
             query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
     async def newest_version(self, resource: Resource, namespace: str | None = None) -> str:
-        """Return the resource version of the newest state, in a request that brings at most one object.
+        """Return the resource version of the newest state, with a request that returns at most one object.
 
         Args:
             resource: of the objects.
@@ -164,10 +164,10 @@ class Client:
         Args:
             resource: of the object.
             body: the object, with ``metadata.name`` or ``metadata.generateName``.
-            namespace: None takes that of the body.
-            dry_run: let the server do everything but store it.
-            strict: unknown and duplicate fields are Invalid, as for kubectl; otherwise the server drops them.
-            subresource: such as ``binding``, of the object that the body names; what the server says is returned.
+            namespace: None uses the namespace of the body.
+            dry_run: the server does everything except store it.
+            strict: unknown and duplicate fields raise Invalid, as with kubectl; otherwise the server drops them.
+            subresource: such as ``binding``, of the object that the body names; returns the server's response.
         """
         metadata = body.get("metadata") or {}
         namespace = namespace or str(metadata.get("namespace") or "")
@@ -175,7 +175,7 @@ class Client:
         query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
         call = ClientRequest.of_object("create", resource, name, namespace, subresource=subresource, query=query)
         if not subresource:
-            # the checks of an object's call hold here too, only that the name stays out of the path
+            # validate name and namespace as for a request on one object, but leave the name out of the path
             call = replace(call, path=ClientRequest.of_collection("create", resource, namespace, query=query).path)
         return await self._object(replace(call, body=_encode(call, body)))
 
@@ -186,7 +186,7 @@ class Client:
 
         Args:
             resource: of the object.
-            body: the whole object; with ``metadata.resourceVersion`` a newer stored one is a Conflict.
+            body: the complete object; with ``metadata.resourceVersion``, a newer stored object raises Conflict.
             dry_run: as for :meth:`create`.
             subresource: such as ``status``.
         """
@@ -219,7 +219,7 @@ class Client:
             content_type: MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY.
             subresource: such as ``status``.
             field_manager: owner of the fields; required with APPLY.
-            force: with APPLY, take fields over from other managers.
+            force: with APPLY, take over fields from other managers.
             strict: as for :meth:`create`.
         """
         query = {
@@ -249,10 +249,10 @@ class Client:
             resource: of the object.
             name: of the object.
             namespace: of the object.
-            uid: another UID is a Conflict.
-            resource_version: another resource version is a Conflict.
-            grace_period_seconds: a pod's time to end, instead of its own; 0 removes the object at once.
-            dry_run: let the server do everything but delete it.
+            uid: raise Conflict for another UID.
+            resource_version: raise Conflict for another resource version.
+            grace_period_seconds: overrides the pod's termination grace period; 0 removes the object immediately.
+            dry_run: the server does everything except delete it.
         """
         call = ClientRequest.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -261,7 +261,7 @@ class Client:
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         if dry_run:
-            options["dryRun"] = ["All"]  # not in the query, which the API server ignores beside a body
+            options["dryRun"] = ["All"]  # not in the query, which the API server ignores if there is a body
         if options:
             call = replace(call, body=_encode(call, {"apiVersion": "v1", "kind": "DeleteOptions", **options}))
         await self._transport.send(call)
@@ -274,7 +274,7 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
     ) -> None:
-        """Delete all objects that the selectors match, in one request.
+        """Delete all objects that match the selectors, in one request.
 
         Args:
             resource: of the objects.
@@ -297,9 +297,9 @@ class Client:
         resource_version: str,
         seconds: int = _WATCH_SECONDS,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the changes since a resource version, until the server ends the watch.
+        """Yield the changes since a resource version, until the server closes the watch.
 
-        Go on with a new watch from the resource version of the last event, bookmarks included.
+        Continue with a new watch from the resource version of the last event, bookmarks included.
 
         Args:
             resource: of the objects.
@@ -307,7 +307,7 @@ class Client:
             field_selector: as for :meth:`list`.
             label_selector: as for :meth:`list`.
             resource_version: of a list, or of an earlier event.
-            seconds: after which the server ends the watch.
+            seconds: after which the server closes the watch.
 
         Raises:
             Gone: the resource version is too old; list again.
@@ -345,11 +345,11 @@ def _encode(call: ClientRequest, body: object) -> bytes:
 
 
 class WatchEvent(Struct, frozen=True):
-    """One change.
+    """A change of an object.
 
     Attributes:
-        type: what happened; a BOOKMARK only tells a newer resource version.
-        object: the object after the change; as it was last for DELETED.
+        type: what happened; a BOOKMARK only carries a newer resource version.
+        object: the object after the change; its last state for DELETED.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -360,7 +360,7 @@ async def split_lines(call: ClientRequest, chunks: AsyncIterable[bytes]) -> Asyn
     """Yield the lines of a stream of chunks, of any length, without empty ones.
 
     Raises:
-        Unavailable: the stream ends within a line.
+        Unavailable: the stream ended within a line.
     """
     begun: list[bytes] = []
     async for chunk in chunks:
@@ -376,11 +376,11 @@ async def split_lines(call: ClientRequest, chunks: AsyncIterable[bytes]) -> Asyn
 
 
 def parse_watch_event(call: ClientRequest, line: bytes) -> WatchEvent:
-    """Return the event in one line.
+    """Return the event of one line.
 
     Raises:
         Gone: the ERROR event says that the resource version is too old.
-        KubeError: any other ERROR event, or a line that is no event.
+        KubeError: any other ERROR event, or a line that is not an event.
     """
     event = decode_object(call, line)
     content = event.get("object")

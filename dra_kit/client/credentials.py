@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: kubeconfig and service account."""
+"""Address of the API server and the process's credentials, from kubeconfig or service account."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from dra_kit.errors import ConfigurationError
 
 log: logging.Logger = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_REREAD_SECONDS = 60.0  # client-go reads token files again after a minute, too
+_REREAD_SECONDS = 60.0  # like client-go
 _RETRY_SECONDS = 10.0
 _PLUGIN_SECONDS = 60.0  # some open a browser and wait for the user
-_RENEW_AT = 0.8  # of the lifetime of an exec plugin's token
+_RENEW_AT = 0.8  # fraction of the lifetime of an exec plugin's token
 _EXPIRING_PROVIDERS = ("oidc", "gcp")
 
 
 class Credentials:
-    """The API server's address and a current proof of who we are; shared by all clients of a process.
+    """The API server's address and current credentials; shared by all clients of a process.
 
-    It may be used from several event loops. Every property shows the last reading, so look at them again after
+    It may be used from several event loops. Properties return the last values read, so read them again after
     :meth:`authorization` or :meth:`refresh`.
 
     Args:
-        connection: the first reading.
-        load: reads the credentials again; None when they never change.
+        connection: the first values.
+        load: reads the credentials again; None if they never change.
 
     Raises:
         ConfigurationError: a certificate or key cannot be used.
@@ -81,10 +81,10 @@ class Credentials:
         return self._connection.proxy
 
     async def authorization(self) -> str | None:
-        """Return the current ``Authorization`` header, such as ``Bearer …``; None when there is none to send.
+        """Return the current ``Authorization`` header, such as ``Bearer …``; None if there is none to send.
 
-        Token files are read again after a minute, exec plugins run again after four fifths of their token's lifetime.
-        When that fails the last header stays, and the failure is logged: the server says whether it is still good.
+        Token files are read again after a minute; exec plugins run again after four fifths of their token's lifetime.
+        If that fails, the last header is used and the failure is logged: the server decides whether it is still valid.
         """
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             try:
@@ -97,16 +97,16 @@ class Credentials:
     async def refresh(self, rejected: str | None = None) -> bool:
         """Read the credentials again because the server answered 401.
 
-        Calls at one time share one reading.
+        Concurrent calls share one reading.
 
         Args:
-            rejected: the header the server refused; when it is not the current one any more, nothing is read.
+            rejected: the header that the server rejected; if it is no longer the current one, nothing is read.
 
         Returns:
-            Whether there is something new to try.
+            Whether there are new credentials to try.
 
         Raises:
-            ConfigurationError: the credentials cannot be read any more.
+            ConfigurationError: the credentials can no longer be read.
         """
         before = self._connection
         if rejected == before.authorization:
@@ -116,7 +116,7 @@ class Credentials:
     async def _reload(self) -> None:
         if self._load is None:
             return
-        # locks and tasks belong to one loop; two loops that read at one time do no harm
+        # locks and tasks belong to one loop; two loops that read at the same time do no harm
         loop = asyncio.get_running_loop()
         task = self._reloads.get(loop)
         if task is None:
@@ -142,15 +142,15 @@ async def load_credentials(
     """Find the credentials of this process.
 
     Args:
-        kubeconfig: a kubeconfig; None takes ``$KUBECONFIG`` (several, separated by colons, are merged), else the
-            service account when its files exist, else ``~/.kube/config``.
+        kubeconfig: a kubeconfig; None uses ``$KUBECONFIG`` (several files, separated by colons, are merged), else the
+            service account if its files exist, else ``~/.kube/config``.
         context: a context of the kubeconfig, None for its current one.
         service_account: directory with ``token``, ``ca.crt`` and ``namespace``.
         environment: environment variables: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST`` and ``_PORT``, and
             those of proxies.
 
     Raises:
-        ConfigurationError: nothing was found, or what was found cannot be used.
+        ConfigurationError: no credentials were found, or those found cannot be used.
     """
     load = _find(kubeconfig, context, service_account, environment)
     return Credentials(await load(), load)
@@ -221,7 +221,7 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
             f"kubeconfig {paths}: {' '.join(text.split())}",
             remedy=f"does `kubectl --kubeconfig {paths} version` work?",
         ) from error
-    user = loader._user  # noqa: SLF001 - what kind of user it is has no public name
+    user = loader._user  # noqa: SLF001 - the kind of user is not public
     proxy = configuration.proxy or proxy_from_environment(configuration.host, environment)
     _check_supported(paths, configuration.host, proxy, user)
     return Connection(
@@ -262,7 +262,7 @@ def _lifetime(loader: Any, user: Any) -> float | None:
 
 
 def _one_line(header: str | None) -> str | None:
-    """Return a token without the newline at the end of its file, which no header may have."""
+    """Return a token without the newline at the end of its file, which is not allowed in a header."""
     return header.strip() if header else None
 
 
@@ -282,20 +282,20 @@ def _ssl_context(connection: Connection) -> SSLContext | None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What one reading of the credentials gave.
+    """The result of reading the credentials once.
 
     Attributes:
-        server: URL without a trailing slash; may hold a path.
-        authorization: the ``Authorization`` header, None when certificates (or nothing) identify us.
-        lifetime: seconds after which the credentials should be read again, None when only a 401 is a reason to.
-        ca: PEM of the certificate authorities to trust, None for those of the system.
+        server: URL without a trailing slash; may include a path.
+        authorization: the ``Authorization`` header; None if certificates (or nothing) identify the process.
+        lifetime: seconds after which to read the credentials again; None to do so only after a 401.
+        ca: PEM of the trusted certificate authorities; None for those of the system.
         certificate: PEM of the client certificate and its chain.
         private_key: PEM of the client certificate's key.
         insecure: do not verify the server's certificate.
         tls_server_name: the name to verify instead of the server's host.
         proxy: URL of an HTTP proxy.
         namespace: default namespace of the context or of the pod.
-        socket: path of a unix socket where the server takes requests without TLS; None to connect to its address.
+        socket: path of a unix socket where the server accepts requests without TLS; None to connect to its address.
     """
 
     server: str
@@ -311,7 +311,7 @@ class Connection:
     socket: str | None = None
 
     def same_tls(self, other: Connection) -> bool:
-        """Return whether one SSL context serves both."""
+        """Return whether both can use one SSL context."""
 
         def tls(connection: Connection) -> tuple[object, ...]:
             return (
@@ -325,23 +325,23 @@ class Connection:
         return tls(self) == tls(other)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the SSL context for this server, None for a plain HTTP one and over a unix socket.
+        """Return the SSL context for this server; None for a plain HTTP server and for a unix socket.
 
         Raises:
-            ValueError: a certificate or key is no PEM, or they do not belong together (``ssl.SSLError`` is an OSError
-                and stays one).
+            ValueError: a certificate or key is not PEM, or they do not match (``ssl.SSLError`` is an OSError
+                and is raised unchanged).
         """
         if self.socket is not None or not self.server.startswith("https://"):
             return None
         context = ssl.create_default_context(cadata=self.ca.decode("ascii") if self.ca else None)
         if self.ca:
-            # Python 3.13 demands extensions that cluster CAs often lack; Go, and so every other client, does not
+            # Python 3.13 demands extensions that cluster CAs often lack; Go, and so all other clients, does not
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.certificate:
-            # OpenSSL reads key pairs from files only: one in memory, so that no key touches a disk
+            # OpenSSL reads key pairs only from files: use one in memory, so that no key is written to a disk
             with os.fdopen(os.memfd_create("client-certificate"), "wb") as file:
                 file.write(self.certificate + b"\n" + (self.private_key or b""))
                 file.flush()
@@ -350,16 +350,16 @@ class Connection:
 
 
 def proxy_from_environment(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY for a server, by the rules of Go's net/http.
+    """Return the proxy for a server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with the rules of Go's net/http.
 
-    Python's own rules know no CIDR blocks in NO_PROXY, with which clusters exempt their service addresses.
+    Python's rules do not support CIDR blocks in NO_PROXY, which clusters use to exempt their service addresses.
 
     Args:
         server: URL of the API server.
         environment: environment variables; the upper-case spelling wins.
 
     Returns:
-        URL of the proxy, None for a direct connection.
+        URL of the proxy; None for a direct connection.
     """
 
     def variable(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Events on Kubernetes objects, written in the background and never in the way of the work that they report."""
+"""Events on Kubernetes objects, written in the background without blocking the work they report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEMBERED = 1000
 
 
 class ObjectReference(Struct, frozen=True):
-    """The object an event is about.
+    """The object that an event is about.
 
     Attributes:
         api_version: of the object.
@@ -64,11 +64,11 @@ class _Event(Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        # the API server wants events of cluster-scoped objects here
+        # the API server requires this namespace for events of cluster-scoped objects
         return self.regarding.namespace or "default"
 
     def name(self, controller: str) -> str:
-        """Return a name for it: the same from every process where it has an identity."""
+        """Return a name for the event; if it has an identity, the same name in every process."""
         if self.identity:
             text = f"{controller}\n{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.identity}"
             tail = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -78,7 +78,7 @@ class _Event(Struct, frozen=True):
 
 
 class _Occurrences(Struct):
-    """How often something happened, and how much of that the API server knows."""
+    """How often an event occurred, and how many of these the API server knows."""
 
     first: dt.datetime
     last: dt.datetime
@@ -89,7 +89,7 @@ class _Occurrences(Struct):
     written: list[Callable[[], object]] = field(default_factory=list)
 
     def settle(self) -> None:
-        """Call the listeners: the event is written, or given up."""
+        """Call the listeners: the event is written or given up."""
         listeners, self.written = self.written, []
         for listener in listeners:
             listener()
@@ -98,17 +98,17 @@ class _Occurrences(Struct):
 class EventRecorder:
     """Writes events.k8s.io/v1 Events from a bounded queue; a part of a process's supervisor.
 
-    The same event on the same object is written once, and then counted in its ``series``. While the API server is
-    unavailable events wait; when too many wait, the oldest are dropped.
+    The same event on the same object is written once and then counted in its ``series``. While the API server is
+    unavailable, events are queued; when the queue is full, the oldest are dropped.
 
     Args:
-        client: to write with.
+        client: the client to write with.
         controller: ``reportingController``: the driver's name.
         instance: ``reportingInstance``: the node's or the pod's name.
-        capacity: different events that may wait.
+        capacity: number of different events in the queue.
         series_interval: seconds between two updates of one series, after its first.
-        series_end: seconds without a repetition after which the same event is a new one (client-go: 6 minutes).
-        retry: seconds to wait after the first, second ... failure to reach the API server; the last one repeats.
+        series_end: seconds without a repetition after which the same event counts as new (client-go: 6 minutes).
+        retry: seconds to wait after the first, second ... failure to reach the API server; the last value repeats.
     """
 
     name = "events"
@@ -144,12 +144,12 @@ class EventRecorder:
 
     @property
     def dropped(self) -> int:
-        """Events that were lost: too many waited, or the API server refused them."""
+        """Lost events: the queue was full, or the API server rejected them."""
         return self._dropped
 
     @property
     def waiting(self) -> int:
-        """Different events that are not written yet; those that only have to be counted again are not among them."""
+        """Different events that are not written yet, without those of which only the count must be updated."""
         return len(self._waiting)
 
     def record(
@@ -164,16 +164,16 @@ class EventRecorder:
         repeat: bool = True,
         written: Callable[[], object] | None = None,
     ) -> None:
-        """Queue an event; from any thread, without waiting and without an error.
+        """Queue an event; may be called from any thread, never blocks and never raises.
 
         Args:
             regarding: the object it is about.
             type: Warning when something went wrong.
-            reason: why, in CamelCase, such as ``PrepareFailed``; cut at 128 characters.
-            action: what was done or tried, such as ``Prepare``; cut at 128 characters.
-            note: for people; cut at 1024 bytes.
-            identity: tells it from every other event; several processes that record it write it once.
-            repeat: False: it may have been recorded before, and did not happen again.
+            reason: why, in CamelCase, such as ``PrepareFailed``; truncated at 128 characters.
+            action: what was done or tried, such as ``Prepare``; truncated at 128 characters.
+            note: for people; truncated at 1024 bytes.
+            identity: distinguishes it from every other event; several processes that record it write it once.
+            repeat: False: it may have been recorded before, and did not occur again.
             written: called once, when it is written or given up.
         """
         event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note), identity)
@@ -192,20 +192,20 @@ class EventRecorder:
             return
         loop = self._loop
         if loop is not None:
-            with suppress(RuntimeError):  # the loop has been closed: flush() is what is left
+            with suppress(RuntimeError):  # the loop is closed: only flush() can still write
                 loop.call_soon_threadsafe(self._wake.set)
 
     async def room(self) -> None:
-        """Wait until many more events can be recorded without one that waits being dropped; while it runs."""
+        """Wait until this many events can be recorded without dropping a queued one; needs :meth:`run`."""
         while len(self._waiting) > self._capacity // 2:
             self._has_room.clear()
             await self._has_room.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Write what is recorded, until cancelled.
+        """Write recorded events, until cancelled.
 
         Args:
-            ready: set at once; nobody needs to wait for events.
+            ready: set immediately; no other part needs to wait for events.
         """
         self._loop = asyncio.get_running_loop()
         ready.set()
@@ -229,13 +229,13 @@ class EventRecorder:
             self._loop = None
 
     async def flush(self, timeout: float) -> bool:
-        """Write everything that waits, series too; whether or not :meth:`run` is running.
+        """Write everything in the queue, series too, whether or not :meth:`run` is running.
 
         Args:
             timeout: seconds to try.
 
         Returns:
-            Whether everything is written.
+            Whether everything was written.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -250,7 +250,7 @@ class EventRecorder:
             return False
 
     def _unsettled(self, event: _Event) -> _Occurrences | None:
-        """Return an event that waits or is being written."""
+        """Return an event that is queued or being written."""
         under_way, occurrences = self._under_way or (None, None)
         return self._waiting.get(event) or (occurrences if under_way == event else None)
 
@@ -296,7 +296,7 @@ class EventRecorder:
         return True
 
     def _next_update(self, series: _Occurrences) -> float:
-        # the first repetition is news, those after it are a number
+        # the first repetition is news; later ones only increase a count
         return series.written_at + (self._series_interval if series.written_count > 1 else 0.0)
 
     def _seconds_to_next_series(self) -> float | None:
@@ -304,7 +304,7 @@ class EventRecorder:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     async def _create_or_keep(self, event: _Event, seen: _Occurrences) -> None:
-        """Create an event; where that cannot be done now, it is the next one again."""
+        """Create an event; if that fails temporarily, it is retried as the next event."""
         try:
             await self._create(event, seen)
         except BaseException:
@@ -315,7 +315,7 @@ class EventRecorder:
             raise
 
     async def _create(self, event: _Event, seen: _Occurrences) -> None:
-        # one name for all attempts: when the answer to the first is lost, the second is a Conflict
+        # one name for all attempts: if the response to the first is lost, the second is a Conflict
         seen.name = seen.name or event.name(self._controller)
         body = {
             "apiVersion": EVENTS.api_version,
@@ -343,9 +343,9 @@ class EventRecorder:
         try:
             await self._client.create(EVENTS, body)
         except Conflict as error:
-            if error.reason != "AlreadyExists":  # a quota that was counted by two requests at once
+            if error.reason != "AlreadyExists":  # a quota that two concurrent requests updated
                 raise Unavailable(str(error), status=error.status, reason=error.reason) from error
-            count = 1  # all the earlier attempt is sure to have told
+            count = 1  # the only count that the earlier attempt certainly reported
         except Unavailable:
             raise
         except KubeError as error:
@@ -384,7 +384,7 @@ class EventRecorder:
 
 
 def micro_time(time: dt.datetime) -> str:
-    """Return a MicroTime as the API server wants it: UTC, exactly six fractional digits."""
+    """Return a MicroTime in the API server's format: UTC, exactly six fractional digits."""
     return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -393,7 +393,7 @@ def _series(occurrences: _Occurrences) -> dict[str, Any]:
 
 
 def _cut(note: str) -> str:
-    """Return at most 1024 bytes, whole characters, with an ellipsis where something is missing."""
+    """Return at most 1024 bytes, whole characters, with an ellipsis where text is cut."""
     encoded = note.encode(errors="replace")
     if len(encoded) <= _NOTE_BYTES:
         return encoded.decode()

@@ -1,4 +1,4 @@
-"""Follows the objects of one resource: a list, then a watch, and both again whenever necessary."""
+"""Follows the objects of one resource: a list, then a watch, and both again if necessary."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import Gone, KubeError, Unavailable
 
 log: logging.Logger = logging.getLogger(__name__)
-_SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
+_SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server closes earlier counts as failed
 
 
 class ObjectChange(Struct, frozen=True):
-    """What became of one object, compared with what the informer knew of it.
+    """A change of one object, compared with what the informer knew of it.
 
     Attributes:
-        type: what happened. An object made anew under its old name is DELETED, then ADDED.
-        object: its state after the change; the last known one for DELETED.
-        previous: its state before; None for ADDED.
+        type: what happened. An object recreated under its old name is DELETED, then ADDED.
+        object: its state after the change; the last known state for DELETED.
+        previous: its state before the change; None for ADDED.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -36,18 +36,18 @@ class ObjectChange(Struct, frozen=True):
 
 
 class Informer:
-    """What the API server has of one resource, up to date; for one event loop and one consumer.
+    """An up-to-date copy of one resource on the API server; for one event loop and one consumer.
 
-    The types of changes follow from a comparison with what is known: what was missed between two lists comes as changes
-    too, and nothing comes twice. Objects are shared with the consumer, who must not change them.
+    The types of changes result from a comparison with the known state: changes missed between two lists are reported
+    too, and nothing is reported twice. Objects are shared with the consumer, which must not modify them.
 
     Args:
-        client: to list and watch with.
+        client: the client to list and watch with.
         resource: of the objects.
         namespace: None for all namespaces, or a cluster-scoped resource.
-        field_selector: of the server, such as ``spec.nodeName=node-1``; an object that no longer fits it is DELETED.
-        label_selector: of the server.
-        retry: seconds to wait after the first, second ... failure in a row; the last one repeats.
+        field_selector: such as ``spec.nodeName=node-1``; an object that no longer matches it is DELETED.
+        label_selector: filters the objects on the server.
+        retry: seconds to wait after the first, second ... failure in a row; the last value repeats.
     """
 
     def __init__(
@@ -70,23 +70,23 @@ class Informer:
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._version: str | None = None  # where the next watch begins; None when a list is due
         self.synced: Final = asyncio.Event()
-        """Set once the consumer has taken everything of the first list."""
+        """Set once the consumer has received everything of the first list."""
 
     @property
     def objects(self) -> Mapping[tuple[str, str], dict[str, Any]]:
-        """All objects by (namespace, name), the namespace empty for cluster-scoped ones; a live view.
+        """All objects by (namespace, name), with an empty namespace for cluster-scoped ones; a live view.
 
-        It holds a change from the moment that :meth:`changes` yields it.
+        It contains a change as soon as :meth:`changes` yields it.
         """
         return MappingProxyType(self._objects)
 
     async def changes(self) -> AsyncGenerator[ObjectChange, None]:
-        """Yield every change, first those that the first list brings; never end by itself.
+        """Yield every change, starting with the objects of the first list; never end by itself.
 
-        A server that is away, or is overloaded, is asked again and again.
+        Requests are retried while the server is unavailable or overloaded.
 
         Raises:
-            KubeError: the server refuses the list or the watch: asking again will not help.
+            KubeError: the server rejects the list or the watch: a retry will not help.
         """
         while True:
             try:
@@ -135,9 +135,9 @@ class Informer:
         async with aclosing(events):
             async for event in events:
                 changed = True
-                # not after a list: a server may list and refuse to be watched
+                # not after a list: a server may allow lists and reject watches
                 self._failures = 0
-                # a consumer that stops at this change has taken it
+                # a consumer that stops at this change has received it
                 self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
                 match event.type:
                     case "BOOKMARK":
@@ -156,7 +156,7 @@ class Informer:
         seconds = self._retry[min(self._failures, len(self._retry) - 1)]
         log.log(logging.DEBUG if self._failures else logging.INFO, "watching again in %g s: %s", seconds, error)
         self._failures += 1
-        # in step, all watchers of a server that was away would return at once
+        # without jitter, all watchers would return at the same time after a server outage
         await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
 
     def _replace(self, found: Sequence[dict[str, Any]]) -> Iterator[ObjectChange]:

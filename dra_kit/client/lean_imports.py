@@ -1,6 +1,6 @@
 """Imports kubernetes-asyncio's kubeconfig modules without its generated client, which takes 35 MiB.
 
-An OpenID Connect requestor replaces kubernetes-asyncio's, which does not verify the provider's certificate.
+It also replaces kubernetes-asyncio's OpenID Connect requestor, which does not verify the provider's certificate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dra_kit.errors import ConfigurationError
 
 
 class OpenIDRequestor:
-    """Trades a refresh token for a new ID token (OpenID Connect Core 1.0, section 12).
+    """Exchanges a refresh token for a new ID token (OpenID Connect Core 1.0, section 12).
 
     It has the interface of the class of the same name in kubernetes-asyncio, which it replaces: that one (36.1.0) does
     not verify the provider's certificate unless the kubeconfig has its CA, and fails if it has.
@@ -40,16 +40,16 @@ class OpenIDRequestor:
         self._ssl = ssl.create_default_context(cafile=ssl_ca_cert)
 
     async def refresh_token(self, refresh_token: str) -> dict[str, str]:
-        """Ask for new tokens.
+        """Request new tokens.
 
         Args:
-            refresh_token: the one that was issued last.
+            refresh_token: the last one issued.
 
         Returns:
-            ``id_token`` and ``refresh_token``; the latter is the old one where the provider does not rotate it.
+            ``id_token`` and ``refresh_token``; the latter is the old one if the provider does not rotate it.
 
         Raises:
-            ConfigurationError: the provider does not answer, or refuses.
+            ConfigurationError: the provider does not respond, or rejects the request.
         """
         try:
             async with aiohttp.ClientSession(
@@ -72,7 +72,7 @@ class OpenIDRequestor:
 
 
 class ClientConfiguration:
-    """What the configuration modules fill in; stands for ``kubernetes_asyncio.client.Configuration``."""
+    """The attributes that the configuration modules set; replaces ``kubernetes_asyncio.client.Configuration``."""
 
     def __init__(self) -> None:
         self.host = ""

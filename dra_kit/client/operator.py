@@ -99,12 +99,12 @@ _retries = KopfRetryFilter()
 for _name in [name for name in logging.root.manager.loggerDict if name.startswith("kopf._")]:
     logging.getLogger(_name).addFilter(_retries)
 _SILENCE: Final = 330.0
-"""Seconds without a word after which a watch counts as lost, as for our own watches. kopf's 70 rely on a bookmark each
-minute, which the API server does not promise: each node would ask anew all day long."""
+"""Seconds without data after which a watch counts as lost, as for our own watches. kopf's 70 relies on a bookmark per
+minute, which the API server does not guarantee: each node would reconnect all day long."""
 
 
 class _Forgetful(ResourceMemories):
-    """Remembers no object: kopf keeps several KiB for each, which only handlers of changes, daemons and timers need."""
+    """Stores no objects: kopf retains several KiB for each, needed only for change handlers, daemons and timers."""
 
     async def recall(self, *args: Any, ephemeral: bool = False, **kwargs: Any) -> ResourceMemory:
         del ephemeral
@@ -114,18 +114,18 @@ class _Forgetful(ResourceMemories):
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
 """Type of a watch event; None for an object of the initial list."""
 EventHandler: TypeAlias = Callable[[EventType, Mapping[str, Any]], Coroutine[Any, Any, object]]
-"""Called with the type of an event and the object, whose content must not be changed."""
+"""Called with the type of an event and the object, whose content must not be modified."""
 
 
 def kopf_settings(
     field_selectors: Mapping[Resource, str] | None = None, *, chunk_size: int | None = None
 ) -> kopf.OperatorSettings:
-    """Return settings with which kopf requests and writes nothing beyond what its handlers ask for.
+    """Return settings with which kopf sends no requests and writes nothing except what its handlers need.
 
     That is: no watch of CustomResourceDefinitions and namespaces, no peering, no Events, no SIGKILL, bounded waits.
 
     Args:
-        field_selectors: per resource, what the API server shall filter lists and watches by.
+        field_selectors: per resource, the field selector of lists and watches.
         chunk_size: objects per page of the initial list; None for one page.
 
     Raises:
@@ -140,11 +140,11 @@ def kopf_settings(
     settings.watching.chunk_size = chunk_size
     settings.watching.inactivity_timeout = _SILENCE
     settings.networking.request_timeout = 30.0
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else one line for each call of a handler
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # otherwise one line for each call of a handler
     for resource, selector in (field_selectors or {}).items():
         key = (resource.group, resource.version, resource.plural)
         settings.watching.field_selectors[key] = selector
-        # also when the cluster prefers another version of the group
+        # also if the cluster prefers another version of the group
         seen_by_kopf = kopf.Resource(*key, kind=resource.kind, namespaced=resource.namespaced, preferred=False)
         if settings.watching.field_selectors.collect(seen_by_kopf) != [selector]:
             raise InternalError(f"this version of kopf does not apply the field selector of {resource.full_name}")
@@ -159,24 +159,24 @@ def on_event(
     id: str,  # noqa: A002 - kopf's word
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Register a handler of watch events that cannot write to the objects, whatever it returns.
+    """Register a handler of watch events that cannot write to the objects, no matter what it returns.
 
-    kopf waits for one event of an object to be handled before it sends the next. An error of the handler is logged by
-    kopf and forgotten; after a gap in the watch, deletions are never reported: handlers are a hint to look again.
+    kopf handles the events of one object one at a time. kopf logs an error of the handler and continues. Deletions
+    during a gap in the watch are never reported, so treat a handler call as a hint to read the objects again.
 
     Args:
-        registry: of the life that is being built.
+        registry: of the run that is being built.
         resource: the exact resource and version to watch.
         handler: what to call.
         id: of the handler, for logs.
-        loop: where the handler runs: that of the service it belongs to, not kopf's own.
+        loop: the loop where the handler runs: that of the service it belongs to, not kopf's.
     """
 
     async def notify(*, event: kopf.RawEvent, **_: object) -> None:
         called = handler(cast("EventType", event["type"]), cast("Mapping[str, Any]", event["object"]))
         try:
             future = asyncio.run_coroutine_threadsafe(called, loop)
-        except RuntimeError:  # the loop is closed: the process goes down, nobody needs the event any more
+        except RuntimeError:  # the loop is closed: the process stops and no longer needs the event
             called.close()
             return
         await asyncio.wrap_future(future)
@@ -185,26 +185,26 @@ def on_event(
 
 
 class KopfThread:
-    """kopf in a daemon thread with a loop of its own; a :class:`~dra_kit.process.supervisor.Part`, too.
+    """Runs kopf in a daemon thread with its own loop; also a :class:`~dra_kit.process.supervisor.Part`.
 
     Args:
         credentials: for all of kopf's requests.
-        build: called in the thread before each life; returns a fresh registry and fresh settings. Objects of an earlier
-            life must not be used again.
-        backoff: seconds to wait before the first, second ... next life, the last one repeated; it starts over after a
-            life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
-            that the process ends and its pod starts again.
+        build: called in the thread before each run; returns a fresh registry and fresh settings. Objects of an earlier
+            run must not be used again.
+        backoff: seconds to wait before the first, second ... restart, the last value repeats. It starts over after
+            a run that watched for longer than the longest of them. Empty: a single run, whose error :meth:`run` raises,
+            so that the process exits and its pod is restarted.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
         events_only: all handlers are of watch events: nothing of the objects is stored.
-        memo: called in the thread's loop before each life, with its registry; what handlers of that life get as
-            ``memo``, or a copy of it.
-        watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
-            watch cannot go on where the last one ended: later changes are reported, earlier ones are not.
+        memo: called in the thread's loop before each run, with its registry; handlers of that run get the result, or a
+            copy of it, as ``memo``.
+        watching: called in the thread when kopf starts to watch what it has listed, in each run and again whenever a
+            watch cannot continue where the last one stopped: later changes are reported, earlier ones are not.
 
     Attributes:
-        ready: kopf is alive: its startup handlers are through. It does not mean that the API server has answered.
-        lives: how many lives have begun.
-        last_error: what ended the last life that failed: a KubeError, or a bug.
+        ready: kopf is running and its startup handlers have finished. The API server may not have responded yet.
+        lives: number of runs started so far.
+        last_error: the error of the last failed run: a KubeError, or a bug.
     """
 
     name = "kopf"
@@ -238,7 +238,7 @@ class KopfThread:
 
     @property
     def restarts(self) -> int:
-        """How often kopf was started again; from any thread."""
+        """The number of restarts of kopf; may be read from any thread."""
         return max(0, self.lives - 1)
 
     def start(self) -> None:
@@ -246,13 +246,13 @@ class KopfThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop kopf, blocking; at once when it waits between two lives.
+        """Stop kopf, blocking; returns immediately while it waits between two runs.
 
         Args:
             timeout: seconds to wait for it; None for ``stop_timeout``.
 
         Returns:
-            Whether the thread has ended. When it has not, it ends with the process.
+            Whether the thread has finished. If it has not, it ends with the process.
         """
         self._stopping.set()
         self._wake()
@@ -264,11 +264,11 @@ class KopfThread:
         """Run the thread as a part of a supervisor, until cancelled.
 
         Args:
-            ready: set when kopf is alive for the first time.
+            ready: set when kopf is running for the first time.
 
         Raises:
-            KubeError: without ``backoff``: what ended kopf.
-            InternalError: without ``backoff``: kopf ended for no reason.
+            KubeError: without ``backoff``: the error that stopped kopf.
+            InternalError: without ``backoff``: kopf stopped without an error.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -291,7 +291,7 @@ class KopfThread:
             session = KopfSession(self._credentials, on_watch=self._watched)
             try:
                 asyncio.run(self._live(session))
-            except BaseException as error:  # noqa: BLE001 - whatever ends a life ends neither the thread nor the process
+            except BaseException as error:  # noqa: BLE001 - an error stops neither the thread nor the process
                 self._failed(error, again=attempt > 0)
             self.ready.clear()
             if self._stopping.is_set() or not self._backoff:
@@ -323,7 +323,7 @@ class KopfThread:
         )
 
         async def log_in(**_: object) -> kopf.AiohttpSession:
-            return login  # asked again after a 401, the same answer tells kopf that there is no other
+            return login  # called again after a 401: the same session tells kopf that no other exists
 
         kopf.on.login(id="dra-kit", registry=registry)(log_in)
         alive = concurrent.futures.Future[None]()
@@ -332,10 +332,10 @@ class KopfThread:
         self._wake = lambda: _call_soon(loop, stop.set)
 
         async def end_waiter(**_: object) -> None:
-            stop.set()  # else kopf, when it fails, waits 5 s for its own task that waits for this flag
+            stop.set()  # otherwise a failing kopf waits 5 s for its own task that waits for this flag
 
         kopf.on.cleanup(id="dra-kit", registry=registry)(end_waiter)
-        if not self._stopping.is_set():  # else stop() came before there was anything to wake
+        if not self._stopping.is_set():  # otherwise stop() came before there was a flag to set
             await kopf.operator(
                 registry=registry,
                 settings=settings,
@@ -343,7 +343,7 @@ class KopfThread:
                 standalone=True,
                 memories=_Forgetful() if self._events_only else None,
                 memo=self._memo(registry) if self._memo is not None else None,
-                # else kopf asks for the user's name, which a UID without an entry in /etc/passwd does not have
+                # otherwise kopf reads the user's name, which a UID without an entry in /etc/passwd does not have
                 identity=cast("Any", "dra-kit"),
                 stop_flag=stop,
                 ready_flag=alive,
@@ -361,7 +361,7 @@ class KopfThread:
     def _failed(self, error: BaseException, *, again: bool) -> None:
         before, self.last_error = self.last_error, translate_kopf_error(error)
         if not self._backoff or self._stopping.is_set():
-            return  # whoever waits in run() reports it; or nobody wants to know any more
+            return  # run() reports it; or the process is stopping
         if not isinstance(self.last_error, DraKitError):
             logger.error("kopf failed and is started again", exc_info=self.last_error)
             return
@@ -374,37 +374,37 @@ class KopfThread:
 
 
 def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore futures of kopf that failed for the reason it ends for; the thread reports that reason once."""
+    """Ignore futures of kopf that failed because of the error that stops it; the thread reports that error once."""
     logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+    with suppress(RuntimeError):  # the loop is closed, and the listener with it
         loop.call_soon_threadsafe(callback)
 
 
 def _nothing() -> None:
-    """Do nothing: nobody listens yet."""
+    """Do nothing, as long as no listener is set."""
 
 
-# Watches aside. kopf asks for all versions of the API group at once, each over a connection of its own: 0.3 MiB each,
-# which are never given back.
+# Except for watches. kopf requests all versions of the API group at once, each over its own connection: 0.3 MiB each,
+# which are never freed.
 _AT_ONCE: Final = 1
 
 
 class KopfSession:
-    """An HTTP session that keeps its token current by itself, so that kopf need not log in again.
+    """An HTTP session that renews its token itself, so that kopf need not log in again.
 
-    kopf's own login gives it certificates as files, checks the server's stricter than other clients from Python 3.13
-    on, and ends watches when a token is renewed.
+    kopf's own login writes certificates to files, verifies the server's certificate more strictly than other clients
+    from Python 3.13 on, and closes watches when a token is renewed.
 
     Args:
         credentials: of the process.
-        on_watch: called whenever the API server has opened a watch; the argument is whether its objects were
-            listed before: then it does not go on where another watch ended, and changes in between are not reported.
+        on_watch: called whenever the API server has opened a watch. The argument is whether its objects were listed
+            before. If so, the watch does not continue an earlier one, and changes in between are not reported.
 
     Attributes:
-        watched: paths of which a watch was opened; with one, kopf did its work for a while.
+        watched: paths of opened watches; if there is one, kopf worked for a while.
     """
 
     def __init__(self, credentials: Credentials, on_watch: Callable[[bool], object]) -> None:
@@ -429,9 +429,9 @@ class KopfSession:
         return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
 
     async def close(self) -> None:
-        """Close the session; without effect before :meth:`open`."""
+        """Close the session; a no-op before :meth:`open`."""
         for stream in self._streams:
-            stream.abort()  # over TLS kopf's own goodbye takes a round trip, for which its loop is not there any more
+            stream.abort()  # a TLS shutdown takes a round trip, and kopf's loop is already closed by then
         if self._http is not None:
             await self._http.close()
 
@@ -470,7 +470,7 @@ class KopfSession:
 
 
 class _OwnedElsewhere:
-    """Ignores kopf's closing it: kopf does so while requests are under way, whose errors then hide what ended it."""
+    """Ignores kopf's close: kopf closes it while requests are running, whose errors then hide the original one."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -479,7 +479,7 @@ class _OwnedElsewhere:
         return getattr(self._session, name)
 
     async def close(self) -> None:
-        """Leave the session to its owner."""
+        """Do nothing: the owner closes the session."""
 
 
 def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> aiohttp.ClientRequest:
@@ -490,7 +490,7 @@ def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> ai
 
 
 def translate_kopf_error(error: BaseException) -> Exception:
-    """Return what ended kopf as one of our errors; a bug stays what it is.
+    """Return the error that stopped kopf as one of our errors; a bug stays unchanged.
 
     kopf's errors are recognized by their names and attributes: most of their classes are private.
     """

@@ -1,4 +1,4 @@
-"""What reconcile loops share: retry delays, waiting for an event, and a watch as a hint to look again."""
+"""Shared by reconcile loops: retry delays, waiting for an event, and a watch as a trigger to reconcile."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ async def call_on_changes(
     field_selector: str = "",
     label_selector: str = "",
 ) -> NoReturn:
-    """Call ``look_again`` whenever one of the objects changes; while the server refuses the watch, it is not called.
+    """Call ``look_again`` whenever one of the objects changes; not while the server rejects the watch.
 
     Args:
-        client: to watch with.
+        client: the client to watch with.
         resource: of the objects.
         look_again: called for each change, and for the first list.
-        field_selector: of the server.
-        label_selector: of the server.
+        field_selector: field selector of the watch.
+        label_selector: label selector of the watch.
     """
     logged = ""
     while True:
@@ -51,19 +51,19 @@ async def call_on_changes(
 
 
 RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds to wait after the first error in a row, the second, and so on; the last for all that follow."""
+"""Seconds to wait after the first error in a row, the second, and so on; the last value repeats."""
 
 
 def retry_delay(attempt: int) -> float:
-    """Return the seconds to wait after an attempt that failed; the first is 0."""
+    """Return the seconds to wait after a failed attempt; the first attempt is 0."""
     return RETRY[min(attempt, len(RETRY) - 1)]
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait until something happens, at most so long; whether it has.
+    """Wait for an event, at most this many seconds; return whether it was set.
 
-    Not :func:`asyncio.wait_for`, which up to Python 3.11 forgets that it is cancelled when the event comes in the same
-    moment: the process would wait in vain for a publisher that goes on.
+    :func:`asyncio.wait_for` is not used: up to Python 3.11 it loses a cancellation that coincides with the event, and
+    the process would wait in vain for a publisher that keeps running.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -17,7 +17,7 @@ from dra_kit.kubernetes.values import json
 _PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
 _INVALID = {400, 413, 422}
 _COME_BACK = {408, 429}
-_TEXT_LIMIT = 2000  # an answer that is no Status may be a proxy's whole HTML page
+_TEXT_LIMIT = 2000  # a response that is not a Status may be a proxy's whole HTML page
 # the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"
 _RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
 # Warning: 299 - "text" (RFC 7234, 5.5; a quoted text escapes " and \)
@@ -25,10 +25,10 @@ _WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 
 
 def decode_object(call: ClientRequest, body: bytes) -> dict[str, Any]:
-    """Read the object in an answer.
+    """Return the object in a response.
 
     Raises:
-        KubeError: the body is no JSON object.
+        KubeError: the body is not a JSON object.
     """
     try:
         value = json.loads(body)
@@ -74,14 +74,14 @@ class ClientRequest:
 
     @classmethod
     def of_path(cls, path: str) -> ClientRequest:
-        """Return a GET of a path that is no resource, such as ``/version``."""
+        """Return a GET of a path that is not a resource, such as ``/version``."""
         return cls("get", path, path, path)
 
     @classmethod
     def of_collection(
         cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]
     ) -> ClientRequest:
-        """Return a call on all objects, or on those of one namespace: ``list``, ``watch``, ``create`` and the like."""
+        """Return a request on all objects, or those of one namespace: ``list``, ``watch``, ``create`` and the like."""
         subject = f"{resource.full_name} in {namespace}" if namespace else resource.full_name
         return cls(
             verb, _with_query(resource.path(namespace), query), subject, resource.plural, rbac_group=resource.group
@@ -103,8 +103,8 @@ class ClientRequest:
         """Return a request on one object.
 
         Raises:
-            Invalid: the name, or the namespace of a namespaced resource, is missing or cannot stand in a path; the
-                server would take the request for one on the collection.
+            Invalid: the name, or the namespace of a namespaced resource, is missing or not valid in a path; the
+                server would treat the request as one on the collection.
         """
         tail = f"/{subresource}" if subresource else ""
         where = f"{namespace}/{name}" if resource.namespaced else name
@@ -120,10 +120,10 @@ class ClientRequest:
 
 
 class ClientResponse(Struct, frozen=True):
-    """An object as the server sent it.
+    """An object as the server sent it, not decoded yet.
 
     Attributes:
-        call: what it answers.
+        call: the request that it answers.
         text: JSON; the server writes equal objects as equal text.
     """
 
@@ -134,18 +134,18 @@ class ClientResponse(Struct, frozen=True):
         """Return the object.
 
         Raises:
-            KubeError: the text is no JSON object.
+            KubeError: the text is not a JSON object.
         """
         return decode_object(self.call, self.text)
 
 
 def error_from_response(call: ClientRequest, code: int, body: bytes) -> KubeError:
-    """Return the error for an HTTP answer that is no success.
+    """Return the error for an HTTP response that is not a success.
 
     Args:
         call: the request.
         code: HTTP status.
-        body: a Status object, or whatever a proxy on the way wrote.
+        body: a Status object, or the text of a proxy on the way.
     """
     try:
         value = json.loads(body)
@@ -158,7 +158,7 @@ def error_from_response(call: ClientRequest, code: int, body: bytes) -> KubeErro
 
 
 def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any]) -> KubeError:
-    """Return the error a Status object stands for.
+    """Return the error that a Status object describes.
 
     Args:
         call: the request.
@@ -175,7 +175,7 @@ def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any])
     if code in _INVALID:
         return Invalid(message, status=code, reason=reason, text=text, causes=_causes(status))
     if code == 404 and call.name and not _about_object(call, status):
-        # an API that is switched off, a proxy, a wrong path: nothing is known of the object
+        # a disabled API, a proxy, or a wrong path: the response says nothing about the object
         return Unavailable(
             f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
             status=code,
@@ -189,7 +189,7 @@ def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any])
 
 
 def warning_text(header: str) -> str | None:
-    """Return the text of a ``Warning: 299`` header, None for any other warning."""
+    """Return the text of a ``Warning: 299`` header; None for any other warning."""
     match = _WARNING.match(header)
     return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
 
@@ -197,7 +197,7 @@ def warning_text(header: str) -> str | None:
 def _rbac_remedy(call: ClientRequest, message: str) -> str:
     refusal = _RBAC_REFUSAL.search(message)
     if refusal is None:
-        return ""  # admission refused, no RBAC rule would help
+        return ""  # rejected by admission; no RBAC rule would help
     if call.rbac_group is None:
         return f'; add this RBAC rule: nonResourceURLs: ["{call.rbac_resource}"], verbs: ["{refusal["verb"]}"]'
     return (
@@ -207,7 +207,7 @@ def _rbac_remedy(call: ClientRequest, message: str) -> str:
 
 
 def _about_object(call: ClientRequest, status: Mapping[str, Any]) -> bool:
-    """Return whether a NotFound is about the object: the details have its name, or that of its namespace."""
+    """Return whether a NotFound is about the object: the details contain its name, or that of its namespace."""
     details = _details(status)
     if not details:
         return False

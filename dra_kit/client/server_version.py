@@ -1,4 +1,4 @@
-"""What the API server can do for DRA: its release, and the versions of resource.k8s.io it serves."""
+"""What the API server supports for DRA: its release, and the versions of resource.k8s.io it serves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GROUP = "resource.k8s.io"
 
 
 class ServerFeatures(Struct, frozen=True, order=True):
-    """What a release of the API server offers, as far as a driver must act differently.
+    """The features of a release of the API server that a driver depends on.
 
-    Feature gates cannot be read; these are the things that depend on the release alone.
+    Feature gates cannot be read; these features depend on the release alone.
 
     Attributes:
         major: 1.
-        minor: such as 37; the emulated one where the server emulates an older release.
+        minor: such as 37; the emulated version if the server emulates an older release.
     """
 
     major: int
@@ -30,10 +30,10 @@ class ServerFeatures(Struct, frozen=True, order=True):
 
     @classmethod
     def from_version(cls, version: Mapping[str, Any]) -> ServerFeatures:
-        """Read the answer of ``/version``; hosted clusters write the minor version as ``37+``.
+        """Read the response of ``/version``; hosted clusters write the minor version as ``37+``.
 
         Raises:
-            KubeError: it holds no version.
+            KubeError: it does not contain a version.
         """
         for prefix in ("emulationMajor", "emulationMinor"), ("major", "minor"):
             numbers = [re.match(r"\d+", str(version.get(key, ""))) for key in prefix]
@@ -46,12 +46,12 @@ class ServerFeatures(Struct, frozen=True, order=True):
 
     @property
     def separate_counter_slices(self) -> bool:
-        """Shared counters stand in slices without devices (1.35); before, in the slices of the devices."""
+        """Whether shared counters are in slices without devices (1.35); before, they are in slices with devices."""
         return (self.major, self.minor) >= (1, 35)
 
     @property
     def pool_name_selector(self) -> bool:
-        """ResourceSlices can be selected by ``spec.pool.name`` (1.37); before, that is a 400."""
+        """Whether ResourceSlices can be selected by ``spec.pool.name`` (1.37); before, that is a 400."""
         return (self.major, self.minor) >= (1, 37)
 
 
@@ -59,11 +59,11 @@ def choose_version(served: Collection[str], features: ServerFeatures) -> str:
     """Return the version of resource.k8s.io to use.
 
     Args:
-        served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty when it has no such group.
+        served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty if it has no such group.
         features: the server's release.
 
     Raises:
-        ConfigurationError: v1 is not among them.
+        ConfigurationError: v1 is missing.
     """
     if "v1" in served:
         return "v1"
@@ -79,11 +79,11 @@ def choose_version(served: Collection[str], features: ServerFeatures) -> str:
 
 
 async def discover_release(client: Client) -> ServerFeatures:
-    """Ask the server, in two requests, and make sure that it serves resource.k8s.io/v1.
+    """Ask the server, in two requests, and check that it serves resource.k8s.io/v1.
 
     Raises:
-        ConfigurationError: it does not.
-        KubeError: it does not answer.
+        ConfigurationError: it does not serve it.
+        KubeError: it does not respond.
     """
     features = ServerFeatures.from_version(await client.get_path("/version"))
     try:

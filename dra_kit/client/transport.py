@@ -20,24 +20,24 @@ from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
 
 log: logging.Logger = logging.getLogger(__name__)
 CONNECTIONS = 16
-"""A burst finds them open, or opens them: more make the first burst wait for TLS handshakes."""
+"""Connections kept open for bursts: with more of them, the first burst waits for TLS handshakes."""
 _CONNECT_SECONDS = 10.0
-_TURNS = 20  # of the event loop, in a few of which it notices that a socket has ended
+_TURNS = 20  # iterations of the event loop; it detects a closed socket within a few
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
 _NO_ANSWER = "error"
 
 
 class Transport:
-    """Sends calls over persistent connections, in the event loop of its first use.
+    """Sends requests over persistent connections, in the event loop of its first use.
 
-    aiohttp sends a GET, PUT or DELETE once more when the server has closed the persistent connection it was sent on.
+    aiohttp retries a GET, PUT or DELETE once if the server had closed the persistent connection it was sent on.
 
     Args:
         credentials: server and identity.
         user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
-        timeout: seconds for a request and its answer, waiting for a connection included.
-        connections: for requests at once.
+        timeout: seconds for a request and its response, including the wait for a connection.
+        connections: for concurrent requests.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Transport:
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
         sessions, self._sessions = self._sessions, {}
-        # those of requests that begin from now on are not among them
+        # connections of requests that start from now on are not included
         sockets, self._sockets = self._sockets, WeakSet()
         for session in sessions.values():
             await session.close()
@@ -69,27 +69,27 @@ class Transport:
         return made
 
     async def send(self, call: ClientRequest) -> bytes:
-        """Send a request and return the body of its answer.
+        """Send a request and return the body of the response.
 
         Raises:
-            KubeError: the server refused, or did not answer.
+            KubeError: the server rejected the request, or did not respond.
         """
         try:
             response = await self._answer(call, self._ordinary)
-            return await response.read()  # gives the connection back, whatever happens
+            return await response.read()  # returns the connection in any case
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unavailable(call, error) from error
 
     @asynccontextmanager
     async def stream(self, call: ClientRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
-        """Send a request whose answer never ends by itself, on a connection of its own.
+        """Send a request whose response never ends by itself, on its own connection.
 
         Args:
             call: the request.
             silence: seconds without a byte after which the connection counts as lost.
 
         Raises:
-            KubeError: the server refused, did not answer, or broke off; also while the answer is being read.
+            KubeError: the server rejected it, did not respond, or broke off; also while the response is being read.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         try:
@@ -104,7 +104,7 @@ class Transport:
     async def _answer(
         self, call: ClientRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
     ) -> aiohttp.ClientResponse:
-        """Return the answer, if it is a success, its body not read yet."""
+        """Return the response if it is a success; its body is not read yet."""
         response, authorization = await self._attempt(call, timeout, streaming=streaming)
         if response.status == 401:
             refusal = error_from_response(call, response.status, await response.read())
@@ -161,12 +161,12 @@ class Transport:
     def _session(self, *, streaming: bool) -> aiohttp.ClientSession:
         session = self._sessions.get(streaming)
         if session is None:
-            # streams keep a connection each and must not starve requests, so they have a pool without a limit
+            # each stream occupies a connection and must not starve requests, so streams have a pool without a limit
             limit = 0 if streaming else self._connections
             session = self._sessions[streaming] = aiohttp.ClientSession(
                 connector=self._connector(limit),
                 headers={"Accept": "application/json", "User-Agent": self._user_agent},
-                # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB
+                # without Accept-Encoding kube-apiserver does not compress responses of more than 128 KiB
                 skip_auto_headers=("Accept-Encoding",),
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -191,7 +191,7 @@ class Transport:
 
 
 async def _end(sockets: WeakSet[socket.socket]) -> None:
-    """End what requests that were cut off have left: over TLS that waits for a goodbye, and the loop may end."""
+    """Abort the connections of cancelled requests: a TLS shutdown would wait, and the loop may be closed."""
     for left in _open(sockets):
         with suppress(OSError):
             left.shutdown(socket.SHUT_RDWR)
@@ -206,13 +206,13 @@ def _open(sockets: WeakSet[socket.socket]) -> list[socket.socket]:
 
 
 def _break_off(response: aiohttp.ClientResponse) -> None:
-    """End a connection at once: over TLS, saying goodbye takes a round trip, for which a loop may not be there."""
+    """Close a connection immediately: a TLS shutdown takes a round trip, and the loop may be closed by then."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
 
 
 def _reason(error: Exception) -> str:
-    """Return why there is no connection, without the Python objects that aiohttp's own text shows."""
+    """Return why the connection failed, without the Python objects that aiohttp's own text shows."""
     cause = getattr(error, "os_error", error)
     return getattr(cause, "strerror", None) or str(cause) or type(error).__name__

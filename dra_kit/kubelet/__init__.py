@@ -1,4 +1,4 @@
-"""Our side of the kubelet's and the container runtime's interfaces: DRA, registration, health, CDI, CRI, files."""
+"""dra-kit's side of the interfaces of kubelet and container runtime: DRA, registration, health, CDI, CRI, files."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
     """Return the claims of a file.
 
     Raises:
-        ValueError: it is damaged, or of another form.
+        ValueError: it is corrupt, or has another format.
     """
     try:
         outer = json.loads(content)
@@ -67,17 +67,17 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
 
 
 def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
-    """Return UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
+    """Return UIDs of the claims that the kubelet knows, and will release when their containers have exited.
 
     Args:
         kubelet_dir: the kubelet's root directory.
 
     Returns:
-        By claim, the UIDs of its pods whose containers have not all ended.
+        By claim, the UIDs of its pods with containers that have not exited.
 
     Raises:
-        OSError: the file is not there, or cannot be read from here.
-        ValueError: it is damaged, or of another form.
+        OSError: the file does not exist, or cannot be read from here.
+        ValueError: it is corrupt, or has another format.
     """
     entries = decode_checkpoint((kubelet_dir / FILE_NAME).read_bytes())
     try:
@@ -87,15 +87,15 @@ def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
 
 
 def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
-    """Return claims that the kubelet will ask a driver to release: those with an entry of it in ``DriverState``.
+    """Return claims that the kubelet will ask a driver to release: those with its entry in ``DriverState``.
 
     Args:
         kubelet_dir: the kubelet's root directory.
-        driver: its name.
+        driver: the driver's name.
 
     Raises:
-        OSError: the file is not there, or cannot be read from here.
-        ValueError: it is damaged, or of another form.
+        OSError: the file does not exist, or cannot be read from here.
+        ValueError: it is corrupt, or has another format.
     """
     try:
         return {
@@ -108,7 +108,7 @@ def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
 
 
 class KubeletCheckpoint:
-    """What can be read of it now; reading blocks for the moment of one small file.
+    """The current content of the checkpoint; reading it blocks as briefly as reading one small file.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -119,13 +119,13 @@ class KubeletCheckpoint:
         self._logged = ""
 
     def pods(self) -> Mapping[str, frozenset[str]]:
-        """Return what :func:`read_claim_pods` returns; nothing where it cannot be read, which is logged."""
+        """Return the result of :func:`read_claim_pods`; nothing if it cannot be read, which is logged."""
         return self._read(
             partial(read_claim_pods, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
         )
 
     def claims(self, driver: str) -> AbstractSet[ClaimReference]:
-        """Return what :func:`read_driver_claims` returns; none where it cannot be read, which is logged."""
+        """Return the result of :func:`read_driver_claims`; none if it cannot be read, which is logged."""
         return self._read(
             partial(read_driver_claims, self._kubelet_dir, driver),
             set(),

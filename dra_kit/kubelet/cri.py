@@ -17,11 +17,11 @@ from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
 
 
 class RuntimeInfo(Struct, frozen=True):
-    """A runtime's own word.
+    """What a runtime reports about itself.
 
     Attributes:
         name: such as ``containerd 2.4.2``.
-        config: what it tells of its configuration; empty where it tells none.
+        config: its reported configuration; empty if it reports none.
     """
 
     name: str
@@ -29,14 +29,14 @@ class RuntimeInfo(Struct, frozen=True):
 
 
 async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
-    """Ask a runtime (CRI ``Version`` and verbose ``Status``; containerd tells its configuration, CRI-O does not).
+    """Query a runtime (CRI ``Version`` and verbose ``Status``; containerd reports its configuration, CRI-O does not).
 
     Args:
         socket: of the runtime.
-        timeout: seconds for each answer.
+        timeout: seconds for each response.
 
     Raises:
-        Unavailable: it does not answer.
+        Unavailable: it does not respond.
     """
     try:
         async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}") as channel:

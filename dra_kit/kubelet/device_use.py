@@ -1,4 +1,4 @@
-"""One device, or share of one, in use by one container: the row of ``dra-kit who``."""
+"""A device, or a share of one, in use by one container: the row of ``dra-kit who``."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _TEXTS: Final = {
 
 
 class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
-    """What is known of a device in use; what is not known is empty.
+    """What is known about a device in use; unknown fields are empty.
 
     Attributes:
         driver: its driver.
         pool: its pool.
         device: the device.
-        share: of a device that several claims share, which part (KEP-5075).
-        request: the claim's request that it is for.
-        hardware_ids: what the hardware itself calls it, by its driver's word.
+        share: the share, if several claims share the device (KEP-5075).
+        request: the claim's request that it satisfies.
+        hardware_ids: the names by which the hardware itself knows it, as reported by its driver.
         namespace: of claim and pod.
         claim: the ResourceClaim that it is allocated to.
         claim_uid: the claim's UID.
-        pod: that uses the claim.
-        container: of the pod, that gets the device.
+        pod: the pod that uses the claim.
+        container: the container of the pod that gets the device.
         node: where the pod is.
     """
 
@@ -58,18 +58,18 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
 
     @property
     def identity(self) -> Identity:
-        """What the kubelet's PodResources says of it, too."""
+        """The fields that the kubelet's PodResources service also reports."""
         return (
             self.namespace, self.pod, self.container, self.claim, self.driver, self.pool, self.device, self.share,
         )  # fmt: skip
 
     @property
     def allocation(self) -> tuple[str, str, str, str, str, str]:
-        """Which device of which claim, whoever uses it."""
+        """Which device of which claim, regardless of its users."""
         return self.namespace, self.claim, self.driver, self.pool, self.device, self.share
 
     def fits(self, wanted: str) -> bool:
-        """Return whether a word of a user names it.
+        """Return whether a search term of the user matches it.
 
         Args:
             wanted: the name of a node, a pod, a claim or a device, a name with its ``namespace/``, a device with its
@@ -87,10 +87,10 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DeviceUse:
-        """Return the object from JSON, maybe of another release: what is missing is unknown.
+        """Return the object from JSON, maybe of another release: missing fields are unknown.
 
         Raises:
-            ValueError: a field is of another type.
+            ValueError: a field has another type.
         """
         texts = {field: value.get(key, "") for key, field in _TEXTS.items()}
         ids = value.get("hardwareIDs", [])
@@ -100,11 +100,11 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
 
 
 def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[DeviceUse]:
-    """Return the drivers' devices with pods and containers from the kubelet, and what only one of them knows.
+    """Return the drivers' devices joined with pods and containers from the kubelet, and rows that only one of them has.
 
     Args:
-        uses: as drivers tell them: hardware ids, requests, UIDs of claims.
-        users: as the kubelet tells them: pods and containers.
+        uses: as drivers report them: hardware ids, requests, UIDs of claims.
+        users: as the kubelet reports them: pods and containers.
     """
     by_allocation: dict[object, list[DeviceUse]] = {}
     for user in users:
@@ -118,7 +118,7 @@ def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[De
         else:
             joined.append(use)
     joined += [user for allocation, found in by_allocation.items() if allocation not in known for user in found]
-    # a device that two requests name is told once where the kubelet does not know requests
+    # a device that two requests name is listed once if the kubelet does not report requests
     return list(dict.fromkeys(joined))
 
 

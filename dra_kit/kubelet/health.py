@@ -1,6 +1,6 @@
 """Reports to the kubelet whether devices are healthy: ``DRAResourceHealth`` v1 and v1alpha1 (KEP-4680).
 
-To be imported by drivers that have a health source only: its messages take memory.
+Import it only in drivers that have a health source, because its messages take memory.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
 HEALTH_VERSIONS: Final = ("v1", "v1alpha1")
 """Versions of the health service, newest first: v1 for kubelet 1.37 and newer, v1alpha1 for 1.34 and newer."""
 LEASE: Final = 30
-"""Seconds for which the kubelet believes a report; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
+"""Seconds for which the kubelet trusts a report; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
 RESEND: Final = 5.0
-"""Seconds after which everything is sent again: when one of two processes of an update ends, the kubelet forgets the
-report of the other one until the next one."""
+"""Seconds after which everything is sent again: when one of two processes of an update stops, the kubelet drops the
+report of the other one until the next report."""
 _STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.UNHEALTHY}
 
 
 class ReportedHealth(Struct, frozen=True):
-    """How a device is.
+    """The health of a device.
 
     Attributes:
         pool: its pool.
         device: its name.
-        status: in a word.
+        status: the health state.
         message: for people.
     """
 
@@ -47,7 +47,7 @@ class ReportedHealth(Struct, frozen=True):
 
 
 class HealthService:
-    """All streams to kubelets; belongs to the event loop. A slow reader gets the latest, and nothing in between.
+    """All streams to kubelets; used only in the event loop. A slow reader gets only the latest state.
 
     Args:
         resend: seconds after which everything is sent again.
@@ -65,9 +65,9 @@ class HealthService:
         return tuple(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS)
 
     def report(self, devices: Sequence[ReportedHealth], now: dt.datetime) -> None:
-        """Report how all devices are; those of which nothing is known are not among them.
+        """Report the health of all devices; devices whose health is unknown are omitted.
 
-        Before the first call nothing is sent to the kubelet, so that the report of the process before stays.
+        Before the first call nothing is sent to the kubelet, so that the previous process's report stays.
         """
         updated = int(now.timestamp())
         self._latest = v1.NodeWatchResourcesResponse(
@@ -85,7 +85,7 @@ class HealthService:
         self._wake()
 
     def close(self) -> None:
-        """End all streams, so that the server need not wait for them."""
+        """Close all streams, so that the server need not wait for them."""
         self._closed = True
         self._wake()
 
@@ -95,7 +95,7 @@ class HealthService:
         v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(_HealthV1alpha1(self), server)
 
     async def reports(self) -> AsyncIterator[v1.NodeWatchResourcesResponse]:
-        """Yield everything: at once if it is known, on every change, and again after a while."""
+        """Yield everything: immediately if it is known, on every change, and periodically."""
         while not self._closed:
             news, latest = self._news, self._latest
             if latest is not None:

@@ -1,4 +1,4 @@
-"""Serves DRA v1 and v1beta1 to the kubelet with one ``NodeService``: requests, answers and error texts."""
+"""Serves DRA v1 and v1beta1 to the kubelet with one ``NodeService``: requests, responses and error texts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dra_kit.text import shorten, without_paths
 DRA_VERSIONS = ("v1", "v1beta1")
 """Versions of the DRA service, newest first: v1 for kubelet 1.34 and newer, v1beta1 for 1.32 and newer."""
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Upper bound of a request and of an answer; grpc-go's default for what the kubelet receives is 4 MiB."""
+"""Upper bound of a request and of a response; grpc-go's default for what the kubelet receives is 4 MiB."""
 
 
 class GrpcService(Protocol):
-    """Another service on the same socket, such as that of the devices' health."""
+    """Another service on the same socket, such as device health."""
 
     @property
     def supported_versions(self) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class GrpcService(Protocol):
         ...
 
     def close(self) -> None:
-        """End its streams."""
+        """Close its streams."""
         ...
 
 
@@ -46,13 +46,13 @@ class PluginServer:
     """The driver's gRPC server on its service socket; every method runs on the event loop that calls it.
 
     Args:
-        service: what prepares and releases claims.
-        socket: path of the service socket, as ``plugin_socket`` gives it.
+        service: prepares and releases claims.
+        socket: path of the service socket, as returned by ``plugin_socket``.
         versions: which of ``DRA_VERSIONS`` to serve.
-        health: what tells how the devices are; None for a driver that does not.
+        health: reports the health of the devices; None for a driver that does not.
 
     Raises:
-        ConfigurationError: a version that is not known, or none.
+        ConfigurationError: a version is unknown, or there is none.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class PluginServer:
 
     @property
     def supported_versions(self) -> tuple[str, ...]:
-        """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names.
+        """What to advertise, newest first: the kubelet takes the first it knows. These are not gRPC service names.
 
-        Health is selected separately from DRA, and comes after it.
+        Health versions are selected separately from DRA, and come after them.
         """
         dra = tuple(f"{version}.DRAPlugin" for version in self._versions)
         return dra if self._health is None else (*dra, *self._health.supported_versions)
 
     async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
-        """Listen and serve; when it returns, the driver can be registered.
+        """Listen and serve; the driver can be registered when it returns.
 
-        Args:
+        bound: called when the socket is bound but does not have its final name yet.
             bound: called when the socket is there and has not got its name yet.
 
         Raises:
@@ -108,12 +108,12 @@ class PluginServer:
         self._socket.publish()
 
     async def stop(self, grace: float) -> None:
-        """Take no further calls, let running ones finish for ``grace`` seconds, then cancel them."""
+        """Accept no further calls, let running ones finish for ``grace`` seconds, then cancel them."""
         server, self._server = self._server, None
         if server is not None:
             self._socket.remove()
             if self._health is not None:
-                self._health.close()  # a stream would last as long as the kubelet
+                self._health.close()  # a stream would stay open as long as the kubelet runs
             await server.stop(grace)
 
 
@@ -164,20 +164,20 @@ class NodeService(Protocol):
 
     The claims of one call have distinct, non-empty UIDs. A call is cancelled when the kubelet gives up (after 45 s,
     Kubernetes 1.37) or when the grace period of a shutdown ends. An exception, returned for one claim or raised for
-    all, reaches the kubelet as text: a ``DraKitError`` word for word, anything else as a bug in dra-kit.
+    all, reaches the kubelet as text: a ``DraKitError`` verbatim, anything else as a bug in dra-kit.
     """
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         """Make the devices of each claim usable; by claim UID, one entry per claim, in any order.
 
-        The same claim may come again, and must give the same answer.
+        The same claim may come again, and must get the same result.
         """
         ...
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
-        """Release each claim; by claim UID, one entry per claim, None for done.
+        """Release each claim; by claim UID, one entry per claim, None for success.
 
-        A claim that is not known is done.
+        An unknown claim is a success.
         """
         ...
 
@@ -189,8 +189,8 @@ class KubeletDevice(Struct, frozen=True):
     """One allocated device that is ready for the containers of a claim.
 
     Args:
-        request_names: top-level requests of the claim, without sub-request (``gpu``, never ``gpu/big``): the kubelet
-            compares these with what a container asks for. None means every request.
+        request_names: top-level requests of the claim, without subrequest (``gpu``, never ``gpu/big``): the kubelet
+            compares these with the requests of a container. None means every request.
         pool_name: the allocation result's pool.
         device_name: the allocation result's device.
         cdi_device_ids: fully qualified CDI names (``vendor/class=name``).
@@ -207,7 +207,7 @@ class KubeletDevice(Struct, frozen=True):
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 ERROR_BYTES: Final = 1024
-"""Bytes of a claim's error. The kubelet makes an Event of it, and takes an answer of 4 MiB for all claims of a call."""
+"""Bytes of a claim's error. The kubelet makes an Event of it, and accepts 4 MiB for the response to one call."""
 _BUG: Final = "this is a bug in dra-kit, please report it"
 
 
@@ -222,13 +222,13 @@ async def answer_unprepare(service: NodeService, claims: Sequence[ClaimReference
 
 
 def error_text(error: Exception, doing: str) -> str:
-    """Return one line about an exception, for the ``error`` of a claim and the Event the kubelet makes of it.
+    """Return one line about an exception, for the ``error`` of a claim and the Event that the kubelet makes of it.
 
-    It is never empty, and never longer than ``ERROR_BYTES``: what is too long loses its middle.
+    It is never empty, and never longer than ``ERROR_BYTES``: a longer text is shortened in the middle.
 
     Args:
-        error: of a ``DraKitError`` the public text is taken; any other class is a bug.
-        doing: what was being done, for example ``prepare of ResourceClaim default/oven``.
+        error: for a ``DraKitError`` its public text is used; any other class is a bug.
+        doing: the operation that failed, for example ``prepare of ResourceClaim default/oven``.
     """
     line = _one_line(error.public if isinstance(error, DraKitError) else without_paths(str(error)))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
@@ -243,8 +243,8 @@ def _one_line(text: str) -> str:
 
 
 def limit_error_text(text: str) -> str:
-    """Return a text as it can be sent: one line of at most ``ERROR_BYTES``; one that is too long loses its middle."""
-    # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
+    """Return a text as it can be sent: one line of at most ``ERROR_BYTES``; a longer text loses its middle."""
+    # protobuf strings are UTF-8, and messages may contain file names with undecodable bytes
     return shorten(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
 
 
@@ -261,7 +261,7 @@ async def _answer(
     try:
         results = await call(list(asked.values()))
         unasked = results.keys() - asked.keys()
-    except Exception as error:  # noqa: BLE001 (whatever a service raises becomes the answer of its claims)
+    except Exception as error:  # noqa: BLE001 (any exception of a service becomes the result of its claims)
         text = error_text(error, f"{verb} of {len(asked)} ResourceClaims" if len(asked) > 1 else _doing(verb, asked))
         return answered | dict.fromkeys(asked, text)
     if unasked:
@@ -275,7 +275,7 @@ async def _answer(
 
 
 def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimReference], dict[str, str]]:
-    """Return claims to hand to the service, by UID and once each, and the errors of the others."""
+    """Return claims to pass to the service, by UID and once each, and the errors of the others."""
     asked: dict[str, ClaimReference] = {}
     errors: dict[str, str] = {}
     for claim in claims:
@@ -323,7 +323,7 @@ def claim_refs(
     | v1beta1.NodePrepareResourcesRequest
     | v1beta1.NodeUnprepareResourcesRequest,
 ) -> list[ClaimReference]:
-    """Return the claims that a request of either version names, in its order."""
+    """Return the claims in a request of either version, in its order."""
     return [ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
 
 
@@ -331,7 +331,7 @@ def device_message(device: KubeletDevice) -> v1.Device:
     """Return v1's message for one prepared device.
 
     Raises:
-        TypeError, ValueError: a field is no text, or text that UTF-8 cannot hold.
+        TypeError, ValueError: a field is not text, or is text that UTF-8 cannot encode.
     """
     return v1.Device(
         request_names=device.request_names,
@@ -343,7 +343,7 @@ def device_message(device: KubeletDevice) -> v1.Device:
 
 
 def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.NodePrepareResourcesResponse:
-    """Return v1's answer: by claim UID, prepared devices or the text of an error."""
+    """Return v1's response: by claim UID, prepared devices or the text of an error."""
     response = v1.NodePrepareResourcesResponse()
     for uid, answer in answers.items():
         entry = response.claims[uid]  # reading creates the entry
@@ -357,7 +357,7 @@ def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.Nod
 def prepare_response_v1beta1(
     answers: Mapping[str, Sequence[v1.Device] | str],
 ) -> v1beta1.NodePrepareResourcesResponse:
-    """Return v1beta1's answer: the same without share ids, which it has no field for."""
+    """Return v1beta1's response: the same without share ids, for which it has no field."""
     response = prepare_response(answers)
     for entry in response.claims.values():
         for device in entry.devices:
@@ -366,7 +366,7 @@ def prepare_response_v1beta1(
 
 
 def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareResourcesResponse:
-    """Return v1's answer: by claim UID, None or the text of an error."""
+    """Return v1's response: by claim UID, None or the text of an error."""
     response = v1.NodeUnprepareResourcesResponse()
     for uid, error in answers.items():
         response.claims[uid].error = error or ""
@@ -374,5 +374,5 @@ def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareRes
 
 
 def unprepare_response_v1beta1(answers: Mapping[str, str | None]) -> v1beta1.NodeUnprepareResourcesResponse:
-    """Return v1beta1's answer, the same as v1's."""
+    """Return v1beta1's response, the same as v1's."""
     return v1beta1.NodeUnprepareResourcesResponse.FromString(unprepare_response(answers).SerializeToString())

@@ -16,16 +16,16 @@ from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
 from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""What the kubelet's own client takes (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""
+"""Maximum message size of the kubelet's own client (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""
 
 
 class ContainerDevice(Struct, frozen=True):
-    """A device that the kubelet has given to a container.
+    """A device that the kubelet has assigned to a container.
 
     Attributes:
         namespace: of pod and claim.
-        share: of a device that is shared; empty for none.
-        cdi_devices: what the container runtime got.
+        share: the share of a shared device; empty for none.
+        cdi_devices: the CDI names passed to the container runtime.
     """
 
     namespace: str
@@ -40,7 +40,7 @@ class ContainerDevice(Struct, frozen=True):
 
 
 def pod_resources_socket(kubelet_dir: Path) -> Path:
-    """Return where the kubelet serves it.
+    """Return the path of the kubelet's PodResources socket.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -49,16 +49,16 @@ def pod_resources_socket(kubelet_dir: Path) -> Path:
 
 
 async def list_container_devices(socket: Path, *, timeout: float = 5.0) -> list[ContainerDevice]:
-    """Ask the kubelet.
+    """List the devices in use, from the kubelet.
 
     Args:
-        socket: as :func:`pod_resources_socket` gives it.
-        timeout: seconds for the answer.
+        socket: as returned by :func:`pod_resources_socket`.
+        timeout: seconds for the response.
 
     Raises:
-        Unavailable: it does not answer.
+        Unavailable: it does not respond.
     """
-    # most processes of a driver never ask
+    # most processes of a driver never call this
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
     try:
         async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}", options=options) as channel:
@@ -92,7 +92,7 @@ def _devices(answer: pb.ListPodResourcesResponse) -> Iterator[ContainerDevice]:
 
 
 def device_use_of(held: ContainerDevice) -> DeviceUse:
-    """Return what the kubelet says of a device, as a row."""
+    """Return the kubelet's report about a device as a row."""
     return DeviceUse(
         driver=held.driver,
         pool=held.pool,

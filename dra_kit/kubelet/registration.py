@@ -18,7 +18,7 @@ from dra_kit.kubelet.sockets import SocketFile
 logger: logging.Logger = logging.getLogger(__name__)
 PLUGIN_TYPE = "DRAPlugin"
 """The plugin manager's name for DRA drivers (kubelet 1.37)."""
-# one for the kubelet's call, one for somebody who looks at the same time
+# one for the kubelet's call, one for a concurrent call of another client
 _THREADS = 2
 
 
@@ -30,20 +30,20 @@ class RegistrationStatus(Struct, frozen=True):
 
 
 class RegistrationServer:
-    """The driver's registration socket; to be started when the service socket listens, for the kubelet dials at once.
+    """The driver's registration socket; start it when the service socket listens: the kubelet dials immediately.
 
-    The kubelet gives GetInfo one second and backs off for up to two minutes after a failure, so it is answered from
-    threads of its own, whatever the event loop and the author's code are doing.
+    The kubelet gives GetInfo one second and backs off for up to two minutes after a failure. Therefore it is answered
+    in separate threads, no matter what the event loop and the author's code are doing.
 
     Args:
         driver: the driver's name.
         endpoint: path of the service socket as the host sees it.
         supported_versions: what the service socket serves, newest first.
-        socket: path of the registration socket, as ``registration_socket`` gives it.
-        on_status: called with every verdict of the kubelet, in order, in a thread of its own.
+        socket: path of the registration socket, as returned by ``registration_socket``.
+        on_status: called with every verdict of the kubelet, in order, in its own thread.
 
     Attributes:
-        status_at: when the last verdict came; None before the first.
+        status_at: when the last verdict arrived; None before the first.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class RegistrationServer:
 
     @property
     def status(self) -> RegistrationStatus | None:
-        """The kubelet's last verdict; None before the first and after the end. A kubelet that restarts comes again."""
+        """The kubelet's last verdict; None before the first and after the stop. A restarted kubelet sends it again."""
         return self._status
 
     def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listen and serve; the kubelet finds the socket within about a second.
 
         Args:
-            bound: called when the socket is there and has not got its name yet.
+            bound: called when the socket is bound but does not have its final name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -89,7 +89,7 @@ class RegistrationServer:
         self._socket.publish()
 
     def stop(self, grace: float) -> None:
-        """Remove the socket, which de-registers the driver, and end the calls within ``grace`` seconds."""
+        """Remove the socket, which deregisters the driver, and stop the calls within ``grace`` seconds."""
         running, self._running = self._running, None
         if running is not None:
             self._socket.remove()
@@ -108,7 +108,7 @@ class RegistrationServer:
 class _Running(Struct, frozen=True):
     server: grpc.Server
     calls: ThreadPoolExecutor
-    # a callback that blocks takes no thread from the calls
+    # a callback that blocks does not occupy a thread of the calls
     verdicts: ThreadPoolExecutor
 
 

@@ -1,4 +1,4 @@
-"""Where the sockets of a DRA driver are, which of those found there are stale, and the file of a listening one."""
+"""Paths of a DRA driver's sockets, detection of stale sockets, and the file of a listening socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from urllib.parse import quote
 from dra_kit.errors import ConfigurationError
 
 SOCKET_PATH_MAX = 107
-"""Bytes of a usable path: Linux' ``sun_path`` holds 108, and the last one is a NUL."""
+"""Bytes of a usable path: Linux' ``sun_path`` has 108, and the last one is a NUL."""
 _SERVICES = "dra*.sock"
-_OPERATIONS = "ops-*.sock"  # no name of a service socket, and no longer than one
+_OPERATIONS = "ops-*.sock"  # never the name of a service socket, and no longer than one
 _SERVICE_HASH_BYTES = 6
 _UID_HASH_BYTES = 8
 _REGISTRAR_HASH_BYTES = 16
@@ -86,7 +86,7 @@ def operation_link(kubelet_dir: Path, driver: str) -> Path:
 
 
 def hidden_link(socket: Path) -> Path:
-    """Return where an instance with this operation socket makes the link before it is renamed."""
+    """Return where an instance with this operation socket creates the link before it is renamed."""
     return socket.with_name(f".{socket.name}.link")
 
 
@@ -96,32 +96,32 @@ def operation_links(kubelet_dir: Path) -> list[Path]:
 
 
 def operation_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
-    """Return the operation sockets of all instances of a driver, without those that dead ones left behind."""
+    """Return the operation sockets of all instances of a driver, except those left by dead instances."""
     found = _listed(_service_directory(kubelet_dir, driver), _OPERATIONS)
     return [path for path in found if is_listening(path) is not False]
 
 
 def hidden_path(path: Path) -> Path:
-    """Return where a socket is bound before it is renamed to ``path``: hidden, and no longer, so that it fits, too.
+    """Return where a socket is bound before it is renamed to ``path``: a hidden name that is no longer, so it fits too.
 
-    The kubelet's watcher skips names that begin with a dot (1.37). The last letter goes, which all sockets share, so
-    that those of two drivers differ.
+    The kubelet's watcher skips names that begin with a dot (1.37). The last letter, which is the same for all sockets,
+    is dropped, so that the names of two drivers still differ.
     """
     return path.with_name(f".{path.name[:-1]}")
 
 
 def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list[Path]:
-    """Remove the sockets that dead instances of this driver left behind, and return their paths.
+    """Remove the sockets left by dead instances of this driver, and return their paths.
 
-    A socket is dead when it refuses a connection. Whose a service socket is, its directory tells. A registration
-    socket is this driver's when its name follows from a dead service socket or is the one without a UID; others stay,
-    for their names alone do not distinguish drivers (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
+    A socket is dead if it refuses a connection. The directory of a service socket identifies its driver. A registration
+    socket is this driver's if its name follows from a dead service socket or is the one without a UID. Others stay,
+    because names alone do not distinguish drivers (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
 
     Args:
         kubelet_dir: the kubelet's root directory.
         driver: the driver's name.
-        alone: no other instance is there. Else sockets without their names stay: one that is just being made refuses
-            connections too, between bind(2) and listen(2).
+        alone: no other instance exists. Otherwise sockets without their final names stay: a socket that is being
+            created also refuses connections, between bind(2) and listen(2).
     """
     directory, fixed = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir) / f"{driver}-reg.sock"
     stale = [fixed]
@@ -132,7 +132,7 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
     for service in filter(_is_dead, _listed(directory, _SERVICES)):
         registrars = list(filter(_is_dead, _registrars_beside(service, kubelet_dir, driver)))
         if alone or not any(path.name.startswith(".") for path in registrars):
-            # registration sockets first: as long as the service socket is there, it leads to them
+            # registration sockets first: as long as the service socket exists, it leads to them
             stale += [*registrars, service]
     stale += _listed(directory, _OPERATIONS)
     removed = [path for path in stale if _remove_if_dead(path)]
@@ -143,13 +143,13 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
 
 
 def is_listening(path: Path) -> bool | None:
-    """Return whether somebody listens at a socket: True, False for a leftover, None when that is unknown."""
+    """Return whether a process listens at a socket: True, False for a leftover, None if that is unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            return True  # its queue of connections is full
+            return True  # its connection queue is full
         except OSError as error:
             return False if error.errno == errno.ECONNREFUSED else None
     return True
@@ -174,10 +174,10 @@ def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterato
     try:
         path = registration_socket(kubelet_dir, driver, uid)
     except ConfigurationError:
-        return  # that instance cannot have had one here
+        return  # that instance cannot have had one in this directory
     yield from (path, hidden_path(path))
     if len(uid) == len(_hash("", _SERVICE_HASH_BYTES)):
-        # the hash of a UID in a service socket's name is the beginning of that in the registration socket's
+        # the hash of a UID in a service socket's name is a prefix of the hash in the registration socket's name
         rest = "?" * (len(_hash("", _UID_HASH_BYTES)) - len(uid))
         names = Path(f"{driver}-{glob.escape(uid)}{rest}-reg.sock")
         for name in (names, hidden_path(names)):
@@ -197,7 +197,7 @@ def _listed(directory: Path, pattern: str) -> list[Path]:
 
 
 def check_length(path: Path, what: str) -> None:
-    """Refuse a path that no socket can have.
+    """Reject a path that is too long for a socket.
 
     Raises:
         ConfigurationError: it has more than ``SOCKET_PATH_MAX`` bytes.
@@ -223,11 +223,11 @@ def _hash(text: str, size: int) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-_MODE: Final = 0o600  # the kubelet is root, as this process is, or of the same user
+_MODE: Final = 0o600  # the kubelet is root, like this process, or runs as the same user
 
 
 class SocketFile:
-    """One listening socket of this process at ``path``, of mode 0600 whatever the umask.
+    """One listening socket of this process at ``path``, with mode 0600 regardless of the umask.
 
     Args:
         path: where clients find it; missing parent directories are created with mode 0750.
@@ -239,15 +239,15 @@ class SocketFile:
         self._identity: tuple[int, int] | None = None
 
     def bind(self, listen: Callable[[str], object]) -> None:
-        """Clear the way and have the server bind; ``publish`` comes when the server serves.
+        """Remove a leftover and have the server bind; call ``publish`` once the server serves.
 
         Args:
             listen: binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
                 server.
 
         Raises:
-            ConfigurationError: the path is too long, holds something that is no leftover socket, or its directory
-                cannot be written.
+            ConfigurationError: the path is too long, holds something other than a leftover socket, or its directory
+                is not writable.
         """
         check_length(self.path, "socket")
         try:
@@ -257,7 +257,7 @@ class SocketFile:
             if not os.access(self.path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write to {self.path.parent}")
             listen(f"unix:{quote(str(self._hidden))}")
-            # gRPC leaves the mode to the umask; nothing is served yet, and the umask of a whole process is no tool
+            # gRPC leaves the mode to the umask; nothing is served yet, and the umask affects all threads
             self._hidden.chmod(_MODE)
         except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError when it cannot bind
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -268,13 +268,13 @@ class SocketFile:
             ) from error
 
     def publish(self) -> None:
-        """Make the bound socket appear at ``path``, in one step and in place of a leftover."""
+        """Make the bound socket appear at ``path``, atomically and in place of a leftover."""
         status = self._hidden.stat()
         self._hidden.rename(self.path)
         self._identity = (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
-        """Remove the file, unless a successor's has taken its place; do nothing the second time."""
+        """Remove the file, unless a successor's file has replaced it; a no-op the second time."""
         if self._identity is not None and self._identity == _identity(self.path):
             self.path.unlink(missing_ok=True)
         self._identity = None

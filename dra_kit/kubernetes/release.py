@@ -32,7 +32,7 @@ _INERT: Final = {
     "ResourceHealthStatusMessage": "the health of devices does not come into the status of pods here",
     "SchedulerPreQueueingHints": "it makes a scheduler faster and changes no decision",
 }
-"""Gates of Kubernetes' DRA that change nothing here, and why."""
+"""Gates of Kubernetes' DRA that have no effect here, and why."""
 _LOCKED: Final = frozenset({
     "DRAAdminAccess", "DRAExtendedResource", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
     "DynamicResourceAllocation", "NodeDeclaredFeatures",
@@ -48,7 +48,7 @@ _SWITCH: Final = {"true": True, "false": False}
 
 
 class FeatureGates(Struct, frozen=True):
-    """Which features are on.
+    """The set of enabled features.
 
     Attributes:
         enabled: names of the gates that are on.
@@ -58,12 +58,12 @@ class FeatureGates(Struct, frozen=True):
 
     @classmethod
     def default(cls) -> Self:
-        """Return the gates of a plain Kubernetes 1.37."""
+        """Return the gates of an unmodified Kubernetes 1.37."""
         return cls()
 
     @classmethod
     def alpha(cls) -> Self:
-        """Return the default and every alpha gate that something here implements."""
+        """Return the default gates and every implemented alpha gate."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:
@@ -71,14 +71,14 @@ class FeatureGates(Struct, frozen=True):
         return FeatureGates(self.enabled - set(names))
 
     def switched(self, flags: str) -> FeatureGates:
-        """Return these gates with those changed that ``flags`` name.
+        """Return these gates with the changes that ``flags`` lists.
 
         Args:
             flags: ``Name=true,Name=false``, as kube-apiserver's ``--feature-gates``.
 
         Raises:
-            ValueError: a gate is unknown, implemented by nothing here, locked by Kubernetes 1.37 or needs another one
-                that is off, or the text has another form.
+            ValueError: a gate is unknown, not implemented here, locked by Kubernetes 1.37 or depends on another gate
+                that is off, or the text is malformed.
         """
         enabled = set(self.enabled)
         for flag in filter(None, (part.strip() for part in flags.split(","))):
@@ -123,6 +123,6 @@ class Release(NamedTuple):
 
 
 OLDEST: Final = Release(1, 34)
-"""The first one that serves resource.k8s.io/v1 by default."""
+"""The first release that serves resource.k8s.io/v1 by default."""
 NEWEST: Final = Release(1, 37)
-"""The one whose fields, feature gates and rules are known, and that the sandbox takes as its model."""
+"""The release whose fields, feature gates and rules are known, and that the sandbox uses as its model."""

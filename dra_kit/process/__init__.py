@@ -1,1 +1,1 @@
-"""What every role's process consists of: supervisor, liveness, probes, metrics, logging, tracing, connections."""
+"""The parts of every role's process: supervisor, liveness, probes, metrics, logging, tracing, connections."""

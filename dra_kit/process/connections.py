@@ -1,4 +1,4 @@
-"""The connections of a server that any client may reach: a bounded number, each with a bounded time."""
+"""Limits the connections of a server that any client may reach: their number, and the time of each."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dra_kit.process.listening import wait_until_readable
 
 logger: logging.Logger = logging.getLogger(__name__)
 requests_logger: Final = logging.getLogger(f"{__name__}.requests")
-"""For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""
-_SWEEP: Final = 0.5  # seconds between two looks at what has run out of time
+"""For aiohttp: invalid HTTP and closed connections are the client's problem; any client could flood the log."""
+_SWEEP: Final = 0.5  # seconds between two checks for timeouts
 _BACKLOG: Final = 512
 _NO_ROOM_SECONDS: Final = 0.02
 _ROOM_SECONDS: Final = 0.01
-"""From one connection that makes room to the next: a TLS handshake takes some milliseconds of the loop."""
+"""Seconds between two evictions of a connection: a TLS handshake takes some milliseconds of the loop."""
 _SMALL_BYTES: Final = 8 * 1024
-"""A request of at most this size is answered soon: its connection is not closed meanwhile."""
+"""A request of at most this size is answered soon: its connection is not closed in the meantime."""
 
 
 def _without_the_clients_own(record: logging.LogRecord) -> bool:
@@ -41,15 +41,15 @@ requests_logger.addFilter(_without_the_clients_own)
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
-    """What each connection, and all of them, may take.
+    """The limits of each connection, and of all of them together.
 
     Attributes:
-        connections: at once. Half of them are for connections that have not brought a request yet.
+        connections: at one time. Half of them are for connections that have not sent a request yet.
         tls_seconds: for the TLS handshake.
         first_seconds: until the first byte of the first request.
         request_seconds: from the first byte of a request to its last; as long as the API server waits for a review.
-        idle_seconds: between two requests. The API server closes what has been idle for 90 s; if the server were first,
-            a review that is just being sent would fail.
+        idle_seconds: between two requests. The API server closes connections idle for 90 s. If the server closed them
+            first, a review being sent at that time would fail.
     """
 
     connections: int = 512
@@ -60,26 +60,26 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> int:
-        """Connections that one address may have before its connections are the first to make room."""
+        """Connections that one address may have before its connections are the first to be evicted."""
         return max(1, self.connections // 8)
 
     @property
     def batch(self) -> int:
-        """Connections that are accepted in one turn of the loop.
+        """Connections accepted in one iteration of the loop.
 
-        It takes a connection five turns from being accepted until its request is known. It must not have to make room
-        before, however many connections come.
+        It takes five iterations from accepting a connection until its request is known. It must not be evicted before
+        that, no matter how many connections arrive.
         """
         return max(1, self.connections // 16)
 
 
 class ConnectionLimiter:
-    """Accepts connections, and closes those that take too long or must make room.
+    """Accepts connections, and closes those that time out or must make room.
 
     Args:
-        server: aiohttp's, which makes a protocol for each. Its handler is wrapped, to know what each connection does.
+        server: aiohttp's, which makes a protocol for each. Its handler is wrapped, to track what each connection does.
         listening: a bound socket; the caller closes it.
-        context: of TLS; None for a server that does without.
+        context: TLS context; None for a server without TLS.
         limits: of the connections.
     """
 
@@ -106,7 +106,7 @@ class ConnectionLimiter:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Accept connections while the block lasts; those that are open then stay for aiohttp to close."""
+        """Accept connections during the block; aiohttp closes those that are open afterwards."""
         self._listening.setblocking(False)
         self._listening.listen(_BACKLOG)
         tasks = [asyncio.create_task(self._accept()), asyncio.create_task(self._sweep())]
@@ -146,7 +146,7 @@ class ConnectionLimiter:
             await asyncio.sleep(0)
 
     async def _accept_one(self) -> None:
-        """Accept a connection that is there; ``loop.sock_accept`` may lose one when it is cancelled."""
+        """Accept a waiting connection; ``loop.sock_accept`` may lose one when it is cancelled."""
         accepted, address = self._listening.accept()
         try:
             accepted.setblocking(False)
@@ -167,7 +167,7 @@ class ConnectionLimiter:
     def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._open.pop(task, None)
         self._known.pop(connection.handler, None)
-        if not connection.made:  # nor closed by its transport; the task may not even have begun
+        if not connection.made:  # not closed by its transport either; the task may not even have started
             accepted.close()
 
     async def _serve(self, accepted: socket.socket, connection: _Connection) -> None:
@@ -177,7 +177,7 @@ class ConnectionLimiter:
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=seconds,
             )  # fmt: skip
-        except (OSError, ssl.SSLError):  # no TLS, or not in time
+        except (OSError, ssl.SSLError):  # not TLS, or a timeout
             return
         await connection.ended.wait()
 
@@ -194,7 +194,7 @@ class ConnectionLimiter:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """Close the connection that is worth least; False if all bring small requests that are being answered."""
+        """Close the least valuable connection; False if all have small requests that are being answered."""
         arriving = [task for task, connection in self._open.items() if connection.arriving]
         others = [task for task, connection in self._open.items() if not connection.arriving]
         halves = (arriving, others) if 2 * len(arriving) >= self._limits.connections else (others, arriving)
@@ -220,17 +220,17 @@ class ConnectionLimiter:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: aiohttp's protocol, and what it does.
+    """One connection: aiohttp's protocol, and its state.
 
     Attributes:
         handler: aiohttp's protocol.
         peer: the client's address.
-        request: that is being handled.
-        begun: whether a part of a request has come; the TLS handshake is part of the first one.
-        since: when the request began, or the time without one; by :func:`time.monotonic`.
-        received: bytes since then.
+        request: the request being handled.
+        begun: whether a part of a request has arrived; the TLS handshake is part of the first one.
+        since: when the request began, or when the idle time began; by :func:`time.monotonic`.
+        received: bytes received since then.
         made: whether the TLS handshake is done.
-        served: whether a request of it was answered, and not with an error.
+        served: whether one of its requests was answered without an error.
         ended: it is closed.
     """
 
@@ -248,16 +248,16 @@ class _Connection(asyncio.Protocol):
 
     @property
     def arriving(self) -> bool:
-        """Whether it has not brought a whole request yet, or only such that were answered with an error."""
+        """Whether it has not sent a whole request yet, or only requests that were answered with an error."""
         return not self.served and not self.answering
 
     @property
     def answering(self) -> bool:
-        """Whether all of a request has come, and it is not answered yet."""
+        """Whether a request has arrived completely and is not answered yet."""
         return self.request is not None and self.request.content.is_eof()
 
     def finish(self, *, served: bool) -> None:
-        """Note that a request is answered, and whether without an error."""
+        """Record that a request was answered, and whether without an error."""
         self.served |= served
         self._rest()
 
@@ -268,19 +268,19 @@ class _Connection(asyncio.Protocol):
         self.since = time.monotonic()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close it immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note that TLS is set up."""
+        """Record that TLS is set up."""
         self._transport = cast("asyncio.Transport", transport)
         self.made = True
         self._rest()
         self.handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that it is closed."""
+        """Record that it is closed."""
         self.handler.connection_lost(exc)
         self.ended.set()
 
@@ -293,14 +293,14 @@ class _Connection(asyncio.Protocol):
         self.handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Note that the client sends no more."""
+        """Record that the client sends no more."""
         self.handler.eof_received()
         return None
 
     def pause_writing(self) -> None:
-        """Note that the client does not read fast enough."""
+        """Record that the client does not read fast enough."""
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client has caught up."""
+        """Record that the client has caught up."""
         self.handler.resume_writing()

@@ -11,16 +11,16 @@ from dra_kit.errors import ConfigurationError
 
 
 def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socket:
-    """Return a TCP socket on an address, not listening yet; the caller closes it.
+    """Return a bound TCP socket that does not listen yet; the caller closes it.
 
     Args:
         host: an address or a name; empty for all, IPv4 and IPv6.
         port: 0 for a free one.
-        who: wants to listen, for the error.
-        remedy: what to do about an address that cannot be had, for the error.
+        who: the name of the listener, for the error.
+        remedy: what to do about an unavailable address, for the error.
 
     Raises:
-        ConfigurationError: the port is in use or may not be used, or there is no such address.
+        ConfigurationError: the port is in use or not permitted, or the address does not exist.
     """
     try:
         if not host:
@@ -43,7 +43,7 @@ def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socke
 
 
 async def wait_until_readable(listening: socket.socket) -> None:
-    """Wait until somebody connects; the connection is left to be accepted."""
+    """Wait until a client connects; the connection is not accepted yet."""
     loop = asyncio.get_running_loop()
     somebody = asyncio.Event()
     loop.add_reader(listening.fileno(), somebody.set)

@@ -16,17 +16,17 @@ from dra_kit.process.logging import context_of
 from dra_kit.process.measures import LAG_SECONDS, Durations
 
 logger: logging.Logger = logging.getLogger(__name__)
-BEAT: Final = 1.0  # seconds between two signs of life of the loop
+BEAT: Final = 1.0  # seconds between two heartbeats of the loop
 
 
 class LoopWatchdog:
-    """A part of a process: a thread of its own that watches the event loop.
+    """The part of a process that watches the event loop from its own thread.
 
     Args:
-        patience: seconds without a sign of life after which it is reported, once for each time the loop is blocked.
+        patience: seconds without a heartbeat after which it is reported, once for each time the loop is blocked.
 
     Attributes:
-        lag: how late the loop was, each time it was looked at.
+        lag: how late the loop was at each check.
     """
 
     name = "watchdog"
@@ -74,23 +74,23 @@ class LoopWatchdog:
                 )
 
     def _until_overdue(self) -> float:
-        """Return the seconds until a loop that gives no further sign of life is late; a beat, if it is late already."""
+        """Return the seconds until a loop without further heartbeats is late; one beat if it is late already."""
         return max(min(BEAT, self._patience / 2), self._beat + self._patience - time.monotonic())
 
 
 def _place_of(thread: int) -> str:
-    """Return where a thread is, innermost first: ``file.py:28 in prepare``, three frames."""
+    """Return the position of a thread, innermost first: ``file.py:28 in prepare``, three frames."""
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
     frames = traceback.extract_stack(frame)[-3:] if frame is not None else []
     return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))
 
 
 class HangingCallCheck:
-    """Asked by the liveness probe, from any thread; a call that returns hangs no longer.
+    """Checks for hung calls, for the liveness probe, from any thread; a call that returns no longer counts.
 
     Args:
-        loop: whose calls are looked at.
-        patience: seconds after which a call hangs.
+        loop: the loop whose calls are checked.
+        patience: seconds after which a call counts as hung.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:

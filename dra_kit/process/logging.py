@@ -22,7 +22,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 LogFormat = Literal["text", "json"]
 _PACKAGE: Final = "dra_kit."
 _STANDARD: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-# What kopf adds to its own records: the whole of its settings, among others.
+# What kopf adds to its own records, including all its settings.
 _KOPFS: Final = frozenset({"settings", "k8s_ref", "k8s_skip"})
 # Chatty below WARNING: kopf reports every handler call, aiohttp every request, asyncio its selector.
 _THIRD_PARTY: Final = ("aiohttp", "asyncio", "grpc", "kopf", "kubernetes_asyncio")
@@ -60,20 +60,20 @@ class log_context:  # noqa: N801 - a context manager, and called with each claim
 
 
 def context_of(context: Context) -> Mapping[str, str]:
-    """Return the fields that are added to what is logged in a context: of a call that another thread looks at."""
+    """Return the fields added to log lines in a context: that of a call, inspected from another thread."""
     return context.get(_context, {})
 
 
 def configure(format: LogFormat = "text", level: str | int = "INFO", stream: TextIO | None = None) -> None:  # noqa: A002
-    """Send everything logged in this process to one stream; called again, replace what it did before.
+    """Send all log records of this process to one stream; a second call replaces the configuration of the first.
 
-    Third-party libraries are heard from WARNING on.
+    Third-party libraries are logged from WARNING on.
 
     Args:
         format: ``text`` for people, ``json`` for machines: one object per line with ``time`` (RFC 3339, UTC),
             ``level``, ``logger``, ``message``, the fields, and ``traceback`` where there is one.
         level: name or number of the lowest level that is logged.
-        stream: standard error when absent.
+        stream: standard error if omitted.
 
     Raises:
         ConfigurationError: the format or the level does not exist.
@@ -94,12 +94,12 @@ def configure(format: LogFormat = "text", level: str | int = "INFO", stream: Tex
 
 @contextmanager
 def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
-    """Log JSON from the first line of a process on: Python's warnings, and exceptions of threads and finalizers, too.
+    """Log JSON from the first line of a process on, also Python's warnings and exceptions of threads and finalizers.
 
     :func:`configure` sets another level later.
 
     Args:
-        stream: standard error when absent.
+        stream: standard error if omitted.
     """
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
@@ -128,14 +128,14 @@ def quiet_libraries() -> None:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Of a type of its own, so that a second :func:`configure` finds and replaces it."""
+    """A separate type, so that a second :func:`configure` finds and replaces it."""
 
 
 class TextFormatter(logging.Formatter):
     """``12:00:01 INFO node.claims: claim prepared devices=2``, local time; tracebacks follow behind a bar."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
+        """Return one line; after an exception also its traceback, in lines that cannot be mistaken for log lines."""
         time = self.formatTime(record, "%H:%M:%S")
         line = f"{time} {record.levelname} {_logger_name(record)}: {escape_unprintable(_message(record))}"
         line += shown_fields(record)
@@ -171,19 +171,19 @@ def _logger_name(record: logging.LogRecord) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - arguments that do not fit, or cannot be printed: the line matters more
+    except Exception:  # noqa: BLE001 - arguments that do not match, or cannot be printed: the line matters more
         return f"{to_printable_json(record.msg)} {to_printable_json(record.args)}"
 
 
 def shown_fields(record: logging.LogRecord) -> str:
-    """Return the fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
+    """Return the fields of a line as text: `` claim=default/lunch devices=2``; empty if there are none."""
     return "".join(
         f" {escape_unprintable(key)}={format_field_value(value)}" for key, value in fields_of(record).items()
     )
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return the fields of a line: its own, and those of the context in which it is logged; call it there."""
+    """Return the fields of a line: its own, and those of the current log context."""
     given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD | _KOPFS}
     return {**_context.get(), **given}
 
@@ -201,14 +201,14 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
-_DEEPEST: Final = 4  # deeper values are cut: a log line is no dump
+_DEEPEST: Final = 4  # deeper values are truncated: a log line is not a dump
 _WIDEST_INT: Final = 2**64  # beyond, numbers are written in hex: Python refuses to print huge decimals
 
 
 def to_printable_json(value: object, _depth: int = 0) -> Plain:
-    """Return what JSON can hold: containers as lists and objects, everything else as its ``repr``.
+    """Return what JSON can represent: containers as lists and objects, everything else as its ``repr``.
 
-    Never raises: values that cannot be printed are named by their type, cycles are cut.
+    Never raises: values that cannot be printed are replaced by their type, cycles are cut.
     """
     try:
         if value is None or isinstance(value, bool):
@@ -233,7 +233,7 @@ def to_printable_json(value: object, _depth: int = 0) -> Plain:
 
 
 def format_field_value(value: object) -> str:
-    """Return ``value`` for ``key=value``: bare where that is unambiguous, else as JSON."""
+    """Return ``value`` for ``key=value``: unquoted if that is unambiguous, else as JSON."""
     shown = to_printable_json(value)
     if isinstance(shown, str) and shown and shown.isprintable() and not any(mark in shown for mark in ' "=\\'):
         return shown

@@ -26,11 +26,11 @@ class Family(Struct, frozen=True):
     """A metric.
 
     Attributes:
-        name: of it; of a counter without ``_total``, which the text format adds.
-        kind: of its numbers.
-        help: what it says, in one sentence.
-        labels: beside ``driver``, which all have.
-        roles: whose processes tell it.
+        name: its name; for a counter without ``_total``, which the text format adds.
+        kind: the metric type.
+        help: its description, in one sentence.
+        labels: in addition to ``driver``, which all have.
+        roles: the roles whose processes report it.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Family(Struct, frozen=True):
 
     @property
     def shown_name(self) -> str:
-        """As queries name it; a histogram's numbers have ``_bucket``, ``_sum`` and ``_count`` behind that."""
+        """The name in queries; a histogram's series have ``_bucket``, ``_sum`` and ``_count`` appended."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def of(self, value: float | Durations, *values: str) -> Reading:
         """Return a reading of this family.
 
         Args:
-            value: of now.
-            values: of its labels, in their order.
+            value: the current value.
+            values: the values of its labels, in their order.
         """
         return self, values, value
 
@@ -57,7 +57,7 @@ class Family(Struct, frozen=True):
 Reading: TypeAlias = "tuple[Family, Sequence[str], float | Durations]"
 _ALL: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
 _CLIENTS: Final[tuple[Role, ...]] = ("node", "controller")
-"""Those that keep a client of the API server."""
+"""The roles that have a client of the API server."""
 DEVICE_INFO: Final = Family(
     "dra_device_info", "gauge", "A device in use, with what the hardware calls it and who has it; always 1.",
     ("pool", "device", "share", "hardware_id", "namespace", "claim", "pod", "container"),
@@ -138,12 +138,12 @@ LEADER: Final = Family(
     ("name",), ("controller",),
 )  # fmt: skip
 FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))
-"""All of them."""
+"""All metric families."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """One registry for a process. prometheus-client is loaded when an author has a number, or somebody asks for all."""
+    """One registry per process. prometheus-client is loaded when an author has a metric, or on the first scrape."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -154,24 +154,24 @@ class Metrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """Where collectors are registered; always the same one, in every thread."""
+        """Where collectors are registered; always the same registry, in every thread."""
         with self._lock:
             if self._registry is None:
                 self._registry = CollectorRegistry()
             return self._registry
 
     def read(self, readings: Callable[[], Iterable[Reading]], **labels: str) -> None:
-        """Ask for numbers of a part of the process whenever somebody asks for all.
+        """Read the numbers of a part of the process on each scrape.
 
         Args:
-            readings: gives the numbers of now, in a thread of its own.
-            labels: that all numbers of the process have.
+            readings: returns the current numbers, in its own thread.
+            labels: labels of all numbers of the process.
         """
         self._readings.append(readings)
         self._labels |= labels
 
     def text(self) -> bytes:
-        """All numbers of now; asks the collectors, which may take time and raise anything."""
+        """All current numbers; calls the collectors, which may take time and raise anything."""
         if self._registry is None and not self._readings:
             return b""
         registry = self.registry
@@ -182,7 +182,7 @@ class Metrics:
 
 
 def publication_metrics(counts: PublicationCounts) -> Iterator[Reading]:
-    """Yield what was published so far; from any thread."""
+    """Yield what was published so far; may be called from any thread."""
     for result in ("success", "error"):
         yield PUBLICATIONS.of(counts.results[result], result)
     for verb in ("create", "update", "delete"):
@@ -195,11 +195,11 @@ def publication_metrics(counts: PublicationCounts) -> Iterator[Reading]:
 def process_metrics(
     role: Role, client: Client | None, supervisor: Supervisor, watchdog: LoopWatchdog
 ) -> Iterator[Reading]:
-    """Yield the readings of now; from any thread.
+    """Yield the current readings; may be called from any thread.
 
     Args:
         role: of the process.
-        client: of the API server; None where none is kept.
+        client: of the API server; None if there is none.
         supervisor: runs the parts of the process.
         watchdog: of the event loop.
     """
@@ -214,12 +214,12 @@ def process_metrics(
 def register_collectors(
     registry: CollectorRegistry, readings: Sequence[Callable[[], Iterable[Reading]]], labels: Mapping[str, str]
 ) -> None:
-    """Make a registry tell the numbers, and those of the operating system about the process.
+    """Make a registry report the numbers, and those of the operating system about the process.
 
     Args:
         registry: the process's.
-        readings: give the numbers of now.
-        labels: that each number has before its own.
+        readings: return the current numbers.
+        labels: labels that precede each number's own.
     """
     registry.register(_Readings(readings, labels))
     ProcessCollector(registry=registry)
@@ -231,7 +231,7 @@ class _Readings(Collector):
         self._labels = dict(labels)
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # else the registry would ask for the numbers to know their names
+        return ()  # otherwise the registry would read the numbers to get their names
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}

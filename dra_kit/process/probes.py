@@ -20,23 +20,23 @@ from dra_kit.process.supervisor import PartState, Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)
 Check: TypeAlias = Callable[[], Iterable[str]]
-"""What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""
+"""Current problems, one line each; empty if there are none. Called in the thread of the probes."""
 _STOP_SECONDS: Final = 2.0
 _CONNECTIONS: Final = 128
 _PATIENCE_SECONDS: Final = 5.0
 
 
 class Probes:
-    """A part of a process; its socket is taken when it is made.
+    """A part of a process; its socket is bound when it is constructed.
 
     Args:
         address: ``host:port``, ``[IPv6]:port``, or ``:port`` for all addresses; port 0 is a free one.
-        live: what ``/healthz`` asks.
-        ready: what ``/readyz`` asks.
-        metrics: what ``/metrics`` tells; None for none.
+        live: the check for ``/healthz``.
+        ready: the check for ``/readyz``.
+        metrics: the text for ``/metrics``; None for none.
 
     Raises:
-        ConfigurationError: the address is none, or cannot be listened on.
+        ConfigurationError: the address is invalid, or cannot be listened on.
     """
 
     name = "probes"
@@ -55,7 +55,7 @@ class Probes:
         return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Give the port back; for probes that never ran."""
+        """Close the port; for probes that never ran."""
         self._socket.close()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -79,9 +79,9 @@ class Probes:
             error: BaseException | None = None
             try:
                 asyncio.run(self._serve(stop, lambda: loop.call_soon_threadsafe(serving)))
-            except BaseException as caught:  # noqa: BLE001 - handed to whoever runs the part
+            except BaseException as caught:  # noqa: BLE001 - passed to the caller of the part
                 error = caught
-            with suppress(RuntimeError):  # the loop of the process is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop of the process is closed, and the waiter with it
                 loop.call_soon_threadsafe(finish, error)
 
         thread = threading.Thread(target=work, name=self.name, daemon=True)
@@ -100,7 +100,7 @@ class Probes:
         runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
-        # without bounds whoever reaches the port could take all descriptors and memory that the process may have
+        # without limits any client of the port could exhaust the descriptors and memory of the process
         limits = ConnectionLimits(
             connections=_CONNECTIONS, request_seconds=_PATIENCE_SECONDS, idle_seconds=_PATIENCE_SECONDS
         )
@@ -117,7 +117,7 @@ class Probes:
 
     async def _scrape(self, request: web.Request) -> web.Response:
         del request
-        if self._scraping:  # else each scrape of a collector that hangs would hold a thread and a connection
+        if self._scraping:  # otherwise each scrape of a hung collector would hold a thread and a connection
             return web.Response(status=503, text="the former scrape has not ended\n")
         self._scraping = True
         try:

@@ -1,4 +1,4 @@
-"""Runs the parts of one role: starts them in order, stops them in reverse, ends the process when one fails."""
+"""Runs the parts of one role: starts them in order, stops them in reverse, stops the process when one fails."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from dra_kit.errors import ConfigurationError, DraKitError, InternalError
 logger: logging.Logger = logging.getLogger(__name__)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ONE_SIGNAL: Final = 2.0  # seconds in which repeated signals are one: timeout(1) and shells send two
-_LAST_GRACE: Final = 1.0  # seconds a part gets to obey when the drain time is used up
+_LAST_GRACE: Final = 1.0  # seconds a part gets to stop when the drain time is used up
 
 
 class Part(Protocol):
-    """One long-running concern of a process: a server, a publisher, a watcher."""
+    """One long-running part of a process: a server, a publisher, a watcher."""
 
     @property
     def name(self) -> str:
-        """Short, unique within the process; seen in logs."""
+        """Short, unique within the process; shown in logs."""
         ...
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Work until cancelled; set ``ready`` once it does what it is there for; it may be cleared meanwhile."""
+        """Work until cancelled; set ``ready`` once it is functional; it may be cleared in between."""
         ...
 
 
 class PartState(StrEnum):
-    """Where a part stands."""
+    """The state of a part."""
 
-    WAITING = "waiting"  # not ready yet: it starts, or the part before it has to be ready first
+    WAITING = "waiting"  # not ready yet: it is starting, or waits for an earlier part
     READY = "ready"
-    FAILED = "failed"  # for good, or until its next restart
+    FAILED = "failed"  # permanently, or until its next restart
     STOPPED = "stopped"
 
 
 class PartStatus(Struct, frozen=True):
-    """How a part is doing.
+    """The status of a part.
 
     Attributes:
-        state: where it stands.
-        restarts: how often it was started again.
-        error: the text of the error that ended it last, empty when it never failed.
-        waits_for: what it waits for, in words; empty when that is not known, or it does not wait.
+        state: its state.
+        restarts: how often it was restarted.
+        error: the text of its last error; empty if it never failed.
+        waits_for: what it waits for, as text; empty if that is unknown, or it does not wait.
         after: parts that it starts after and that are not ready.
     """
 
@@ -82,7 +82,7 @@ class _Entry(Struct):
         return PartStatus(state, self.restarts, self.error, "" if after else self.waits_for(), after)
 
     def starts_after(self, part: Part) -> bool:
-        """Return whether this is the part, or starts only when that is ready."""
+        """Return whether this is the part, or starts only when that part is ready."""
         return self.part is part or any(entry.starts_after(part) for entry in self.after)
 
 
@@ -90,11 +90,11 @@ class Supervisor:
     """Starts, watches and stops the parts of a process.
 
     Args:
-        drain: seconds all parts together may take to stop before they are cancelled a second time.
+        drain: seconds that all parts together may take to stop before they are cancelled a second time.
 
     Attributes:
-        stopping: set as soon as the process is going down, for whatever reason.
-        signalled: whether a signal asked for that, also after something else did.
+        stopping: set as soon as the process is stopping, for any reason.
+        signalled: whether a signal requested the stop, even if the process was already stopping.
     """
 
     def __init__(self, *, drain: float = 30.0) -> None:
@@ -116,12 +116,12 @@ class Supervisor:
         """Add a part; parts start in the order they were added, before :meth:`run`.
 
         Args:
-            part: what to run.
+            part: the part to run.
             after: parts added earlier that must be ready before this one starts; without them, it starts at once.
-            restart: seconds to wait before the first, second ... restart, the last one repeated; empty means that the
-                process ends when the part does.
-            stops_first: it is stopped, and drains, before the parts without this, also before those added later.
-            waits_for: returns what the part waits for while it is not ready; from any thread.
+            restart: seconds to wait before the first, second ... restart, the last value repeats; empty means that the
+                process stops when the part does.
+            stops_first: it is stopped, and drains, before the parts without this flag, including those added later.
+            waits_for: returns what the part waits for while it is not ready; called from any thread.
 
         Raises:
             InternalError: the name is taken, or a part of ``after`` was not added.
@@ -145,7 +145,7 @@ class Supervisor:
         return {name: entry.status for name, entry in self._entries.items()}
 
     async def wait_ready(self) -> bool:
-        """Wait until every part was ready once, or the process is going down; return whether all are ready."""
+        """Wait until every part was ready once, or the process is stopping; return whether all are ready."""
         stopping = asyncio.ensure_future(self.stopping.wait())
         ready = asyncio.gather(*(entry.ready.wait() for entry in self._entries.values()))
         try:
@@ -157,17 +157,17 @@ class Supervisor:
             await asyncio.gather(stopping, ready, return_exceptions=True)
 
     def stop(self) -> None:
-        """Ask the process to go down; :meth:`run` returns when all parts have stopped."""
+        """Ask the process to stop; :meth:`run` returns when all parts have stopped."""
         self.stopping.set()
 
     async def run(self) -> int:
         """Run all parts until SIGTERM, SIGINT, :meth:`stop`, cancellation, or the failure of a part.
 
         The first signal starts the ordered stop. Two seconds later the signals have their default action, so that
-        another one ends the process at once. Off the main thread signals are left alone.
+        another one kills the process immediately. Outside the main thread signals are not handled.
 
         Returns:
-            The exit code of the process: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
+            The exit code of the process: 0, or 1 after a failure, or 2 if the failure is a ConfigurationError.
         """
         with self._signals():
             async with asyncio.TaskGroup() as group:
@@ -193,7 +193,7 @@ class Supervisor:
             if error is None:
                 return
             if entry.restart and loop.time() - began > entry.restart[-1]:
-                attempt = 0  # it worked for a while: this is a new trouble
+                attempt = 0  # it worked for a while: this is a new failure
             self._report(entry, error, again=attempt > 0)
             if self.stopping.is_set() or not entry.restart:
                 self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
@@ -205,14 +205,14 @@ class Supervisor:
             entry.ended = None
 
     async def _run_once(self, entry: _Entry) -> Exception | None:
-        """Run one life of a part; return why it failed, or None when it was asked to stop."""
+        """Run a part once; return why it failed, or None if it was asked to stop."""
         error: Exception
         try:
             await entry.part.run(entry.ready)
             error = InternalError(f"part {entry.part.name!r} ended by itself: it should run until it is stopped")
         except asyncio.CancelledError:
             error = InternalError(f"part {entry.part.name!r} was cancelled from within")
-        except Exception as failure:  # noqa: BLE001 - the boundary of a part: whatever it is, it is reported
+        except Exception as failure:  # noqa: BLE001 - the boundary of a part: any error is reported
             error = failure
             if self.stopping.is_set():
                 entry.ended = PartState.FAILED
@@ -234,7 +234,7 @@ class Supervisor:
         if place := author_location(error):
             fields["at"] = place
         if isinstance(error, DraKitError):
-            # a restarted part that fails for the same reason again has nothing new to say
+            # a restarted part that fails for the same reason again has nothing new to report
             logger.log(logging.DEBUG if repeated else logging.ERROR, "part failed", extra=fields | {"code": error.code})
         else:
             logger.error("part failed", extra=fields, exc_info=author_exc_info(error))
@@ -284,5 +284,5 @@ class Supervisor:
                 insisting.cancel()
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
-                if handler is not None:  # None: installed by something that is not Python, cannot be put back
+                if handler is not None:  # None: not installed by Python, cannot be restored
                     signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces of the kubelet's calls, where a collector is configured (``pip install dra-kit[otel]``)."""
+"""OpenTelemetry traces of the kubelet's calls, if a collector is configured (``pip install dra-kit[otel]``)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _begin: Callable[[str, Mapping[str, str | int]], AbstractContextManager[object]]
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
-    """Open a span of a trace, for as long as the block lasts; an exception in it is a part of it.
+    """Open a span of a trace for the duration of the block; an exception in it is recorded.
 
     Args:
-        name: what is done, in a few words that are always the same.
-        attributes: what it is done with; underscores in names are dots: ``claim_uid`` becomes ``dra.claim.uid``.
+        name: the operation, a short constant text.
+        attributes: its attributes; underscores in names become dots: ``claim_uid`` becomes ``dra.claim.uid``.
     """
     return _NOTHING if _begin is None else _begin(name, attributes)
 
 
 def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the environment names a collector of traces."""
+    """Return whether the environment configures a collector of traces."""
     off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     none = environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none"
     return not off and not none and any(environment.get(name) for name in _ENDPOINTS)
 
 
 def configure(driver: str, role: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send traces where the environment says; do nothing where it says nothing.
+    """Send traces as the environment configures; do nothing if it does not.
 
     Args:
         driver: the driver's name.
@@ -47,7 +47,7 @@ def configure(driver: str, role: str, environment: Mapping[str, str] = os.enviro
         environment: its variables.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed, or the protocol is none that is known here.
+        ConfigurationError: OpenTelemetry is not installed, or the protocol is unknown.
     """
     if not is_wanted(environment):
         return
@@ -66,7 +66,7 @@ def configure(driver: str, role: str, environment: Mapping[str, str] = os.enviro
 
 
 def set_processor(processor: SpanProcessor, driver: str, role: str) -> None:
-    """Hand all spans from now on to a processor.
+    """Pass all spans from now on to a processor.
 
     Args:
         processor: of OpenTelemetry.
@@ -78,7 +78,7 @@ def set_processor(processor: SpanProcessor, driver: str, role: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
     resource = Resource.create({"service.name": f"{driver}-{role}", "service.version": __version__})
-    provider = TracerProvider(resource=resource)  # sends what is left when the process ends
+    provider = TracerProvider(resource=resource)  # sends the remaining spans when the process exits
     provider.add_span_processor(processor)
     tracer = provider.get_tracer("dra_kit", __version__)
 
@@ -90,6 +90,6 @@ def set_processor(processor: SpanProcessor, driver: str, role: str) -> None:
 
 
 def reset() -> None:
-    """End all spans from now on; for tests."""
+    """Drop all spans from now on; for tests."""
     global _begin  # noqa: PLW0603 - as above
     _begin = None

@@ -1,1 +1,1 @@
-"""From what an author's provider finds to published ResourceSlices, for every role that publishes some."""
+"""Turns what an author's provider finds into published ResourceSlices, for every role that publishes some."""

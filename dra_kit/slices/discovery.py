@@ -1,4 +1,4 @@
-"""Runs an author's ``discover`` in a thread, accepts what it yields, and hands inventories to the main loop."""
+"""Runs an author's ``discover`` in a thread, validates what it yields, and passes inventories to the main loop."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ LOOK_AGAIN_AFTER: Final = 1.0
 BELIEVED_AFTER: Final = 30.0
 _MANY: Final = 200
 _SOON: Final = 10.0
-"""Inventories within so many seconds: hardware does not change that often, a loop without a pause does."""
+"""Inventories within this many seconds: hardware does not change that often, but a loop without a pause does."""
 
 
 class Discovery:
-    """A part of a process: the provider's generator, again and again as asked.
+    """A part of a process that runs the provider's generator, and restarts it on request.
 
     Args:
-        source: whose provider is run.
-        current: where inventories go.
-        look_again_after: seconds from a pool that is suddenly empty to another look.
-        believed_after: seconds until it is believed of a plain generator that waits and cannot be asked.
+        source: the source whose provider is run.
+        current: receives the inventories.
+        look_again_after: seconds after a pool is suddenly empty until it is checked again.
+        believed_after: seconds until an empty pool is accepted from a plain generator that blocks and cannot restart.
     """
 
     name = "discovery"
@@ -70,19 +70,19 @@ class Discovery:
             every=source.rescan_every,
         )
         self._dropped: set[str] = set()
-        self._yields: deque[float] = deque(maxlen=_MANY)  # when the last ones came
+        self._yields: deque[float] = deque(maxlen=_MANY)  # when the last ones arrived
         self._logged_busy = False
 
     def rescan(self) -> None:
-        """Start ``discover`` again; a running async generator is closed first. From any thread."""
+        """Start ``discover`` again; a running async generator is closed first. May be called from any thread."""
         self._thread.restart()
 
     def hanging(self, patience: float) -> list[str]:
         """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds.
 
-        It tells where in ``discover`` that is.
+        The line names the position in ``discover``.
 
-        Once it has yielded, it may wait for changes of the hardware as long as it likes. May be asked from any thread.
+        After its first yield, it may wait for hardware changes for any time. May be called from any thread.
         """
         asked, now = self._thread.asked, time.monotonic()
         if asked is None or now - asked <= patience:
@@ -100,7 +100,7 @@ class Discovery:
         self._take(yielded)
 
     def _look_at_pace(self) -> None:
-        """Tell once of a ``discover`` that yields without a pause: nothing else shows what keeps a processor busy."""
+        """Log once that ``discover`` yields without a pause: nothing else shows what keeps a processor busy."""
         if self._logged_busy:
             return
         now = time.monotonic()
@@ -138,7 +138,7 @@ class Discovery:
             )
 
     def _take_unless_newer(self, yielded: object, number: int) -> None:
-        """Take as current what a waiting generator yielded last."""
+        """Accept the last inventory of a waiting generator as current."""
         if self._taken == number and self._thread.asked is None and not self._thread.failure:
             self._take(yielded)
 
@@ -160,12 +160,12 @@ def _texts(title: str) -> GeneratorMessages:
 
 
 class AcceptedInventory(Struct, frozen=True):
-    """An inventory that is another one than before.
+    """An inventory that differs from the previous one.
 
     Attributes:
         inventory: of valid pools and devices.
-        identities: what makes the devices the same, by pool and name.
-        emptied: pools that have lost all their devices at once: they stay as they were until that is seen once more.
+        identities: the identity of each device, by pool and name.
+        emptied: pools that lost all their devices at once; they stay unchanged until a second scan confirms it.
     """
 
     inventory: Inventory[Device]
@@ -174,18 +174,18 @@ class AcceptedInventory(Struct, frozen=True):
 
 
 class _Seen(Struct, frozen=True):
-    """A pool as it was yielded, None for a sequence of devices, with a copy of what the author may go on changing."""
+    """A pool as yielded (None for a sequence of devices), with a copy of what the author may modify later."""
 
     pool: Pool[Any] | None
     devices: tuple[object, ...]
 
 
 class InventoryAcceptor:
-    """Belongs to the thread of ``discover``.
+    """Validates inventories and detects changes; used only in the thread of ``discover``.
 
     Args:
-        source: whose inventories these are.
-        dropped: called with each device that is left out, with its name and the rule that it breaks.
+        source: the source of the inventories.
+        dropped: called with each dropped device, with its name and the rule that it violates.
     """
 
     def __init__(self, source: ProviderSource, dropped: Callable[[str, str], None]) -> None:
@@ -193,12 +193,12 @@ class InventoryAcceptor:
         self._dropped = dropped
         self._seen: list[_Seen] | None = None
         self._pools: Sequence[Pool[Device]] = ()
-        self._emptied: set[str] = set()  # when it was looked last
+        self._emptied: set[str] = set()  # at the last check
         self._devices: dict[tuple[str, str], Device] = {}
         self._identities: dict[tuple[str, str], DeviceIdentity] = {}
 
     def accept(self, yielded: object) -> AcceptedInventory | None:
-        """Return the inventory; None when it is the one before.
+        """Return the inventory; None if it equals the previous one.
 
         Raises:
             InvalidDevice: see :func:`validate_inventory`; or an author's ``identity`` fails.
@@ -226,9 +226,9 @@ class InventoryAcceptor:
 
 
 def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> dict[str, Pool[Device]]:
-    """Return the pools that held devices and do not any more, unless their author allows that.
+    """Return the pools that had devices and are now empty, unless their author allows that.
 
-    A pool that is not yielded any more is gone by its author's word, unless there is no device at all any more.
+    A pool that is no longer yielded was removed by its author, unless no device at all is left.
     """
     nothing = not any(pool.devices for pool in pools)
     found = {pool.name: bool(pool.devices) or pool.may_be_empty for pool in pools}
@@ -274,4 +274,4 @@ def _same(item: object, before: object) -> bool:
 
 
 DISCOVER_FAILED: Final = "discover failed"
-"""The author's ``discover`` has raised, or has yielded what is no inventory."""
+"""The author's ``discover`` raised, or yielded something that is not an inventory."""

@@ -1,4 +1,4 @@
-"""The latest complete inventory: prepare looks devices up in it, and the publisher publishes it."""
+"""The latest complete inventory: prepare looks up devices in it, and the publisher publishes it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def validate_inventory(
 ) -> Inventory[Device]:
     """Return what ``discover`` yielded as an inventory whose pools all have names and valid devices of this scope.
 
-    What a constructor has not found valid is validated here: pydantic's ``model_copy`` and ``model_construct`` pass by
-    every constructor.
+    Objects that no constructor validated are validated here: pydantic's ``model_copy`` and ``model_construct`` bypass
+    constructors.
 
     Args:
-        source: whose inventory this is.
+        source: the source of this inventory.
         yielded: what ``discover`` yielded.
-        dropped: called with each device that is left out, with its name and the rule that it breaks.
+        dropped: called with each dropped device, with its name and the rule that it violates.
 
     Raises:
-        InvalidDevice: when it is neither a sequence of devices nor an Inventory, holds a pool that cannot be served in
-            its scope, breaks a rule across devices, or has an invalid device that is not to be dropped.
+        InvalidDevice: it is neither a sequence of devices nor an Inventory, holds a pool that cannot be served in
+            its scope, violates a rule across devices, or has an invalid device that must not be dropped.
     """
     valid = _Validation(source, dropped if source.drops_invalid else None)
     if isinstance(yielded, Inventory):
@@ -62,7 +62,7 @@ def validate_inventory(
 
 
 class _Validation:
-    """Of one inventory; without ``drop`` an invalid device is an error."""
+    """Validates one inventory; without ``drop`` an invalid device is an error."""
 
     def __init__(self, source: ProviderSource, drop: Callable[[str, str], None] | None) -> None:
         self._source = source
@@ -82,7 +82,7 @@ class _Validation:
         return type(pool)(**{**fields, "name": name, "devices": self.devices(pool.devices)})
 
     def devices(self, devices: Sequence[object]) -> list[Device]:
-        """Return the devices that obey the rules; without ``drop``, Pool's constructor refuses two with one name."""
+        """Return the valid devices; without ``drop``, Pool's constructor rejects duplicate names."""
         valid: list[Device] = []
         names: set[str] = set()
         for item in devices:
@@ -103,14 +103,14 @@ class _Validation:
 
 
 def validate_device(item: object, serving: ProviderCapabilities) -> Device:
-    """Return a device that obeys the rules, however it was made.
+    """Return a validated device, no matter how it was created.
 
     Args:
-        item: what is to be one.
-        serving: what can be served of it.
+        item: the object to validate.
+        serving: the features that can be served.
 
     Raises:
-        InvalidDevice: it is none, or does not.
+        InvalidDevice: it is not a device, or violates a rule.
     """
     if not isinstance(item, Device):
         raise InvalidDevice(f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
@@ -119,7 +119,7 @@ def validate_device(item: object, serving: ProviderCapabilities) -> Device:
         problem = serving.problem(item)
     except InvalidDevice:
         raise
-    except Exception as error:  # what passed by the constructor may hold anything
+    except Exception as error:  # an object that bypassed the constructor may hold anything
         text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
         raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
     if problem:
@@ -137,11 +137,11 @@ def _problem(error: ValidationError) -> str:
 
 
 class DeviceIdentity(Struct, frozen=True):
-    """Of one device.
+    """Identifies one device.
 
     Attributes:
-        hashes: what its author says makes it the same device, by key.
-        fingerprint: of everything it advertises, as releases up to 0.1 record it and compare it.
+        hashes: hashes of the author's ``identity``, by key.
+        fingerprint: of everything it advertises, as releases up to 0.1 record and compare it.
     """
 
     hashes: Mapping[str, str]
@@ -152,11 +152,11 @@ _UNKNOWN: Final = DeviceIdentity({}, "")
 
 
 class CurrentInventory:
-    """Holds the latest inventory; belongs to the main loop.
+    """Holds the latest inventory; used only in the main loop.
 
     Attributes:
         latest: None until ``discover`` has yielded once.
-        problem: why the last ``discover`` failed, empty when it did not.
+        problem: why the last ``discover`` failed; empty if it did not.
     """
 
     def __init__(self) -> None:
@@ -183,15 +183,15 @@ class CurrentInventory:
             listener(inventory)
 
     def confirm(self) -> None:
-        """Confirm the latest inventory: it was found again."""
+        """Record that the latest inventory was found again unchanged."""
         self.problem = ""
 
     def identity(self, pool: str, name: str) -> DeviceIdentity:
-        """Return what identifies a device; None for one that is gone."""
+        """Return the identity of a device; None if it is gone."""
         return self._identities.get((pool, name), _UNKNOWN)
 
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
-        """Return whether another device than the recorded one has its name; one that is gone says nothing."""
+        """Return whether a different device than the recorded one has its name; False if no device has it."""
         return identity_differs(recorded, self.identity(pool, name).hashes)
 
     async def publishes(self, pool: str) -> bool:
@@ -203,7 +203,7 @@ class CurrentInventory:
         """Return a device of the latest inventory; wait for the first one.
 
         Raises:
-            TransientError: when the device is not in it (code ``device-gone``).
+            TransientError: the device is not in it (code ``device-gone``).
         """
         await self._first.wait()
         device = self._index.get((pool, name))
@@ -217,14 +217,14 @@ class CurrentInventory:
 
 
 _BYTES: Final = 6
-"""Of each hash: a change that is not seen is one in 10^14."""
+"""Length of each hash: the chance of missing a change is 1 in 10^14."""
 
 
 def device_identity(device: Device) -> DeviceIdentity:
-    """Ask the author's ``identity``; done where devices are found, not with each claim.
+    """Call the author's ``identity``; done at discovery, not for each claim.
 
     Raises:
-        InvalidDevice: it gave something else than JSON values by name.
+        InvalidDevice: it returned something other than JSON values by name.
     """
     title = f"{type(device).__name__} {short_repr(device.name)}"
     try:
@@ -237,7 +237,7 @@ def device_identity(device: Device) -> DeviceIdentity:
 
 
 def identity_differs(recorded: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether it is another device, by the keys that both have: what only one release gives says nothing."""
+    """Return whether it is a different device, by the keys both have; a key of only one release is ignored."""
     return any(now.get(key, value) != value for key, value in recorded.items())
 
 
@@ -246,21 +246,21 @@ def _hash(value: JsonValue) -> str:
 
 
 def _fingerprint(device: Device) -> str:
-    """Compute it as those releases do, so that after a rollback they find their claims as they would have left them."""
+    """Compute it as those releases do, so that after a rollback they find their claims as expected."""
     own = {name: stable_json(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
     text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ProviderSource(Struct, frozen=True):
-    """A provider, and what becomes of what it finds.
+    """A provider, and how its devices are published.
 
     Attributes:
-        provider: the author's.
-        serving: what can be published of it.
-        unnamed: the name of a pool without one; None where each pool must have one.
-        drops_invalid: an invalid device is left out, instead of the whole inventory.
-        rescan_every: seconds after which ``discover`` is started again; None means never.
+        provider: the author's provider.
+        serving: the features that can be published.
+        unnamed: the name of a pool without a name; None if each pool must have one.
+        drops_invalid: an invalid device is dropped, not the whole inventory.
+        rescan_every: seconds after which ``discover`` is restarted; None means never.
     """
 
     provider: DeviceProvider[Any, Any, Any]
@@ -271,7 +271,7 @@ class ProviderSource(Struct, frozen=True):
 
 
 def node_source(driver: Driver[Any, Any], node_name: str) -> ProviderSource:
-    """Return what a driver finds on a node; a pool without a name has the name of the node."""
+    """Return the source of a driver's devices on a node; a pool without a name gets the name of the node."""
     return ProviderSource(
         driver.provider,
         ProviderCapabilities("node", binds=driver.binder is not None),
@@ -282,7 +282,7 @@ def node_source(driver: Driver[Any, Any], node_name: str) -> ProviderSource:
 
 
 def cluster_source(driver: Driver[Any, Any]) -> ProviderSource | None:
-    """Return what a driver finds that belongs to no node, if it has a provider for that."""
+    """Return the source of a driver's devices that belong to no node, if it has a provider for them."""
     if driver.cluster_provider is None:
         return None
     return ProviderSource(

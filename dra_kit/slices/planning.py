@@ -27,17 +27,17 @@ def plan(
 ) -> SlicePlan:
     """Return what must be written so that the API server holds ``desired``; pure.
 
-    A reader takes the slices of a pool's highest generation and waits until it sees as many as
-    ``resourceSliceCount`` says. So one slice may be changed in place, while any larger change writes all slices of
-    the pool with a higher generation.
+    A reader takes the slices of a pool's highest generation and waits until it has as many as
+    ``resourceSliceCount`` says. Therefore a single slice may be changed in place, while a larger change writes all
+    slices of the pool with a higher generation.
 
     Args:
-        desired: everything that the publisher is responsible for.
+        desired: all pools that the publisher is responsible for.
         existing: the stored slices in the publisher's scope. Those of other drivers are ignored; those of this
             driver which do not belong to a desired pool are deleted.
-        features: what the API server can do.
-        accepted: the last write of each slice by slice name, where it is known. A slice whose stored form is what
-            the API server made of exactly this content is left alone, although fields were dropped from it.
+        features: what the API server supports.
+        accepted: the last write of each slice by slice name, if known. A slice whose stored form resulted from exactly
+            this content is not changed, although the API server dropped fields from it.
 
     Raises:
         ConfigurationError: two pools have the same name, or counter sets do not fit (see ``pack``).
@@ -62,7 +62,7 @@ def plan(
 
 
 class _PoolPlanner:
-    """Planning for one pool; ``stored`` are all its slices."""
+    """Plans one pool; ``stored`` are all its slices."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _PoolPlanner:
         )
 
     def _with_taint_times(self, device: v1.Device) -> v1.Device:
-        """Return the device with ``timeAdded`` of taints that stay; the API server would otherwise set it to now."""
+        """Return the device with ``timeAdded`` of unchanged taints; otherwise the API server would set it to now."""
         if all(taint.time_added is not None for taint in device.taints):
             return device
         taints = []
@@ -173,7 +173,7 @@ def _has_owner(item: v1.ResourceSlice, owner: OwnerReference | None) -> bool:
 def _merge_owners(stored: Iterable[OwnerReference], owner: OwnerReference | None) -> tuple[OwnerReference, ...]:
     if owner is None:
         return tuple(stored)
-    # an object has at most one controller, and an older incarnation of the owner must go
+    # an object has at most one controller, and the reference to an older incarnation of the owner must be removed
     identity = (owner.kind, owner.name)
     return (owner, *(item for item in stored if not item.controller and (item.kind, item.name) != identity))
 
@@ -204,16 +204,16 @@ def _keep_unknown_fields(wanted: v1.ResourceSliceSpec, stored: v1.ResourceSliceS
 
 
 class SliceFeatures(Protocol):
-    """What planning must know about the API server."""
+    """What planning needs to know about the API server."""
 
     @property
     def separate_counter_slices(self) -> bool:
-        """Whether counter sets go into slices without devices (Kubernetes 1.35 and newer) or must not (1.34)."""
+        """Whether counter sets must be in slices without devices (Kubernetes 1.35 and newer) or must not (1.34)."""
         ...
 
 
 class DesiredPool(Struct, frozen=True):
-    """One pool, however many slices it takes.
+    """One pool, regardless of the number of slices it needs.
 
     Args:
         name: unique among the pools of the driver; for node-local devices the node's name.
@@ -221,9 +221,9 @@ class DesiredPool(Struct, frozen=True):
             ``per_device_node_selection`` is set.
         node_selector: the nodes of all devices; exactly one term.
         all_nodes: every node may use the devices.
-        devices: in the order in which the scheduler is to try them.
+        devices: in the order in which the scheduler should try them.
         counter_sets: what devices of this pool draw on (KEP-4815).
-        partition_type_attribute: the attribute with the kind of a partition (KEP-5677).
+        partition_type_attribute: the attribute that holds the type of a partition (KEP-5677).
         skip_node_operations: calls to the node plugin that the devices do not need (KEP-5945).
         per_device_node_selection: each device names its nodes itself.
     """
@@ -244,8 +244,8 @@ class DesiredSlices(Struct, frozen=True):
 
     Args:
         driver: the driver's name.
-        owner: whose deletion deletes the slices; the Node for node-local devices.
-        pools: a pool that is missing here is withdrawn; one without devices stays, as one empty slice.
+        owner: the object whose deletion deletes the slices; the Node for node-local devices.
+        pools: a pool missing here is withdrawn; a pool without devices stays, as one empty slice.
     """
 
     driver: str
@@ -254,17 +254,17 @@ class DesiredSlices(Struct, frozen=True):
 
 
 class AcceptedSlice(Struct, frozen=True):
-    """A slice as it was last written, and as the API server then stored it: the two differ in dropped fields."""
+    """A slice as last written, and as the API server stored it: the two differ in dropped fields."""
 
     sent: v1.ResourceSlice
     stored: v1.ResourceSlice
 
 
 class SlicePlan(Struct, frozen=True):
-    """Writes to be made in this order, each tuple from first to last; empty when the API server is up to date.
+    """Writes to make in this order, each tuple from first to last; empty if the API server is up to date.
 
     Args:
-        deletes: slices as they are stored; delete them with their UID and resourceVersion as preconditions.
+        deletes: slices as stored; delete them with their UID and resourceVersion as preconditions.
         updates: whole slices with the name and resourceVersion of the stored one.
         creates: slices with ``generateName``.
     """
@@ -278,10 +278,10 @@ class SlicePlan(Struct, frozen=True):
 
 
 def is_stored_alike(wanted: Any, stored: Any) -> bool:
-    """Whether storing ``wanted`` over ``stored`` would change anything that matters.
+    """Return whether storing ``wanted`` over ``stored`` would make a relevant change.
 
-    Quantities compare by value; a missing ``timeAdded`` and one second more or less do not matter, for the API server
-    fills it in and rounds it; fields of ``stored`` that this release does not know do not matter either, for a newer
+    Quantities compare by value. A missing ``timeAdded``, or a difference of one second, is ignored because the API
+    server fills it in and rounds it. Fields of ``stored`` that this release does not know are ignored because a newer
     API server may have added them.
     """
     if wanted == stored:
@@ -340,11 +340,11 @@ _GATES: Final[dict[type[APIModel], dict[str, str]]] = {
     v1.DeviceCounterConsumption: {"compatibility_groups": "DRADeviceCompatibilityGroups"},
     v1.DeviceAttribute: dict.fromkeys(("ints", "bools", "strings", "versions"), "DRAListTypeAttributes"),
 }
-"""Which gate a field needs (Kubernetes 1.37, ``pkg/registry/resource/resourceslice/strategy.go``)."""
+"""The feature gate of each field (Kubernetes 1.37, ``pkg/registry/resource/resourceslice/strategy.go``)."""
 
 
 class DroppedField(Struct, frozen=True):
-    """A field that was sent and not stored.
+    """A field that was sent but not stored.
 
     Args:
         path: for example ``spec.devices[3].taints``.
@@ -356,12 +356,12 @@ class DroppedField(Struct, frozen=True):
 
 
 def dropped_fields(sent: v1.ResourceSlice, stored: v1.ResourceSlice) -> tuple[DroppedField, ...]:
-    """Return what the API server silently left out when it stored ``sent``."""
+    """Return the fields that the API server silently dropped when it stored ``sent``."""
     return tuple(_compare("spec", sent.spec, stored.spec))
 
 
 def _compare(path: str, sent: Any, stored: Any) -> list[DroppedField]:
-    """Differences below ``path``; a part that differs as a whole is reported as one."""
+    """Differences below ``path``; a part that differs completely is reported as one."""
     if isinstance(sent, APIModel) and type(sent) is type(stored):
         return _compare_models(path, sent, stored)
     if isinstance(sent, tuple) and isinstance(stored, tuple) and len(sent) == len(stored):
@@ -390,7 +390,7 @@ def _compare_models(path: str, sent: APIModel, stored: Any) -> list[DroppedField
 
 
 class SliceContent(Struct, frozen=True):
-    """What one slice holds."""
+    """The content of one slice."""
 
     devices: tuple[v1.Device, ...] = ()
     counter_sets: tuple[v1.CounterSet, ...] = ()
@@ -399,11 +399,11 @@ class SliceContent(Struct, frozen=True):
 def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceContent, ...]:
     """Split a pool into slices that the API server accepts, in order; at least one.
 
-    Slices are filled from the front and counter sets come first, so that a device added at the end changes the last
-    slice only.
+    Slices are filled from the front and counter sets come first, so that adding a device at the end changes only the
+    last slice.
 
     Raises:
-        ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) and do not fit.
+        ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) but do not fit.
     """
     if pool.counter_sets and not separate_counter_slices:
         return (_pack_together(pool),)
@@ -444,24 +444,24 @@ def _pack_together(pool: DesiredPool) -> SliceContent:
 _MIN_DIGITS: Final = 5
 _INDEX: Final = re.compile(r"([0-9a-f]{5,})-")
 _GENERATE_NAME_MAX_LENGTH: Final = 58
-"""The API server cuts ``generateName`` to this length before it appends five characters
+"""The API server truncates ``generateName`` to this length before it appends five characters
 (k8s.io/apiserver ``storage/names``)."""
 
 
 def digits_for(count: int) -> int:
-    """How many hex digits the indices of ``count`` slices have, all the same so that names sort by index."""
+    """Return the number of hex digits in the indices of ``count`` slices; equal for all, so names sort by index."""
     return max(_MIN_DIGITS, len(f"{max(count - 1, 0):x}"))
 
 
 def generate_name(index: int, count: int, driver: str, owner: str) -> str:
-    """``<hex index>-<driver>-[<owner>-]``, cut so that the result is a valid name with the index in front."""
+    """Return ``<hex index>-<driver>-[<owner>-]``, truncated so that the result is a valid name and keeps the index."""
     prefix = f"{index:0{digits_for(count)}x}-{driver.lower()}-"
     prefix += f"{owner}-" if owner else ""
     return prefix[: _GENERATE_NAME_MAX_LENGTH - 1].rstrip("-.") + "-"
 
 
 def parse_index(name: str, count: int) -> int | None:
-    """Return the index of a slice of this name in a pool of ``count`` slices; None if it cannot be one of them."""
+    """Return the index of a slice with this name in a pool of ``count`` slices; None if it cannot be one of them."""
     match = _INDEX.match(name)
     if match is None or len(match[1]) != digits_for(count):
         return None

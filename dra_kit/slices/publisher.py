@@ -1,4 +1,4 @@
-"""Publishes the inventory as ResourceSlices: compares what is wanted with what the API server has, and writes."""
+"""Publishes the inventory as ResourceSlices: compares the desired slices with those of the API server, and writes."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ from dra_kit.slices.planning import (
 
 logger: logging.Logger = logging.getLogger(__name__)
 SETTLE: Final = 0.05
-"""Seconds in which several changes become one publication."""
+"""Seconds for which changes are collected into one publication."""
 CHECK_AFTER_WRITE: Final = 35.0
-"""Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
+"""Seconds after a write until the slices are checked again: a restarting kubelet may delete them unnoticed."""
 CHECK_EVERY: Final = 600.0
-"""Seconds between two looks when nothing happens."""
+"""Seconds between two checks when nothing happens."""
 REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
 _BAD_REQUEST: Final = 400
 
 
 class Publisher:
-    """A part of a process that publishes.
+    """The part of a process that publishes.
 
     Args:
-        scope: which slices these are.
+        scope: the slices to publish.
         client: reads and writes slices.
-        check_after_write: seconds after a write until the slices are looked at again.
-        record: of former publishers of these slices, which is continued; None for a new one.
+        check_after_write: seconds after a write until the slices are checked again.
+        record: the record of earlier publishers of these slices, to be continued; None for a new one.
 
     Attributes:
-        last_error: why the last publication failed; empty when it did not.
-        record: what it has done so far.
+        last_error: why the last publication failed; empty if it did not.
+        record: counts of its publications so far.
     """
 
     name = "publisher"
@@ -78,12 +78,12 @@ class Publisher:
         self._client = client
         self._check_after_write = check_after_write
         self._wanted: Inventory[Device] | None = None
-        self._changed = asyncio.Event()  # whatever it is
-        self._renewed = asyncio.Event()  # what is wanted
-        self._up_to_date = asyncio.Event()  # what is wanted is published
+        self._changed = asyncio.Event()  # any reason to check
+        self._renewed = asyncio.Event()  # the desired inventory
+        self._up_to_date = asyncio.Event()  # the desired inventory is published
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
-        self._held: set[str] = set()  # UIDs of our slices as far as known
+        self._held: set[str] = set()  # known UIDs of our slices
         self._brake = OverwriteBackoff()
         self._logged_at = 0.0
         self.last_error: str = ""
@@ -91,11 +91,11 @@ class Publisher:
 
     @property
     def wanted(self) -> Inventory[Device] | None:
-        """What is to be published; None before the first inventory."""
+        """The inventory to publish; None before the first inventory."""
         return self._wanted
 
     def publish(self, inventory: Inventory[Device]) -> None:
-        """Publish this inventory from now on; one that looks the same in slices is no reason to ask for them."""
+        """Publish this inventory from now on; one that results in the same slices triggers no requests."""
         before, self._wanted = self._wanted, inventory
         if before is not None and _looks_like(inventory, before):
             return
@@ -105,15 +105,15 @@ class Publisher:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether what is wanted has been published; from any thread."""
+        """Whether the desired inventory has been published; may be read from any thread."""
         return self._up_to_date.is_set()
 
     async def published(self) -> None:
-        """Wait until what is wanted is published."""
+        """Wait until the desired inventory is published."""
         await self._up_to_date.wait()
 
     def look_again(self) -> None:
-        """Look again: something may have changed on the server."""
+        """Check again: something may have changed on the server."""
         if self._wanted is not None:
             self._changed.set()
 
@@ -130,7 +130,7 @@ class Publisher:
             try:
                 wrote = await self.reconcile()
             except DraKitError as error:
-                # trying again will not help when the content is refused; a new inventory may
+                # retrying does not help if the content is rejected; a new inventory may
                 hopeless = isinstance(error, Invalid | ConfigurationError)
                 at_least = retry_delay(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
@@ -147,10 +147,10 @@ class Publisher:
                 self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
-        """Wait until there is something to do.
+        """Wait until there is work to do.
 
-        Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
-        half of the publication that it took, and to answer that with the whole again would never end.
+        For the first ``at_least`` seconds, only a new inventory counts as work. Watch events after an error may come
+        from the part of the publication that succeeded; publishing everything again for these would never end.
         """
         if not await wait_for_event(self._renewed, at_least):
             await wait_for_event(self._changed, None if at_most is None else at_most - at_least)
@@ -166,16 +166,16 @@ class Publisher:
         logger.log(level, NOT_PUBLISHED, extra={"error": text, "code": error.code, "again_in": delay})
 
     async def reconcile(self) -> bool:
-        """Make the API server hold what is wanted; whether anything had to be written.
+        """Make the API server hold the desired slices; return whether anything had to be written.
 
         Raises:
-            KubeError: the API server refused or did not answer.
-            ConfigurationError: the inventory cannot be published on this server; devices that can are.
+            KubeError: the API server rejected a request or did not respond.
+            ConfigurationError: the inventory cannot be published on this server; the devices that can be are published.
         """
         if self._wanted is None:
             return False
         if self._scope.left_to_another():
-            self._accepted, self._held = {}, set()  # what it makes of them is nobody's edit
+            self._accepted, self._held = {}, set()  # how the new server stores them is not an edit by others
             return False
         listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
         existing = [_parsed(item) for item in listed.items]
@@ -184,7 +184,7 @@ class Publisher:
         features = await self._scope.features()
         try:
             steps, refused = await self._planned(self._wanted, existing, features)
-            if not lost:  # else it counts already
+            if not lost:  # otherwise it is already counted
                 self._count_undone(edited, steps)
             await self._execute(steps)
             self.record.generations = _generations(existing, steps)
@@ -203,10 +203,10 @@ class Publisher:
         return bool(steps)
 
     async def try_out(self) -> None:
-        """Have the API server check all that a publication would write, and store nothing.
+        """Have the API server validate all writes of a publication by a dry run.
 
         Raises:
-            KubeError: the API server would refuse it, or does not answer.
+            KubeError: the API server would reject it, or does not respond.
             ConfigurationError: the inventory, or a part of it, cannot be published on this server.
         """
         if self._wanted is None:
@@ -223,7 +223,7 @@ class Publisher:
             try:
                 await write()
             except Invalid as error:
-                # a webhook that has side effects refuses all dry runs with 400; an object that is wrong has 422
+                # a webhook with side effects rejects all dry runs with 400; an invalid object gets 422
                 if error.status != _BAD_REQUEST:
                     self._scope.forget()  # it may be another API server by now
                     raise
@@ -233,7 +233,7 @@ class Publisher:
     async def _planned(
         self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], features: ServerFeatures
     ) -> tuple[SlicePlan, ConfigurationError | None]:
-        """Return what is to be written, and why that is not all of what is wanted."""
+        """Return what to write, and why that is not the complete inventory."""
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         steps = plan(desired, existing, features=features, accepted=self._accepted)
@@ -244,10 +244,10 @@ class Publisher:
         return steps, refused
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
-        """Return slices that somebody else deleted, if any: the Node that owned them may be another one by now.
+        """Return slices that another client deleted, if any: the Node that owned them may have been replaced.
 
-        The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
-        with that UID.
+        The garbage collector deletes a slice as soon as the UID of its owner is gone, even if it was just created with
+        that UID.
         """
         found = {item.metadata.uid for item in existing}
         lost, self._held = self._held - found, found
@@ -257,7 +257,7 @@ class Publisher:
         return bool(lost)
 
     def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
-        """Return the names of slices that are no longer as they were stored; each edit is returned once."""
+        """Return the names of slices that differ from what was stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
         unchanged = {
             name: accepted
@@ -269,9 +269,9 @@ class Publisher:
         return edited
 
     def _count_undone(self, edited: set[str], steps: SlicePlan) -> None:
-        """Count edits that have to be undone; not one that made a slice what is desired, as of a twin of this process.
+        """Count edits that must be undone; not edits that made a slice as desired, such as those of a twin process.
 
-        The other one may be a process of another release beside this one, which wants something different.
+        A concurrent process of another release may have a different desired state.
         """
         undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
         if undone:
@@ -282,7 +282,7 @@ class Publisher:
         logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
     async def _execute(self, steps: SlicePlan) -> None:
-        """Write what is planned; a Conflict means that somebody was faster, and what there is now must be looked at."""
+        """Write what is planned; a Conflict means that another client was faster, and the slices must be read again."""
         for item in steps.deletes:
             metadata = item.metadata
             self._accepted.pop(metadata.name, None)
@@ -294,9 +294,9 @@ class Publisher:
                 self.record.writes["delete"] += 1
                 self._scope.wrote(SliceWrite.DELETED)
             except NotFound:
-                pass  # gone already, as it should be
+                pass  # already gone, as desired
         for item in steps.updates:
-            # without an answer it is not known what is stored, and must not be taken for an edit by somebody else
+            # without a response the stored state is unknown, and must not be taken for an edit by another client
             self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
@@ -311,7 +311,7 @@ class Publisher:
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
-        if stored.spec == sent.spec:  # nearly always; what is kept of it need not be kept twice
+        if stored.spec == sent.spec:  # nearly always; avoids storing the content twice
             stored = stored.model_copy(update={"spec": sent.spec})
         self._accepted[stored.metadata.name] = AcceptedSlice(sent=sent, stored=stored)
         self._held.add(stored.metadata.uid)
@@ -327,14 +327,14 @@ class Publisher:
 
 async def _try_delete(client: Client, item: v1.ResourceSlice) -> None:
     metadata = item.metadata
-    with suppress(NotFound):  # gone already, as it should be
+    with suppress(NotFound):  # already gone, as desired
         await client.delete(
             RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version, dry_run=True
         )
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapping[str, int]:
-    """Return the newest generation of each pool that there is after a plan was carried out."""
+    """Return the newest generation of each existing pool after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
     unchanged = (item for item in existing if item.metadata.name not in gone)
     found: dict[str, int] = {}
@@ -345,7 +345,7 @@ def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapp
 
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
-    """Return whether only fields of the author's own differ."""
+    """Return whether only the author's own fields differ."""
     return len(inventory.pools) == len(before.pools) and all(map(is_published_alike, inventory.pools, before.pools))
 
 
@@ -361,7 +361,7 @@ def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
 
 
 class SliceWrite(Enum):
-    """What was just done to a slice."""
+    """The last operation on a slice."""
 
     DELETED = auto()
     UPDATED = auto()
@@ -369,7 +369,7 @@ class SliceWrite(Enum):
 
 
 class SliceScope(Protocol):
-    """The slices that a publisher is responsible for: all of them that its selector finds."""
+    """The slices that a publisher is responsible for: all slices that its selector matches."""
 
     @property
     def driver(self) -> str:
@@ -378,7 +378,7 @@ class SliceScope(Protocol):
 
     @property
     def field_selector(self) -> str:
-        """What selects its slices on the server."""
+        """The field selector of its slices on the server."""
         ...
 
     async def features(self) -> ServerFeatures:
@@ -386,34 +386,34 @@ class SliceScope(Protocol):
         ...
 
     async def owner(self) -> OwnerReference | None:
-        """Return the object whose deletion deletes the slices; None where there is none."""
+        """Return the object whose deletion deletes the slices; None if there is none."""
         ...
 
     def forget(self) -> None:
-        """Forget the facts of the server and of the owner, which may have changed."""
+        """Forget the cached facts about the server and the owner, which may have changed."""
         ...
 
     def desired(self, pool: Pool[Device]) -> DesiredPool:
-        """Return an author's pool as it is to be published."""
+        """Return an author's pool in the form to publish."""
         ...
 
     async def publishable(
         self, pools: tuple[DesiredPool, ...]
     ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
-        """Return those of the pools that may be published, and why the others may not."""
+        """Return the pools that may be published, and why the others may not."""
         ...
 
     def left_to_another(self) -> bool:
-        """Return whether another process publishes now; when it ends, this one does so again."""
+        """Return whether another process publishes now; when it stops, this one publishes again."""
         ...
 
     def wrote(self, what: SliceWrite) -> None:
-        """Note that a slice was written."""
+        """Record that a slice was written."""
         ...
 
 
 def counted_slice(steps: SlicePlan) -> v1.ResourceSlice | None:
-    """Return a slice among those to be written whose devices consume counters, if there is one."""
+    """Return one of the slices to write whose devices consume counters, if there is one."""
     written = (*steps.creates, *steps.updates)
     return next((item for item in written if any(device.consumes_counters for device in item.spec.devices)), None)
 
@@ -421,8 +421,8 @@ def counted_slice(steps: SlicePlan) -> v1.ResourceSlice | None:
 async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
     """Return whether the API server would store what the devices of a slice consume.
 
-    It is asked to create the slice, and to store nothing: of one that is there it would keep what a gate that is off by
-    now has let in.
+    This is a dry-run create: in an existing slice the server would retain fields that were stored while a now disabled
+    gate was on.
     """
     metadata = ObjectMeta(
         generate_name=generate_name(0, 1, item.spec.driver, item.spec.node_name or ""),
@@ -434,7 +434,7 @@ async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
 
 
 def without_counted(desired: DesiredSlices) -> DesiredSlices:
-    """Return what can be published there: the devices that consume no counters."""
+    """Return the part that can be published there: the devices that consume no counters."""
     pools = [
         replace(pool, counter_sets=(), devices=tuple(item for item in pool.devices if not item.consumes_counters))
         for pool in desired.pools
@@ -443,7 +443,7 @@ def without_counted(desired: DesiredSlices) -> DesiredSlices:
 
 
 def not_counted(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
-    """Return the text about the others."""
+    """Return the message about the other devices."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
     devices = "1 device" if count == 1 else f"{count} devices"
@@ -459,10 +459,10 @@ class PublicationCounts(Struct):
     """Counts of publications; one record may outlive several publishers.
 
     Attributes:
-        last_success: when the slices were last found or made as they are wanted, in seconds of the epoch; 0 for never.
-        results: how often that was tried, by ``success`` and ``error``.
+        last_success: when the slices were last found or made as desired, in seconds since the epoch; 0 for never.
+        results: number of attempts, by ``success`` and ``error``.
         writes: slices written, by verb.
-        generations: of the pools that are published, by name.
+        generations: of the published pools, by name.
     """
 
     last_success: float = 0.0
@@ -472,17 +472,17 @@ class PublicationCounts(Struct):
 
 
 LOSSES_FORGOTTEN: Final = 120.0
-"""Seconds without a loss after which slices that vanish or are edited are at once published again."""
+"""Seconds without a loss after which deleted or edited slices are published again immediately."""
 
 
 class OverwriteBackoff:
-    """Slows down beside somebody who again and again deletes or edits what is published.
+    """Backs off when another client repeatedly deletes or edits what is published.
 
-    The first two losses in a row are put right at once: one is an accident, two a coincidence. Two publishers that
-    want something different both brake, so that neither makes the API server and the scheduler work without end.
+    The first two losses in a row are repaired immediately, because they may be accidental. Two publishers with
+    different desired states both back off, so that they put no permanent load on the API server and the scheduler.
 
     Attributes:
-        in_a_row: losses, none of which came long after the one before.
+        in_a_row: consecutive losses, each soon after the previous one.
     """
 
     def __init__(self) -> None:
@@ -490,18 +490,18 @@ class OverwriteBackoff:
         self._lost_at = -math.inf
 
     def lost(self) -> bool:
-        """Note that somebody else deleted or edited a slice; return whether that happens again and again."""
+        """Record that another client deleted or edited a slice; return whether this happens repeatedly."""
         now = time.monotonic()
         again = now - self._lost_at < LOSSES_FORGOTTEN
         self.in_a_row, self._lost_at = self.in_a_row + 1 if again else 1, now
         return again
 
     def seconds(self) -> float:
-        """Return how long to wait before the next look."""
+        """Return how long to wait before the next check."""
         if self.in_a_row < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
             return 0.0
         return retry_delay(self.in_a_row - 2)
 
 
 NOT_PUBLISHED: Final = "slices not published"
-"""The API server refuses ResourceSlices, or does not answer."""
+"""The API server rejects ResourceSlices, or does not respond."""

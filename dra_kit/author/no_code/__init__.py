@@ -1,1 +1,1 @@
-"""A driver from a file: globs of device nodes, and what is published of the devices that they match."""
+"""A driver from a file: globs of device nodes, and what is published about the devices that they match."""

@@ -36,31 +36,31 @@ from dra_kit.errors import ConfigurationError
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 2.0
-"""How late a device node that comes or goes is noticed: the globs are matched again so often."""
+"""Seconds between two matches of the globs: the longest delay until a new or removed device node is noticed."""
 _SETTLING: Final = 5
-"""For so many looks after a change attributes are read again: udev tells of a device after its node is there."""
+"""Scans after a change in which attributes are read again: udev knows a device only after its node exists."""
 _LOOKS: Final = 30
-"""After so many looks attributes are read again in any case."""
+"""Scans after which attributes are read again in any case."""
 
 
 class GlobSettings(BaseModel):
-    """Settings of every driver that is a file of globs."""
+    """Settings of every driver defined by a file of globs."""
 
     root: Path = Field(Path("/"), description="folder that holds the node's dev, sys and run")
 
 
 class GlobDevice(Device):
-    """A device, with what a container gets that is given it."""
+    """A device, with what a container gets when the device is allocated to it."""
 
     edits: ContainerEdits
 
 
 class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
-    """What the globs match.
+    """Finds what the globs match.
 
     Args:
-        file: where it was written, for texts.
-        globs: what it says.
+        file: the path of the file, for messages.
+        globs: its content.
     """
 
     def __init__(self, file: Path, globs: GlobFile) -> None:
@@ -70,7 +70,7 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         self._logged: dict[tuple[str, str], str] = {}
 
     async def discover(self) -> AsyncIterator[Inventory[GlobDevice]]:
-        """Yield all devices, again whenever something of them has changed."""
+        """Yield all devices, and again whenever any of them has changed."""
         root = self.context.settings.root
         before: list[GlobMatch] | None = None
         published: list[GlobDevice] | None = None
@@ -106,7 +106,7 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         return devices
 
     def _log_lacks(self, lacks: Mapping[tuple[str, str], str]) -> None:
-        """Tell once why a device lacks an attribute."""
+        """Log once why a device is missing an attribute."""
         for (device, attribute), reason in lacks.items():
             if self._logged.get((device, attribute)) != reason:
                 logger.info(
@@ -130,10 +130,10 @@ def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
     """Return the driver of a file of globs.
 
     Args:
-        file: of globs; see docs/reference/globs.md.
+        file: the file of globs; see docs/reference/globs.md.
 
     Raises:
-        ConfigurationError: it cannot be read or is wrong; the text begins with the file and the line (code
+        ConfigurationError: it cannot be read or is invalid; the text begins with the file and the line (code
             ``invalid-globs``).
     """
     globs = read_globs(file)
@@ -147,13 +147,13 @@ def _wanted_name(match: GlobMatch, entry: GlobEntry) -> str:
 
 
 def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> tuple[GlobDevice, Mapping[str, str]]:
-    """Return a device, and why it lacks attributes, by their names.
+    """Return a device, and why attributes are missing, by their names.
 
     Args:
         match: its device node.
-        entry: what the file says of it.
-        name: of the device.
-        root: where the node's / is.
+        entry: its entry in the file.
+        name: the device's name.
+        root: the path of the node's root directory.
     """
     values = {**match.values, "device": name, "env": env_name(name)}
     attributes: dict[str, Value] = {}
@@ -212,12 +212,12 @@ def assign_device_names(wanted: Mapping[str, str], known: Mapping[str, str]) -> 
     """Return the names of devices.
 
     Args:
-        wanted: by the path of the device node the text that its name is made of.
-        known: names by path that were given before; who has one keeps it.
+        wanted: for the path of each device node, the text from which its name is made.
+        known: names assigned earlier, by path; they are retained.
 
     Returns:
-        A DNS label by path, no two alike. What is not in lower case letters, digits and dashes becomes a dash; where
-        that is too long, empty, or the name of another one, a hash of the path makes up for it.
+        A unique DNS label by path. Characters other than lower case letters, digits and dashes become dashes. If the
+        result is too long, empty or already in use, a hash of the path makes it valid and unique.
     """
     names = {path: known[path] for path in wanted if path in known}
     taken = set(names.values())

@@ -1,4 +1,4 @@
-"""What is on the node: the device nodes that globs match, and the values of their attributes."""
+"""Finds what is on the node: the device nodes that globs match, and the values of their attributes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.values.semver import Version
 
 MOST: Final = 1024
-"""Device nodes of one file on a node; more are likelier a glob that is too wide than hardware."""
-_MOST_LINKS: Final = 40  # as Linux follows (path_resolution(7))
-_SHARED: Final = frozenset({"/dev/shm", "/dev/mqueue"})  # noqa: S108 - which containers can have, whatever its mode
+"""Maximum device nodes of one file on a node; more are probably a glob that is too wide."""
+_MOST_LINKS: Final = 40  # the limit of Linux (path_resolution(7))
+_SHARED: Final = frozenset({"/dev/shm", "/dev/mqueue"})  # noqa: S108 - containers can have it, regardless of its mode
 _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 """The kinds of device nodes that a container can be given (CDI, DeviceNode.type)."""
 
@@ -36,8 +36,8 @@ class DeviceNodeFile(Struct, frozen=True):
     """A device node.
 
     Attributes:
-        path: as it was matched, on the node.
-        host_path: where the node itself is, if the path is a link to it.
+        path: on the node, as matched by the glob.
+        host_path: the location of the node itself, if the path is a link to it.
         kind: ``c``, ``b`` or ``p``.
         number: its device number, 0 for ``p``.
     """
@@ -49,7 +49,7 @@ class DeviceNodeFile(Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, object]:
-        """What it is the node of: two names of one device have the same."""
+        """Identifies its device: two names of one device have the same value."""
         return self.kind, self.number or self.host_path
 
 
@@ -57,7 +57,7 @@ class GlobMatch(Struct, frozen=True):
     """A device.
 
     Attributes:
-        entry: index of what it is a device of.
+        entry: index of its entry.
         file: the device node that was matched.
         companions: further device nodes that belong to it.
         values: placeholders: path, name, and the groups of the pattern.
@@ -72,8 +72,8 @@ class GlobMatch(Struct, frozen=True):
 class TooManyDevicesError(ConfigurationError):
     """More files match than a node may have devices.
 
-    Args:
-        path: of the entry's globs in the file.
+    path: of the entry's globs in the file.
+    problem: what is wrong there.
         problem: what is wrong there.
     """
 
@@ -88,11 +88,11 @@ class TooManyDevicesError(ConfigurationError):
 
 
 def find_devices(entries: Sequence[GlobEntry], root: Path) -> list[GlobMatch]:
-    """Return the devices that are there; a device node belongs to the first entry that matches it.
+    """Return the devices that exist; a device node belongs to the first entry that matches it.
 
     Args:
-        entries: what to look for.
-        root: where the node's / is.
+        entries: the entries to match.
+        root: the path of the node's root directory.
 
     Raises:
         TooManyDevicesError: more than a node may have.
@@ -128,7 +128,7 @@ def _companions(entry: GlobEntry, values: Mapping[str, str], root: Path) -> tupl
     """Return the other device nodes; None if one of the globs matches nothing."""
     found: list[DeviceNodeFile] = []
     for pattern in entry.with_:
-        # what a placeholder stands for is no glob
+        # the value of a placeholder is not a glob
         escaped = {name: glob.escape(values[name]) for name in placeholders(pattern)}
         files = list(_files([fill_placeholders(pattern, escaped)], root))
         if not files:
@@ -139,7 +139,7 @@ def _companions(entry: GlobEntry, values: Mapping[str, str], root: Path) -> tupl
 
 def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceNodeFile]:
     for pattern in patterns:
-        # not Path.glob: in some releases of Python it fails when a folder vanishes meanwhile
+        # not Path.glob: in some releases of Python it fails when a folder disappears in the meantime
         for relative in sorted(glob.glob(pattern.lstrip("/"), root_dir=root), key=_natural):  # noqa: PTH207
             file = _file(f"/{relative}", root)
             if file is not None:
@@ -152,12 +152,12 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _file(path: str, root: Path) -> DeviceNodeFile | None:
-    """Return the device node at a path; None if there is none, or only a link to somewhere else."""
+    """Return the device node at a path; None if there is none, or only a link to a place outside /dev."""
     try:
-        path.encode()  # a name that is no text cannot be told to a container runtime
+        path.encode()  # a name that is not text cannot be passed to a container runtime
         host_path = resolved(path, root)
         status = Path(f"{os.path.realpath(root, strict=True).rstrip('/')}{host_path}").lstat()
-    except (OSError, ValueError):  # it has vanished, or others may have put it there
+    except (OSError, ValueError):  # it has disappeared, or other users may have put it there
         return None
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None or not host_path.startswith("/dev/"):
@@ -166,17 +166,17 @@ def _file(path: str, root: Path) -> DeviceNodeFile | None:
 
 
 def resolved(path: str, root: Path) -> str:
-    """Return where a path of the node leads, with all links followed, by way of folders that only root may write to.
+    """Resolve all links of a path on the node, through folders that only root may write to.
 
-    A container that has the node's ``/dev/shm``, or another folder that all may write to, could plant a link there, and
-    get the disk as a device.
+    Otherwise a container that has the node's ``/dev/shm``, or another folder that all users may write to, could create
+    a link there and get the disk as a device.
 
     Args:
         path: on the node.
-        root: where the node's / is.
+        root: the path of the node's root directory.
 
     Raises:
-        OSError: there is nothing, a link leads out of the node's root, or others may write to a folder on the way.
+        OSError: the path does not exist, leaves the node's root, or passes a folder that other users may write to.
     """
     base = os.path.realpath(root, strict=True).rstrip("/")
     waiting = [part for part in reversed(path.split("/")) if part not in {"", "."}]
@@ -197,7 +197,7 @@ def resolved(path: str, root: Path) -> str:
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
-        target = os.readlink(place)  # noqa: PTH115 - a Path would drop "." and double slashes alone
+        target = os.readlink(place)  # noqa: PTH115 - a Path would drop "." and double slashes by itself
         if target.startswith("/"):
             if target != base and not target.startswith(f"{base}/"):
                 raise OSError(errno.EXDEV, "it leads out of the node's files", path)
@@ -207,7 +207,7 @@ def resolved(path: str, root: Path) -> str:
 
 
 def _require_own(folder: str, on_node: str) -> None:
-    """Require a folder in which only root, or the user of this process, makes files."""
+    """Require a folder in which only root, or the user of this process, creates files."""
     status = Path(folder).lstat()
     mode, own_groups = stat.S_IMODE(status.st_mode), {0, os.getegid()}
     others_write = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in own_groups)
@@ -216,8 +216,8 @@ def _require_own(folder: str, on_node: str) -> None:
 
 
 Value = bool | int | str | Version
-_MOST_BYTES: Final = 1 << 14  # of a file; one of sysfs has at most a page
-_LONGEST: Final = 64  # bytes of a text or version that is published
+_MOST_BYTES: Final = 1 << 14  # maximum size of a file; a sysfs file has at most a page
+_LONGEST: Final = 64  # maximum bytes of a published text or version
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "y", "yes", "true", "on"), True),
     **dict.fromkeys(("0", "n", "no", "false", "off"), False),
@@ -225,20 +225,20 @@ _TRUTHS: Final = {
 
 
 class AttributeUnavailable(ValueError):
-    """There is no value; the text says why."""
+    """A value is missing; the text gives the reason."""
 
 
 def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, str], root: Path) -> Value:
     """Return the value of an attribute of a device.
 
     Args:
-        source: where it comes from.
+        source: where the value comes from.
         file: the device node.
-        values: what placeholders stand for.
-        root: where the node's / is.
+        values: the values of the placeholders.
+        root: the path of the node's root directory.
 
     Raises:
-        NoValueError: there is none that could be published.
+        NoValueError: no value can be published.
     """
     if source.value is not None and not isinstance(source.value, str):
         return source.value
@@ -252,10 +252,10 @@ def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mappin
 
 
 def read_default(source: AttributeSource) -> Value | None:
-    """Return the value of an attribute that has no other one.
+    """Return the common value of an attribute that must have only one.
 
     Raises:
-        NoValueError: it is not what the others are.
+        NoValueError: the values differ.
     """
     default = source.default
     if isinstance(default, str):
@@ -266,10 +266,10 @@ def read_default(source: AttributeSource) -> Value | None:
 
 
 def convert_value(text: str, kind: ValueType) -> Value:
-    """Return the text as a value of the type of the attribute.
+    """Return the text converted to the type of the attribute.
 
     Raises:
-        NoValueError: it is none, or cannot be published.
+        NoValueError: it cannot be converted or published.
     """
     try:
         match kind:
@@ -315,7 +315,7 @@ def _found(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, s
 
 
 def _read(path: str, below: tuple[str, ...], root: Path) -> str:
-    """Return the content of a file, if it may be read; never wait for it."""
+    """Return the content of a file that may be read, without ever blocking."""
     try:
         leads_to = resolved(path, root)
         if not leads_to.startswith(below):

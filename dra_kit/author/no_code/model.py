@@ -13,11 +13,11 @@ from dra_kit.author.device_fields import CapacityRequestPolicy, CapacityRequestP
 from dra_kit.kubernetes.resource.names import driver_name
 
 READABLE: Final = ("/sys/",)
-"""Where attributes may be read: what the kernel tells of hardware, and no file that may hold a secret of the node."""
+"""Where attributes may be read: files in which the kernel describes hardware, none that may hold a secret."""
 
 
 class GlobModel(BaseModel):
-    """Immutable and strict; a key that does not exist is an error."""
+    """Immutable and strict; an unknown key is an error."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
@@ -88,7 +88,7 @@ def _constant(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """Return a list; one text is a list of one."""
+    """Return a list; a single text becomes a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -104,15 +104,15 @@ ValueType: TypeAlias = Literal["string", "int", "bool", "version"]
 
 
 class AttributeSource(GlobModel):
-    """Where the value of an attribute comes from; a constant may be written without a mapping around it.
+    """The source of an attribute's value; a constant may be written without a mapping around it.
 
     Attributes:
-        value: it is this; texts may have placeholders.
-        read: it is what this file says, without blanks around it; may have placeholders.
-        udev: it is this property of the device in udev's database.
-        match: a regular expression: the value is its first group in what was found, or all that it matches.
-        as_: what the text is made.
-        default: the value where there is none; without it the device has no such attribute then.
+        value: this value; texts may have placeholders.
+        read: the content of this file, without surrounding white space; may have placeholders.
+        udev: this property of the device in udev's database.
+        match: a regular expression: the value is its first group in the text found, or the whole match.
+        as_: the type that the text is converted to.
+        default: the value if none is found; without it the device does not get the attribute.
     """
 
     value: Constant | None = None
@@ -157,7 +157,7 @@ class RequestPolicy(GlobModel):
 
 
 class CapacityEntry(GlobModel):
-    """An amount; one that may not be divided may be written without a mapping around it."""
+    """An amount; one that must not be divided may be written without a mapping around it."""
 
     value: Amount
     request_policy: RequestPolicy | None = None
@@ -181,18 +181,18 @@ class GlobEntry(GlobModel):
 
     Attributes:
         paths: globs of device nodes, all below /dev.
-        pattern: a regular expression that must be found in the path; its named groups are placeholders.
-        name: of the device, made a DNS label; by default the path without /dev/.
-        attributes: what selectors can ask for, by name.
+        pattern: a regular expression that must match in the path; its named groups are placeholders.
+        name: of the device, converted to a DNS label; by default the path without /dev/.
+        attributes: the values that selectors can match, by name.
         capacity: amounts, by name.
         allow_multiple_allocations: several claims may share a device.
-        with_: globs of device nodes that belong to the device, too; it is there when each of them matches.
+        with_: globs of further device nodes of the device; it exists only if each of them matches.
         permissions: of the container on the device nodes: r, w, and m for mknod.
-        container_path: where the container finds the device node; by default where the host has it.
+        container_path: the path of the device node in the container; by default the host's path.
         uid: owner of the device nodes in the container.
         gid: their group.
         file_mode: their mode.
-        env: variables of the container; names and values may have placeholders.
+        env: environment variables of the container; names and values may have placeholders.
         mounts: of the container.
     """
 
@@ -226,30 +226,30 @@ class GlobFile(GlobModel):
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PLACE: Final = ("path", "name")
-"""Known of every device node: its path, and the name of the file, which is the last part of it."""
+"""Placeholders of every device node: its path, and the name of the file, which is the last part of the path."""
 DEVICE: Final = (*PLACE, "device", "env")
-"""Known once the device has a name: that name, and the name in the form of an environment variable."""
+"""Placeholders available once the device has a name: the name, and the name as an environment variable."""
 
 
 def placeholders(template: str) -> Iterator[str]:
-    """Return the names in braces in a text; other braces are text."""
+    """Return the names in braces in a text; other braces are ordinary text."""
     return (match[1] for match in _PLACEHOLDER.finditer(template))
 
 
 def fill_placeholders(template: str, values: Mapping[str, str]) -> str:
-    """Return the text with what its placeholders stand for.
+    """Return the text with its placeholders replaced.
 
     Raises:
-        KeyError: one stands for nothing.
+        KeyError: a placeholder has no value.
     """
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 
 def build_capacity(entry: CapacityEntry) -> DeviceCapacity:
-    """Return a capacity as the author API has it.
+    """Return a capacity in the form of the author API.
 
     Raises:
-        InvalidDevice: an amount is none.
+        InvalidDevice: an amount is invalid.
     """
     policy = entry.request_policy
     if policy is None:

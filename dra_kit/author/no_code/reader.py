@@ -41,7 +41,7 @@ def read_globs(file: Path) -> GlobFile:
         file: its path.
 
     Raises:
-        ConfigurationError: it cannot be read or is wrong; each problem with file, line, key and remedy (code
+        ConfigurationError: it cannot be read or is invalid; each problem with file, line, key and remedy (code
             ``invalid-globs``).
     """
     text, document = _document(file)
@@ -55,10 +55,10 @@ def read_globs(file: Path) -> GlobFile:
 
 
 def describe_problem(file: Path, path: str, problem: str) -> str:
-    """Return a problem with the file, the line and the path of its field.
+    """Return a problem with the file, the line and the path of the field.
 
     Args:
-        file: as it is now; where it cannot be read any more, the line is left out.
+        file: its current path; if it cannot be read any more, the line is omitted.
         path: ``devices[0].paths``.
         problem: what is wrong there.
     """
@@ -81,7 +81,7 @@ def _document(file: Path) -> tuple[str, TextDocument]:
         repeated = next(found[0].repeated(), None) if found else None
     except UnreadableText as error:
         line = text.count("\n", 0, error.start)
-        # the commonest cause here, which no parser can know of
+        # the most common cause here, which no parser can detect
         braces = any(placeholders("".join(text.splitlines()[line : line + 1])))
         remedy = "; put a text with a placeholder in quotes where braces are around it" if braces else ""
         raise _wrong(f"{file}:{line + 1}: {error.problem}{remedy}") from None
@@ -123,7 +123,7 @@ def _wrong(text: str) -> ConfigurationError:
 
 
 def _mistakes(globs: GlobFile) -> Iterator[Problem]:
-    """Yield problems that only show when the parts are seen together, or by the rules of the API."""
+    """Yield problems between several parts, and violations of the rules of the API."""
     for index, entry in enumerate(globs.devices):
         for path, text in (*_placeholder_mistakes(entry), *_api_mistakes(entry)):
             yield f"devices[{index}].{path}" if path else f"devices[{index}]", text
@@ -148,7 +148,7 @@ def _placeholder_mistakes(entry: GlobEntry) -> Iterator[Problem]:
 
 
 def _templates(entry: GlobEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield every text with placeholders, with its path and those that it may have beside groups."""
+    """Yield every text with placeholders, with its path and the placeholders allowed in addition to groups."""
     if entry.name is not None:
         yield "name", entry.name, PLACE
     yield from ((f"with[{index}]", text, PLACE) for index, text in enumerate(entry.with_))
@@ -168,7 +168,7 @@ def _templates(entry: GlobEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _api_mistakes(entry: GlobEntry) -> Iterator[Problem]:
-    """Yield what the API would refuse of every device of the entry."""
+    """Yield what the API would reject for every device of the entry."""
     samples: dict[str, Value] = {}
     wrong = False
     for name, source in entry.attributes.items():
@@ -214,7 +214,7 @@ def _api_mistakes(entry: GlobEntry) -> Iterator[Problem]:
 
 
 def _sample(source: AttributeSource) -> Any:
-    """Return a value that the attribute may have."""
+    """Return an example of a value that the attribute may have."""
     read_default(source)
     if isinstance(source.value, str) and not any(placeholders(source.value)) and source.match is None:
         return convert_value(source.value, source.as_)
@@ -224,7 +224,7 @@ def _sample(source: AttributeSource) -> Any:
 
 
 def _rule(text: str) -> str:
-    """Return the rule without the name of the model, which is not that of the file."""
+    """Return the rule without the name of the model, which does not occur in the file."""
     return re.sub(
         r"^(?:ContainerEdits|Device|DeviceCapacity|CapacityRequestPolicy(?:Range)?)(?: 'sample')?: ", "", text
     )

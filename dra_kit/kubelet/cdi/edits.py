@@ -1,4 +1,4 @@
-"""What a preparer returned, as one CDI spec for the claim."""
+"""Converts what a preparer returned into one CDI spec for the claim."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def build_claim_spec(
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
     """Return the spec of a claim and, for each device, the CDI names that the kubelet gets.
 
-    Edits of a device go with its name, edits of the claim into the spec's own part, which a container gets once.
-    A device without edits needs no CDI device. ``mounts`` are the framework's own, one for a device or None.
+    Edits of a device are stored under its name. Edits of the claim are in the spec's own part, which a container gets
+    once. A device without edits needs no CDI device. ``mounts`` are the framework's own: one for a device, or None.
 
     Raises:
-        PermanentError: when an edit breaks a rule of CDI, or two devices contradict each other.
+        PermanentError: an edit violates a rule of CDI, or two devices contradict each other.
     """
     _no_contradictions(items)
     claim_edits = _merged([prepared.claim_edits for _, prepared in items if prepared.claim_edits is not None])
@@ -36,7 +36,7 @@ def build_claim_spec(
     for (result, prepared), mount in zip(items, mounts, strict=True):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
         if edits.is_empty and not claim_edits.is_empty:
-            # CDI knows no empty device, and without a device the claim's edits would reach nobody
+            # CDI has no empty devices, and without a device no container would get the claim's edits
             edits = cdi.SpecEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
         if not edits.is_empty:
@@ -93,7 +93,7 @@ def _hook(hook: Hook) -> cdi.Hook:
 
 
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
-    """Return the claim's edits as each device gave them; what several devices gave alike stands once."""
+    """Return the claim's edits as each device gave them; equal edits of several devices occur once."""
     merged: dict[str, tuple[object, ...]] = {}
     for part in parts:
         edits = _edits(part)
@@ -105,13 +105,13 @@ def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
-    """Refuse edits that one container would get and that set one thing differently.
+    """Reject edits for one container that set the same thing differently.
 
-    A container sees all devices of a request that it names, and the claim's edits always. Of different requests it
-    may name one: these may differ.
+    A container gets all devices of the requests that it names, and always the claim's edits. Devices of different
+    requests may differ, because a container may name only one of them.
 
     Raises:
-        PermanentError: naming both devices and what they disagree about (code ``edits-conflict``).
+        PermanentError: naming both devices and the conflict (code ``edits-conflict``).
     """
     of_claim: dict[tuple[str, ...], _Set] = {}
     for result, prepared in items:
@@ -128,7 +128,7 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
 
 
 class _Set(Struct, frozen=True):
-    """What a device, or the claim's edits that came with it, sets something to."""
+    """A value that a device, or the claim's edits returned with it, sets."""
 
     result: Result
     value: object
@@ -158,7 +158,7 @@ def _agree(one: _Set, other: _Set, what: str) -> None:
 
 
 def _settings(edits: ContainerEdits | None) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield what is set, its name for people first, and to what."""
+    """Yield each setting: its key, its readable name, and its value."""
     if edits is None:
         return
     env: Mapping[str, str] = edits.env
@@ -171,5 +171,5 @@ def _settings(edits: ContainerEdits | None) -> Iterator[tuple[tuple[str, ...], o
     for net in edits.net_devices:
         yield (f"network interface {net.name}",), net
     for hook in edits.hooks:
-        # one program with other arguments is another hook: vendors' tools have a dozen of one path
+        # the same program with other arguments is another hook: vendor tools have a dozen with one path
         yield (f"{hook.hook_name} hook {hook.path}", *hook.args), _hook(hook)

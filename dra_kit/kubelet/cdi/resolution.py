@@ -1,6 +1,6 @@
-"""What a container runtime makes of CDI device names: load all spec files, find the devices, collect their edits.
+"""Resolves CDI device names as a container runtime does: load all spec files, find the devices, collect their edits.
 
-``edits_from_cdi`` gives the edits of a spec that a vendor's tool wrote to a preparer.
+``edits_from_cdi`` returns the edits of a spec written by a vendor's tool, for use in a preparer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
 from dra_kit.text import did_you_mean
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
+"""Where runtimes look by default: static specs, then generated ones."""
 
 
 class SpecFile(Struct, frozen=True):
-    """A loaded spec; ``priority`` is the place of its directory in the list, a higher one wins."""
+    """A loaded spec; ``priority`` is the index of its directory in the list, and the highest wins."""
 
     path: Path
     priority: int
@@ -33,11 +33,11 @@ class SpecFile(Struct, frozen=True):
 
 
 class SpecCache:
-    """The CDI devices that a runtime knows at one moment.
+    """The CDI devices that a runtime knows at one time.
 
     Args:
         files: loaded spec files, in the order of loading.
-        errors: why a file or directory could not be loaded or, with a conflict, not be used in full.
+        errors: why a file or directory could not be loaded or, with a conflict, not be used completely.
 
     Attributes:
         files: as given.
@@ -54,7 +54,7 @@ class SpecCache:
                 name = f"{file.spec.kind}={device.name}"
                 other = self._devices.get(name)
                 if other is not None and other[0].priority == file.priority:
-                    # nobody gets the device, not even from a directory of higher priority
+                    # no container gets the device, not even from a directory of higher priority
                     conflicts.add(name)
                     text = f"conflicting device {name!r} in {other[0].path} and {file.path}"
                     for path in (other[0].path, file.path):
@@ -70,13 +70,13 @@ class SpecCache:
         return sorted(self._devices)
 
     def resolve(self, names: Iterable[str]) -> SpecEdits:
-        """Return the edits of a container that asks for these devices, in the order in which a runtime applies them.
+        """Return the edits of a container that requests these devices, in the order in which a runtime applies them.
 
-        The devices come in the order of the names, a repeated name counts once, and the edits of a spec as a whole
-        come before its first device. Of environment variables, device nodes and mounts that collide, the last wins.
+        Devices are in the order of the names; a repeated name counts once. The edits of a spec as a whole
+        come before its first device. If environment variables, device nodes or mounts collide, the last one wins.
 
         Raises:
-            UnresolvableDevices: names of no known device; a runtime then applies nothing.
+            UnresolvableDevices: names of unknown devices; a runtime then applies nothing.
         """
         wanted = list(dict.fromkeys(names))
         unresolved = [name for name in wanted if name not in self._devices]
@@ -101,9 +101,9 @@ class SpecCache:
 
 
 def load_specs(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
-    """Read all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; missing directories are fine.
+    """Read all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; directories may be missing.
 
-    A file that a runtime would refuse is among the ``errors`` of the cache, and its devices do not exist.
+    A file that a runtime would reject is listed in the ``errors`` of the cache, and its devices do not exist.
     """
     files: list[SpecFile] = []
     errors: dict[Path, list[str]] = {}
@@ -140,10 +140,10 @@ def _read(path: Path) -> Spec:
 
 
 def parse_spec(content: bytes) -> Spec:
-    """Return a spec of JSON or YAML; to runtimes, JSON is YAML too.
+    """Return a spec from JSON or YAML; runtimes parse JSON as YAML too.
 
     Raises:
-        ValueError: it is no spec.
+        ValueError: it is not a spec.
     """
     try:
         text = decode_utf8(content)
@@ -161,7 +161,7 @@ def parse_spec(content: bytes) -> Spec:
 
 
 def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
-    """Edit as a runtime applies them one after the other."""
+    """Merge edits as a runtime applies them, one after another."""
     resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
     return SpecEdits(
         env=tuple(entry for edit in edits for entry in edit.env),
@@ -175,10 +175,10 @@ def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:
-    """Return the edits for a container that asks for one device of a CDI spec: the spec's own edits, then the device's.
+    """Return the edits of a container that requests one device of a CDI spec: the spec's edits, then the device's.
 
-    For tools that know their hardware best, such as ``nvidia-ctk cdi generate``. A preparer returns the edits with what
-    else it has to say: ``dra.Prepared(**dict(edits))``, or as ``claim_edits``.
+    For tools that know their hardware best, such as ``nvidia-ctk cdi generate``. A preparer returns these edits
+    together with its own: ``dra.Prepared(**dict(edits))``, or as ``claim_edits``.
 
     Args:
         spec: the file, as a Path, or its content: JSON or YAML, as text, bytes or a mapping.
@@ -186,8 +186,8 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
 
     Raises:
         TransientError: the file cannot be read.
-        InvalidPrepared: it is no CDI spec that a container runtime loads, has no such device, or has settings of
-            resctrl (``intelRdt``), which edits of a preparer cannot hold.
+        InvalidPrepared: it is not a CDI spec that a container runtime loads, does not have the device, or has settings
+            of resctrl (``intelRdt``), which a preparer's edits cannot contain.
     """
     where = f"CDI spec {spec}" if isinstance(spec, Path) else "CDI spec"
     found = _spec(spec, where)

@@ -16,8 +16,8 @@ from dra_kit.errors import PermanentError
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 """Versions of the CDI specification that container runtimes load, oldest first."""
-# Runtimes read spec files as YAML, also those named .json. YAML refuses these characters, or folds them as line breaks,
-# unless they are escaped; characters above U+FFFF it wants as they are, where JSON would write two escapes.
+# Runtimes read spec files as YAML, including those named .json. YAML rejects these characters, or folds them as line
+# breaks, unless they are escaped. Characters above U+FFFF must be unescaped, where JSON would write two escapes.
 _NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
@@ -33,14 +33,14 @@ Annotations = Annotated[Mapping[str, str], AfterValidator(_sorted)]
 
 
 class _Model(BaseModel):
-    # strict and without extra fields, because runtimes refuse a file with a wrong type or an unknown field
+    # strict and without extra fields, because runtimes reject a file with a wrong type or an unknown field
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias
     )
 
 
 class DeviceNode(_Model):
-    """A device file for the container; what is left out is taken from the host's file when a container starts.
+    """A device file for the container; omitted fields are taken from the host's file when a container starts.
 
     Args:
         path: in the container.
@@ -50,7 +50,7 @@ class DeviceNode(_Model):
         minor: device number; only used together with ``major``.
         file_mode: permission bits of the file, a number up to 0o7777.
         permissions: what the device cgroup allows, of ``r``, ``w`` and ``m``; empty means ``rwm``. ``none`` allows
-            nothing, which runtimes with a CDI library older than 1.1.1 refuse.
+            nothing; runtimes with a CDI library older than 1.1.1 reject it.
         uid: owner in the container; None means the container's user.
         gid: group in the container; None means the container's group.
     """
@@ -106,10 +106,10 @@ class SpecEdits(_Model):
     """What a runtime changes in a container's OCI configuration.
 
     Args:
-        env: ``NAME=value`` each; a later one replaces an earlier one, and the container's own.
+        env: ``NAME=value`` each; a later one replaces an earlier one and the container's own variable.
         device_nodes: device files.
         net_devices: network interfaces. Since 1.1.0.
-        hooks: programs around the container's life.
+        hooks: programs run at points of the container's life cycle.
         mounts: files and directories.
         intel_rdt: resctrl settings. Since 0.7.0.
         additional_gids: supplementary groups; 0 is ignored by runtimes. Since 0.7.0.
@@ -142,7 +142,7 @@ NO_EDITS: Final = SpecEdits()
 
 
 class CDIDevice(_Model):
-    """A device that containers can ask for by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
+    """A device that containers can request by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
 
     name: str
     annotations: Annotations = Field(default_factory=dict)  # pydantic copies a default that is given as a value
@@ -153,7 +153,7 @@ class Spec(_Model):
     """One CDI spec file.
 
     Args:
-        cdi_version: version of the specification; a runtime refuses the file when it uses a newer field.
+        cdi_version: version of the specification; a runtime rejects the file if it uses a newer field.
         kind: ``vendor/class`` of all its devices.
         annotations: notes that never reach a container. Since 0.6.0.
         devices: at least one, with unique names.
@@ -167,7 +167,7 @@ class Spec(_Model):
     container_edits: SpecEdits = NO_EDITS
 
     def to_json(self) -> str:
-        """Compact JSON in the specification's field order, without unset fields: equal specs give equal text."""
+        """Compact JSON in the specification's field order, without unset fields: equal specs result in equal text."""
         data = self.model_dump(by_alias=True, exclude_defaults=True)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return _NOT_PRINTABLE_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -177,7 +177,7 @@ class Spec(_Model):
         """Parse a spec file as strictly as runtimes do.
 
         Raises:
-            ValueError: no JSON, an unknown or repeated field, a wrong type, a missing required field.
+            ValueError: invalid JSON, an unknown or repeated field, a wrong type, a missing required field.
         """
         spec = cls.model_validate_json(data)
         json.loads(data, object_pairs_hook=_refuse_repeated_fields)
@@ -238,7 +238,7 @@ def _edits_requirements(edits: SpecEdits, path: str) -> Iterator[VersionRequirem
 
 
 def minimum_version(spec: Spec) -> str:
-    """Return the lowest ``cdiVersion`` that a spec may declare; the lower, the more runtimes load it."""
+    """Return the lowest ``cdiVersion`` that a spec may declare; the lower it is, the more runtimes load it."""
     return max((need.version for need in version_requirements(spec)), key=VERSIONS.index, default=VERSIONS[0])
 
 
@@ -272,12 +272,12 @@ _ANNOTATIONS_LIMIT = 256 * 1024
 
 
 class SpecProblem(Struct, frozen=True):
-    """A broken rule.
+    """A violated rule.
 
     Args:
         path: JSON path of the field, for example ``devices[0].containerEdits.env[1]``.
         text: the value and the rule.
-        refused: a runtime does not load the file; else it loads, but the device will not work as intended.
+        refused: a runtime does not load the file; otherwise it loads, but the device will not work as intended.
     """
 
     path: str
@@ -289,7 +289,7 @@ class SpecProblem(Struct, frozen=True):
 
 
 def validate_spec(spec: Spec) -> list[SpecProblem]:
-    """Return the rules that a spec breaks, in the order of its fields; none when it may be written."""
+    """Return the rules that a spec violates, in the order of its fields; none if it may be written."""
     problems = [*_version(spec), *_kind(spec.kind), *_annotations(spec.annotations, "annotations")]
     if not spec.devices:
         problems.append(_refused("devices", "a spec needs at least one device"))
@@ -333,7 +333,7 @@ def _version(spec: Spec) -> Iterator[SpecProblem]:
             yield _refused("cdiVersion", f"{declared} is too old: {need.path} ({need.feature}) needs {need.version}")
 
 
-@lru_cache(maxsize=16)  # a process has one kind, and asks for it with each claim
+@lru_cache(maxsize=16)  # a process has one kind, checked with each claim
 def _kind(kind: str) -> tuple[SpecProblem, ...]:
     return tuple(_kind_problems(kind))
 
@@ -431,7 +431,7 @@ def _hook(hook: Hook, path: str) -> Iterator[SpecProblem]:
 
 
 def _mount(mount: Mount, path: str) -> Iterator[SpecProblem]:
-    # other file systems take any word as their source, for example "tmpfs"
+    # other file systems accept any text as their source, for example "tmpfs"
     has_file_as_source = mount.type in {"", "none", "bind"} or not {"bind", "rbind"}.isdisjoint(mount.options)
     yield from _path(mount.host_path, f"{path}.hostPath", absolute=has_file_as_source)
     yield from _path(mount.container_path, f"{path}.containerPath")
@@ -492,7 +492,7 @@ def valid_device_name(name: str) -> bool:
 
 
 class QualifiedName(Struct, frozen=True):
-    """A device as containers ask for it; ``str()`` gives ``vendor/class=name``."""
+    """A device as containers request it; ``str()`` returns ``vendor/class=name``."""
 
     vendor: str
     class_name: str
@@ -511,7 +511,7 @@ class QualifiedName(Struct, frozen=True):
         """Split ``vendor/class=name``.
 
         Raises:
-            PermanentError: no qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
+            PermanentError: not a qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
         """
         kind, equals, name = text.partition("=")
         vendor, slash, class_name = kind.partition("/")

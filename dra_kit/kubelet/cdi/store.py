@@ -30,11 +30,11 @@ _Signature = tuple[int, int, int]
 class SpecStore:
     """Writes, reads and removes a driver's spec files. The methods block; they may be called from several threads.
 
-    Two processes of a driver may work on one directory, as they do during a rolling update. Files of others in the
-    directory are never touched.
+    Two processes of a driver may use one directory, as they do during a rolling update. Other files in the directory
+    are never touched.
 
     Args:
-        directory: where runtimes look for generated specs, usually ``/var/run/cdi``; made when it is missing.
+        directory: where runtimes look for generated specs, usually ``/var/run/cdi``; created if it is missing.
         driver: the driver's name.
 
     Raises:
@@ -52,11 +52,11 @@ class SpecStore:
         self._lock = threading.Lock()
         self._written: dict[str, _Signature] = {}
         self._directory = str(directory)
-        self._token = secrets.token_hex(4)  # tells the temporary files of two processes apart
+        self._token = secrets.token_hex(4)  # distinguishes the temporary files of two processes
         self._number = count()
 
     def require_writable(self) -> None:
-        """Look whether files can be written at all, and make the directory when it is missing; nothing else is changed.
+        """Check that files can be written, and create the directory if it is missing; nothing else is changed.
 
         Raises:
             ConfigurationError: naming the directory, the cause and the remedy.
@@ -72,7 +72,7 @@ class SpecStore:
         except OSError as error:
             cause = error
         if cause.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return  # no wrong setting: told with each claim until there is space
+            return  # not a configuration problem: reported for each claim until there is space
         text = _store_error(f"CDI directory {self.directory} cannot be written", cause).message
         raise ConfigurationError(f"{text}, or give another one (--cdi-dir)")
 
@@ -81,14 +81,14 @@ class SpecStore:
         return self.directory / spec_file_name(self.driver, claim_uid)
 
     def write(self, claim_uid: str, spec: Spec) -> None:
-        """Make ``spec`` the claim's spec; a runtime sees the old file or the new one, nothing in between.
+        """Write ``spec`` as the claim's spec; a runtime sees either the old file or the new one.
 
-        A file that has this content already is left alone, so that runtimes need not load it again. What is written
-        is not looked at: whoever makes a spec asks ``validate`` before a claim's record with it is stored.
+        A file that already has this content is not rewritten, so that runtimes need not load it again. The content is
+        not validated here: the caller must call ``validate`` before it stores a claim's record with the spec.
 
         Raises:
             PermanentError: the UID cannot be part of a file name (code ``invalid-claim-uid``); nothing is written.
-            StoreError: the file cannot be written; the former file is still there, and no other.
+            StoreError: the file cannot be written; the previous file is still there, and no other.
         """
         name = spec_file_name(self.driver, claim_uid)
         path = f"{self._directory}/{name}"
@@ -101,7 +101,7 @@ class SpecStore:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
 
     def intact(self, claim_uid: str) -> bool:
-        """Return whether the file is the one that this store wrote last, by its attributes; it is not read."""
+        """Return whether the file is the last one that this store wrote, by its attributes; it is not read."""
         try:
             found = os.stat(f"{self._directory}/{spec_file_name(self.driver, claim_uid)}")  # noqa: PTH116 - with each call
         except OSError:
@@ -110,8 +110,8 @@ class SpecStore:
 
     def _replace(self, name: str, content: bytes) -> _Signature:
         for attempt in range(1, _ATTEMPTS + 1):
-            # Renamed inside the directory, because runtimes watch it: a file linked in from elsewhere is an event that
-            # older ones do not act upon.
+            # Renamed inside the directory, because runtimes watch it: older ones ignore the event of a file linked in
+            # from elsewhere.
             token = f"{self._token}-{next(self._number)}"
             temporary = f"{self._directory}/{temporary_file_name(name, token)}"
             try:
@@ -120,7 +120,7 @@ class SpecStore:
             except BaseException as error:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)  # noqa: PTH108 - as above
-                # the directory vanished, or another process swept the temporary file away
+                # the directory was deleted, or another process removed the temporary file
                 if not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS:
                     raise
                 self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class SpecStore:
         raise AssertionError  # the last attempt returns or raises
 
     def read(self, claim_uid: str) -> Spec | None:
-        """Return the claim's spec; None when there is no file or a runtime would refuse it.
+        """Return the claim's spec; None if the file is missing or a runtime would reject it.
 
         Raises:
             PermanentError: the UID cannot be part of a file name.
@@ -149,7 +149,7 @@ class SpecStore:
         return None if load_errors(spec) else spec
 
     def remove(self, claim_uid: str) -> None:
-        """Remove the claim's spec file; a missing one is fine.
+        """Remove the claim's spec file; it may be missing.
 
         Raises:
             PermanentError: the UID cannot be part of a file name.
@@ -166,7 +166,7 @@ class SpecStore:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be removed", error) from error
 
     def uids(self) -> set[str]:
-        """Return the UIDs of all claims that have a spec file, damaged ones too.
+        """Return the UIDs of all claims that have a spec file, including corrupt files.
 
         Raises:
             StoreError: the directory exists but cannot be read.
@@ -175,10 +175,10 @@ class SpecStore:
         return {uid for uid in found if uid is not None}
 
     def sweep(self, keep: Collection[str] | None) -> list[Path]:
-        """Remove this driver's spec files of other claims than ``keep``, and temporary files that a crash left.
+        """Remove this driver's spec files of claims not in ``keep``, and temporary files left by a crash.
 
-        A claim prepared after ``keep`` was put together loses its file: call this while no claim is being prepared,
-        or with None, which keeps all spec files.
+        A claim prepared after ``keep`` was determined loses its file: call this while no claim is being prepared,
+        or with None, which retains all spec files.
 
         Returns:
             The removed files.
@@ -232,7 +232,7 @@ def _content(path: str | Path) -> bytes | None:
 
 
 def _same(path: str, content: bytes) -> _Signature | None:
-    """Return the signature of a file with this very content, None when there is none."""
+    """Return the signature of a file with exactly this content; None if there is none."""
     return _signature(os.stat(path)) if _content(path) == content else None  # noqa: PTH116 - with each claim
 
 
@@ -241,7 +241,7 @@ def _signature(status: os.stat_result) -> _Signature:
 
 
 def _write_new(path: str, content: bytes) -> _Signature:
-    # only root and the driver may read it: environment variables can be secrets
+    # only root and the driver may read it: environment variables can contain secrets
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(content)
@@ -259,16 +259,16 @@ def _store_error(what: str, error: OSError) -> StoreError:
 
 
 CLAIM_CLASS = "claim"
-"""Class of the devices that are made for a claim."""
-# room for the affixes of a temporary file within the 255 bytes of a file name
+"""CDI class of the devices created for a claim."""
+# leaves room for the affixes of a temporary file within the 255 bytes of a file name
 _FILE_NAME_LIMIT = 240
 
 
 def claim_kind(driver: str) -> str:
-    """Return the kind of the devices that a driver makes for claims.
+    """Return the CDI kind of the devices that a driver creates for claims.
 
-    The prefix makes a valid vendor of every valid driver name: those may start with a digit, vendors may not. Case is
-    preserved, because Kubernetes distinguishes drivers by it.
+    The prefix turns every valid driver name into a valid vendor: driver names may start with a digit, vendors may not.
+    Case is preserved, because Kubernetes driver names are case-sensitive.
     """
     return f"k8s.{driver}/{CLAIM_CLASS}"
 
@@ -276,19 +276,19 @@ def claim_kind(driver: str) -> str:
 def claim_device_name(claim_uid: str, *, request: str, pool: str, device: str, share_id: str = "") -> str:
     """Return the CDI name of one allocation result, unique among all results of all claims of a driver.
 
-    Runtimes may remember the edits of a name, so no name may ever mean two things: the claim's UID comes first, and
-    the request tells an admin's access to a device from the allocation of the same device in the same claim.
+    Runtimes may cache the edits of a name, so a name must never be reused for something else. The claim's UID comes
+    first, and the request distinguishes an admin's access to a device from its allocation in the same claim.
     ``request`` may be ``request/subrequest`` and ``pool`` several DNS subdomains with slashes between them.
     """
     parts = [claim_uid, request, pool, device]
     if share_id:
         parts.append(share_id)
-    # none of the parts has a ':' or '_' of its own in the resource.k8s.io API
+    # none of the parts contains ':' or '_' in the resource.k8s.io API
     return ":".join(parts).replace("/", "_")
 
 
 def _prefix(driver: str) -> str:
-    # driver names have no '_', so the first one ends the driver's part and no driver's prefix starts another's
+    # driver names contain no '_', so the first one ends the driver's part and no driver's prefix starts another's
     return f"k8s.{driver}-{CLAIM_CLASS}_"
 
 
@@ -297,7 +297,7 @@ def _encode(driver: str, claim_uid: str) -> str:
 
 
 def spec_file_name(driver: str, claim_uid: str) -> str:
-    """Return the file name of a claim's spec; one to one, and safe as a file name whatever the UID is.
+    """Return the file name of a claim's spec: unique, and safe as a file name for any UID.
 
     Raises:
         PermanentError: the UID is empty or too long for a file name, with code ``invalid-claim-uid``. The UIDs of an
@@ -314,7 +314,7 @@ def spec_file_name(driver: str, claim_uid: str) -> str:
 
 
 def claim_uid_of(driver: str, file_name: str) -> str | None:
-    """Return the claim UID of a spec file of this driver, None for any other file name."""
+    """Return the claim UID of a spec file of this driver; None for any other file name."""
     prefix = _prefix(driver)
     if not (file_name.startswith(prefix) and file_name.endswith(".json")):
         return None
@@ -322,12 +322,12 @@ def claim_uid_of(driver: str, file_name: str) -> str | None:
         uid = unquote(file_name[len(prefix) : -len(".json")], errors="surrogatepass")
     except UnicodeDecodeError:
         return None
-    # another spelling of the same UID is somebody else's file
+    # another spelling of the same UID is a foreign file
     return uid if uid and _encode(driver, uid) == file_name else None
 
 
 def temporary_file_name(spec_file: str, token: str) -> str:
-    """Return a name for a temporary file beside the spec file; runtimes ignore it: they load .json and .yaml."""
+    """Return a name for a temporary file next to the spec file; runtimes ignore it: they load .json and .yaml."""
     return f".{spec_file}.{token}.tmp"
 
 

@@ -1,4 +1,4 @@
-"""Allocator: attempts on nodes, and the results that are written to claims."""
+"""Allocator: attempts on nodes, and the allocations written to claims."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from dra_kit.kubernetes.resource.v1 import (
 from dra_kit.kubernetes.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
-"""Tries of a device after which a search gives up: some ten seconds, which kube-scheduler has, too.
+"""Visited devices after which a search gives up: about ten seconds, which is also kube-scheduler's limit.
 
-It tries more in that time, but also all those devices that are left out here (see ``shortlist``).
+kube-scheduler visits more in that time, including all devices that are skipped here (see ``shortlist``).
 """
 
 
 class Allocator:
     """Allocates devices as kube-scheduler of Kubernetes 1.37 does.
 
-    One for all pods caches the results of selectors, and of attempts on nodes that look the same.
+    Use one for all pods: it caches the results of selectors, and of attempts on equal nodes.
 
     Args:
-        snapshot: the cluster; changes of it are seen by the next attempt.
-        gates: of the scheduler, by default those of a plain Kubernetes 1.37.
+        snapshot: the cluster; the next attempt sees changes to it.
+        gates: of the scheduler, by default those of an unmodified Kubernetes 1.37.
         evaluator: of CEL expressions, by default ``dra_kit.cel``.
-        max_steps: visits of a device after which an attempt gives up.
+        max_steps: visited devices after which an attempt gives up.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Allocator:
 
         Args:
             node: the node.
-            claims: those without an allocation, in the order of the pod. Defaults of the API are filled in.
+            claims: those without an allocation, in the order of the pod, with the API's defaults filled in.
 
         Returns:
             The allocation of each claim, or None if they do not fit on this node.
 
         Raises:
             AllocationError: see its kinds; with ``node_only`` other nodes may still fit.
-            Unsupported: Kubernetes could decide this, and this allocator cannot.
+            Unsupported: Kubernetes could decide this, but this allocator cannot.
             pydantic.ValidationError: a claim does not have the shape of the API.
         """
         found = self.attempt(claims).on(node)
@@ -85,11 +85,11 @@ class Allocator:
     def attempt(
         self, claims: Sequence[ResourceClaim | ObjectView], *, is_aborted: Callable[[], bool] = lambda: False
     ) -> AllocationAttempt:
-        """Return the attempt for one pod, to be made on one node after the other.
+        """Return the attempt for one pod, to be run on one node after another.
 
         Args:
             claims: see ``allocate``.
-            is_aborted: asked now and then; once it is true, every search ends with an AllocationError.
+            is_aborted: called periodically; once it returns True, every search ends with an AllocationError.
         """
         limits = SearchLimits(self._max_steps, is_aborted)
         return AllocationAttempt(self._snapshot, self._gates, self._evaluator, claims, memo=self._memo, limits=limits)
@@ -176,7 +176,7 @@ class AllocationAttempt:
 def _without_errors(
     requests: Sequence[Sequence[Sequence[RequestAlternative | AllocationError]]],
 ) -> list[list[list[RequestAlternative]]] | None:
-    """Return the choices of each request of each claim; None if one is an error, which ends every attempt."""
+    """Return the choices of each request of each claim; None if one is an error, which fails every attempt."""
     found = [
         [[choice for choice in choices if isinstance(choice, RequestAlternative)] for choices in asked]
         for asked in requests
@@ -191,7 +191,7 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
 def _everything(
     choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
 ) -> tuple[AdvertisedDevice, ...]:
-    """Return the devices that mode All asks for; those in use are among them, since the request fails without them."""
+    """Return the devices that mode All requests, including those in use, since these make the request fail."""
     devices = []
     for pool in pools:
         if pool.incomplete or pool.invalid:
@@ -208,12 +208,12 @@ def _everything(
 
 
 class Allocations(Sequence[AllocationResult]):
-    """The allocation of each claim of a pod on one node, made when the first of them is looked at.
+    """The allocation of each claim of a pod on one node, created on first access.
 
     Args:
         claims: of the pod.
-        choices: of each claim, those of each request.
-        solution: what was found for them.
+        choices: the choices of each request, by claim.
+        solution: the result of the search.
         pools: of the node.
         node: the node.
         gates: of the scheduler.
@@ -241,7 +241,7 @@ class Allocations(Sequence[AllocationResult]):
 
     @property
     def selected(self) -> tuple[tuple[int, ...], ...]:
-        """Of each claim, the position of the choice of each request; 0 is the first choice, or the only one."""
+        """For each claim, the position of the choice of each request; 0 is the first choice, or the only one."""
         return self._solution.selected
 
     @overload
@@ -277,7 +277,7 @@ def _allocation(
     node: Node,
     gates: AllocatorRules,
 ) -> AllocationResult:
-    """Return what is written to ``status.allocation``; each share gets a new random id.
+    """Return the value for ``status.allocation``; each share gets a new random id.
 
     Args:
         claim: the claim.
@@ -314,7 +314,7 @@ def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
 
 
 def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> Iterable[DeviceAllocationConfiguration]:
-    """Those of classes, each class once, then those of the claim; only what concerns a choice that was taken."""
+    """Configs of classes, each class once, then those of the claim; only those that apply to a selected choice."""
     by_class: dict[str, list[RequestAlternative]] = {}
     for choice in selected:
         by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
@@ -333,14 +333,14 @@ def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> It
 
 
 def _unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
-    """No names mean all requests."""
+    """Whether an entry with these names applies; no names mean all requests."""
     return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
 
 
 def node_selector(
     claim: ResourceClaim, picks: Sequence[Pick], node: Node, gates: AllocatorRules
 ) -> NodeSelector | None:
-    """Return the selector of the nodes that can use what a claim gets; arguments and errors as for an allocation."""
+    """Return the selector of the nodes that can use a claim's devices; arguments and errors as for an allocation."""
     selectors: list[NodeSelector] = []
     for pick in picks:
         if is_pinned(pick.device, gates):

@@ -1,4 +1,4 @@
-"""What a request takes of the capacity of a shared device."""
+"""What a request consumes of the capacity of a shared device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY_DIGITS: Final = 18
 
 
 class CapacityShare(Struct, frozen=True):
-    """What one claim takes of a device.
+    """What one claim consumes of a device.
 
     Attributes:
         amounts: of each capacity that the device has.
@@ -29,7 +29,7 @@ class CapacityShare(Struct, frozen=True):
     nanos: dict[str, int]
 
     def fits(self, device: AdvertisedDevice, *taken: Mapping[str, int]) -> bool:
-        """Whether that much is left of a device, of which ``taken`` billionths of each capacity are in use."""
+        """Whether this much is left of a device, of which ``taken`` billionths of each capacity are in use."""
         return all(
             amount + sum([part.get(name, 0) for part in taken]) <= device.capacity[name]
             for name, amount in self.nanos.items()
@@ -42,12 +42,12 @@ NOTHING: Final = CapacityShare({}, {})
 def capacity_share(
     requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
 ) -> CapacityShare | None:
-    """Return what a share takes of each capacity of a device; None if the device cannot serve the request.
+    """Return what a share consumes of each capacity of a device; None if the device cannot serve the request.
 
-    Whether that much is left is another question.
+    Whether that much is left is not checked here.
 
     Args:
-        requested: amounts by name; names that the device lacks make it unsuitable.
+        requested: amounts by name; a device without one of these names is unsuitable.
         device: the device.
         fractional: gate FractionalCapacityRange.
 

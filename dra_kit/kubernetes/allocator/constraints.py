@@ -17,7 +17,7 @@ AttributeLookup: TypeAlias = Callable[[RequestAlternative, AdvertisedDevice, str
 
 
 class DevicesByValue:
-    """Devices that a choice may have, by what they have of an attribute.
+    """The devices that a choice may have, grouped by their values of an attribute.
 
     Args:
         positions: of devices in ascending order, by value.
@@ -28,19 +28,19 @@ class DevicesByValue:
         self._merged: dict[int | frozenset[Scalar], Sequence[int]] = {}
 
     def having(self, values: frozenset[Scalar]) -> Sequence[int]:
-        """Those with any of these values."""
+        """Return the devices with any of these values."""
         if values not in self._merged:
             self._merged[values] = _merge([self._positions[value] for value in values if value in self._positions])
         return self._merged[values]
 
     def in_groups_of(self, size: int) -> Sequence[int]:
-        """Those with a value that so many of them have."""
+        """Return the devices with a value that at least this many devices have."""
         if size not in self._merged:
             self._merged[size] = _merge([group for group in self._positions.values() if len(group) >= size])
         return self._merged[size]
 
     def values_besides(self, used: frozenset[Scalar]) -> int:
-        """How many other values there are."""
+        """Return the number of other values."""
         return len(self._positions) - sum(value in self._positions for value in used)
 
 
@@ -67,13 +67,13 @@ class Constraint(ABC):
         return not self._requests or choice.request in self._requests or choice.name in self._requests
 
     def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Pick a device unless it is refused, as any device without the attribute is."""
+        """Pick a device unless it is rejected; any device without the attribute is rejected."""
         attribute = self._lookup(choice, device, self._attribute)
         return attribute is not None and self._push(attribute)
 
     @abstractmethod
     def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
-        """Return the values that a device has of the attribute, to be compared with others'; None if it lacks it.
+        """Return a device's values of the attribute, for comparison with other devices; None if it has none.
 
         Raises:
             AllocationError: as ``add``.
@@ -81,10 +81,10 @@ class Constraint(ABC):
 
     @abstractmethod
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        """Return the positions of devices that may still be added, perhaps of some more; None if any may be added.
+        """Return the positions of devices that may still be added, maybe too many; None if any may be added.
 
         Args:
-            devices: those that a choice may have.
+            devices: the devices that a choice may have.
             needed: how many are to be added.
         """
 
@@ -93,11 +93,11 @@ class Constraint(ABC):
 
     @abstractmethod
     def remove_last(self) -> None:
-        """Give back the device that was picked last."""
+        """Release the device that was picked last."""
 
 
 class _OfScalars(Constraint):
-    """Looks at attributes that are no lists."""
+    """Compares attributes that are not lists."""
 
     def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         attribute = self._lookup(choice, device, self._attribute)
@@ -108,7 +108,7 @@ class _OfScalars(Constraint):
 
 
 class _OfElements(Constraint):
-    """Looks at all attributes as sets."""
+    """Compares all attributes as sets."""
 
     def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         attribute = self._lookup(choice, device, self._attribute)
@@ -116,7 +116,7 @@ class _OfElements(Constraint):
 
 
 class _MatchScalars(_OfScalars):
-    """Equal values. Before list attributes, the first device was not looked at, and a list equalled nothing."""
+    """All values are equal. Before list attributes, the first device was not checked, and a list equalled nothing."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
         super().__init__(requests, attribute, lookup)
@@ -142,7 +142,7 @@ class _MatchScalars(_OfScalars):
 
 
 class _MatchElements(_OfElements):
-    """Some element in common to all."""
+    """All devices have an element in common."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
         super().__init__(requests, attribute, lookup)
@@ -165,7 +165,7 @@ class _MatchElements(_OfElements):
 
 
 class _DistinctScalars(_OfScalars):
-    """No value twice. Before list attributes, a list was only accepted as the first device's."""
+    """No value occurs twice. Before list attributes, a list was only accepted as the first device's value."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
         super().__init__(requests, attribute, lookup)
@@ -188,7 +188,7 @@ class _DistinctScalars(_OfScalars):
 
 
 class _DistinctElements(_OfElements):
-    """No element twice."""
+    """No element occurs twice."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
         super().__init__(requests, attribute, lookup)
@@ -210,7 +210,7 @@ class _DistinctElements(_OfElements):
 
 
 def constraints_of(claim: ResourceClaim, gates: AllocatorRules, lookup: AttributeLookup) -> list[Constraint]:
-    """Return the constraints of a claim, without any device picked.
+    """Return the constraints of a claim, before any device is picked.
 
     Raises:
         AllocationError: ``constraint-unknown``.

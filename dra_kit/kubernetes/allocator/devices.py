@@ -35,7 +35,7 @@ _AMOUNTS: Final = 4096
 
 
 def to_nano(quantity: Quantity) -> int:
-    """Return a quantity in billionths, the finest unit there is; exact, so that amounts can be added as integers."""
+    """Return a quantity in billionths, the finest unit; exact, so that amounts can be added as integers."""
     return _nano(quantity.amount)
 
 
@@ -56,7 +56,7 @@ class DeviceID(NamedTuple):
 
 
 class CounterDemand(Struct, frozen=True):
-    """What a device takes from one counter set.
+    """What a device consumes from one counter set.
 
     Attributes:
         counter_set: its name.
@@ -70,7 +70,7 @@ class CounterDemand(Struct, frozen=True):
 
 
 class AdvertisedDevice:
-    """One device of one slice. Compared by identity: a device that is published again is another one.
+    """One device of one slice. Compared by identity: a device that is published again is a different one.
 
     Args:
         slice_: the slice.
@@ -79,13 +79,13 @@ class AdvertisedDevice:
     Attributes:
         id: driver, pool and name.
         spec: the slice's part that concerns its devices.
-        form: what a usual device has in common with others; None of any other.
+        form: what a usual device has in common with others; None for any other device.
         shareable: it can be allocated several times (DRAConsumableCapacity).
         taints: the device's own, without effects that block nothing.
         rule_taints: likewise those of DeviceTaintRules.
         demands: what it takes from counter sets.
         capacity: (name, billionths) of its whole capacity.
-        whole: that a share takes all of the capacity unless it asks for less: there is no request policy against it.
+        whole: a share takes all of the capacity unless it requests less, because it lacks a request policy.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class AdvertisedDevice:
 
     @property
     def device(self) -> Device:
-        """What is published."""
+        """The published device."""
         return self._slice.devices[self._position]
 
     @property
@@ -134,14 +134,14 @@ class AdvertisedDevice:
 
     @property
     def has_plain_attributes(self) -> bool:
-        """Whether there surely is no attribute that all expressions stumble over, whatever they read."""
+        """Whether there is certainly no attribute that makes every expression fail, regardless of what it reads."""
         if self._plain is None:
             self._plain = has_plain_attributes(self.device)
         return self._plain
 
     @property
     def node_scope(self) -> tuple[str | None, bool | None, NodeSelector | None]:
-        """``nodeName``, ``allNodes`` and ``nodeSelector``, of the device or its slice, whichever decides."""
+        """``nodeName``, ``allNodes`` and ``nodeSelector``, of the device or of its slice, whichever applies."""
         source = self.device if self.spec.per_device_node_selection else self.spec
         return source.node_name, source.all_nodes, source.node_selector
 
@@ -151,8 +151,8 @@ class AdvertisedSlice:
 
     Attributes:
         name: of the ResourceSlice.
-        spec: what is published beside the devices, and perhaps these, too.
-        published: as it was read.
+        spec: the published content without the devices, and sometimes with them.
+        published: the slice as read.
         has_rule_taints: a DeviceTaintRule taints a device of it.
         grouped: a device of it has compatibility groups.
         binding: a device of it has binding conditions.
@@ -174,7 +174,7 @@ class AdvertisedSlice:
 
     @cached_property
     def devices(self) -> tuple[AdvertisedDevice, ...]:
-        """In the driver's order."""
+        """The devices in the driver's order."""
         return tuple([AdvertisedDevice(self.published, position) for position in range(len(self.published))])
 
     @property
@@ -191,7 +191,7 @@ class AdvertisedSlice:
 
     @property
     def whole(self) -> bool:
-        """Whether a share of any device takes all of its capacity unless it asks for less."""
+        """Whether a share of any device takes all of its capacity unless it requests less."""
         if self.published.usual is not None:
             return all(_amounts_of(form)[1] for form in set(self.forms))
         return all(device.whole for device in self.devices)
@@ -203,17 +203,17 @@ class AdvertisedSlice:
 
     @property
     def drawing(self) -> Sequence[AdvertisedDevice]:
-        """The devices that draw on counters."""
+        """The devices that consume counters."""
         if self.published.usual is not None:
             return ()
         return [device for device in self.devices if device.demands]
 
     def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
-        """Apply DeviceTaintRules to the devices, instead of those before; return whether that changed any device."""
+        """Apply DeviceTaintRules to the devices, replacing earlier ones; return whether that changed any device."""
         driver, pool = self.spec.driver, self.spec.pool.name
         rules = [rule for rule in rules if taint_rule_may_cover(rule.spec.device_selector, driver, pool)]
         if not rules and not self.has_rule_taints:
-            return False  # nobody need look at the devices
+            return False  # no device needs to be checked
         before = [device.rule_taints for device in self.devices]
         for device in self.devices:
             device.rule_taints = _blocking(
@@ -228,10 +228,10 @@ class AdvertisedSlice:
 
         Args:
             node: the node.
-            counters_everywhere: also where they name another node.
+            counters_everywhere: counter sets count even if their slice names another node.
 
         Raises:
-            ValueError: a node selector that is looked at is not valid.
+            ValueError: a node selector that is evaluated is invalid.
         """
         spec = self.spec
         if spec.shared_counters:
@@ -244,7 +244,7 @@ class AdvertisedSlice:
 
 
 def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bool]:
-    """Return what a device has of each capacity, in billionths, and whether a share takes all of it."""
+    """Return how much of each capacity a device has, in billionths, and whether a share takes all of it."""
     amounts = {name: _nano(offer.value.amount) for name, offer in capacity.items()}
     whole = all(offer.request_policy is None for offer in capacity.values()) and all(
         amount >= 0 for amount in amounts.values()
@@ -275,7 +275,7 @@ Scalar: TypeAlias = tuple[str, str | int | bool]
 
 
 def published_attribute(device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
-    """Return the attribute of a fully qualified name; an attribute without a domain has that of the device's driver."""
+    """Return the attribute with a fully qualified name; an attribute without a domain has the driver's domain."""
     attributes = device.device.attributes
     if (attribute := attributes.get(name)) is not None:
         return attribute
@@ -297,7 +297,7 @@ def scalar(attribute: DeviceAttribute) -> Scalar | None:
 
 
 def elements(attribute: DeviceAttribute) -> frozenset[Scalar]:
-    """Return the values of an attribute; one that is no list has a single value (KEP-5491)."""
+    """Return the values of an attribute; an attribute that is not a list has a single value (KEP-5491)."""
     if (single := scalar(attribute)) is not None:
         return frozenset({single})
     if attribute.strings is not None:
@@ -314,13 +314,13 @@ _NAMES: Final = 1024
 
 @lru_cache(maxsize=_NAMES)
 def published_names(driver: str, domain: str, name: str) -> tuple[str, ...]:
-    """How an attribute or capacity may be published: with its domain, and without where that is the driver's."""
+    """Return the names that an attribute or capacity may have: with its domain, and without the driver's."""
     qualified = f"{domain}/{name}" if domain else name
     return (qualified, name) if domain == driver else (qualified,)
 
 
 def is_pinned(device: AdvertisedDevice, gates: AllocatorRules) -> bool:
-    """Whether the node of the attempt is the only one that can use the device from then on."""
+    """Whether the node of the attempt is the only one that can use the device afterwards."""
     return device.node_scope[0] is not None or bool(gates.variant.binds_to_node and device.device.binds_to_node)
 
 

@@ -1,7 +1,7 @@
-"""Cached outcomes of attempts on nodes that look the same.
+"""Cached outcomes of attempts on equal nodes.
 
-Attempts that read the same end with the same devices, by their positions. What no attempt reads is left out: names of
-claims, pools and devices, and attributes that no selector and no constraint looks at.
+Attempts that read the same data end with the same devices, by position. Data that no attempt reads is ignored: names
+of claims, pools and devices, and attributes that no selector and no constraint uses.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dra_kit.kubernetes.resource.v1 import (
 from dra_kit.kubernetes.values.quantity import Quantity
 
 _QUESTIONS: Final = 64
-"""Kinds of pods that are remembered, the latest."""
+"""Maximum kinds of pods in the cache, the latest ones."""
 _OUTCOMES: Final = 8192
-"""Outcomes that are remembered, of all kinds of pods."""
+"""Maximum outcomes in the cache, for all kinds of pods."""
 _DEVICES: Final = 65536
-"""Devices, alike or not, whose looks are remembered to compare others with."""
+"""Maximum devices whose traits are cached for comparison, whether equal or not."""
 
 
 class AttemptCache:
-    """What is known of one snapshot under the same gates, evaluator and limits.
+    """The cache of one snapshot for one set of gates, evaluator and limits.
 
     Args:
         usage: what other claims hold.
@@ -59,7 +59,7 @@ class AttemptCache:
     def question(
         self, claims: Sequence[ResourceClaim], requests: Sequence[Sequence[Sequence[RequestAlternative]]]
     ) -> PodShape:
-        """Return what the claims of a pod, and of other pods like it, ask for.
+        """Return the requests of the claims of a pod, and of other pods like it.
 
         Args:
             claims: of the pod.
@@ -78,10 +78,10 @@ class AttemptCache:
         return known
 
     def outcome(self, key: Hashable | None, search: Callable[[], Solution | None]) -> Solution | None:
-        """Return the outcome of an attempt, made only if it is not known yet; errors of ``search`` are not remembered.
+        """Return the outcome of an attempt, made only if it is not cached; errors of ``search`` are not cached.
 
         Args:
-            key: see :meth:`PodShape.key`; with None nothing is remembered.
+            key: see :meth:`PodShape.key`; with None nothing is cached.
             search: makes the attempt.
         """
         if key is None:
@@ -98,7 +98,7 @@ class AttemptCache:
 
 
 class PodShape:
-    """What the claims of some pods ask for, who all ask for the same."""
+    """The requests of the claims of pods that all request the same."""
 
     def __init__(self, reading: AttributeReads, stocks: _PoolUsages, numbers: _Numbers) -> None:
         self._reading = reading
@@ -108,7 +108,7 @@ class PodShape:
         self._looks: WeakKeyDictionary[NodePool, int] = WeakKeyDictionary()
 
     def key(self, node: Node, pools: NodePools) -> Hashable | None:
-        """Equal where an attempt has the same outcome; None where it may fail because of a node selector.
+        """Equal if an attempt has the same outcome; None if it may fail because of a node selector.
 
         Args:
             node: of the attempt.
@@ -129,9 +129,9 @@ class _PoolUsage(Struct):
     """A pool and what others hold of it.
 
     Attributes:
-        traits: number of what it is.
-        changes: how often claims had taken or given back its devices when ``number`` was found.
-        number: of all this together.
+        traits: the number of its traits.
+        changes: how often its devices had been taken or released when ``number`` was determined.
+        number: the number of all this together.
     """
 
     traits: int
@@ -140,7 +140,7 @@ class _PoolUsage(Struct):
 
 
 class _PoolUsages:
-    """What attempts read of pools whatever they ask for, as a number for each pool."""
+    """What attempts read of pools regardless of their requests, as a number for each pool."""
 
     def __init__(self, usage: DeviceUsage, gates: AllocatorRules, numbers: _Numbers) -> None:
         self._usage = usage
@@ -154,7 +154,7 @@ class _PoolUsages:
             stock = self._known[pool] = _PoolUsage(self._numbers.of(traits_of(pool, self._gates), pool.size))
         changes = self._usage.changes(pool.id)
         if stock.changes != changes:
-            # where nobody ever held a device, nobody need look at them
+            # if no device was ever held, the devices need not be checked
             devices = (*pool.usable, *pool.drawing_elsewhere) if changes else ()
             held = tuple([self._usage.held(device.id) for device in devices])
             held = held if any(held) else ()
@@ -164,9 +164,9 @@ class _PoolUsages:
 
 
 class _Numbers:
-    """Numbers for things that are compared often: equal things have the same number, different ones never.
+    """Numbers for objects that are compared often: equal objects have the same number, different ones never.
 
-    Where there are too many they are forgotten; equal things may get another number then.
+    If there are too many, they are dropped; equal objects may then get another number.
     """
 
     def __init__(self) -> None:
@@ -175,14 +175,14 @@ class _Numbers:
         self._size = 0
 
     def next(self) -> int:
-        """Return a number that nothing else has."""
+        """Return a number that no other object has."""
         return next(self._next)
 
     def of(self, thing: Hashable, size: int) -> int:
-        """Return the number of a thing.
+        """Return the number of an object.
 
         Args:
-            thing: to compare.
+            thing: the object to compare.
             size: how many devices it describes.
         """
         number = self._known.get(thing)
@@ -196,7 +196,7 @@ class _Numbers:
 
 
 def pod_shape(claims: Iterable[ResourceClaim], requests: Iterable[Sequence[Sequence[RequestAlternative]]]) -> Hashable:
-    """Return what the claims of a pod ask for.
+    """Return the requests of the claims of a pod.
 
     Args:
         claims: of the pod.
@@ -248,7 +248,7 @@ class AttributeReads:
 
 
 def traits_of(pool: NodePool, gates: AllocatorRules) -> Hashable:
-    """Return what every attempt reads of a pool, whatever it asks for: all but what other claims hold.
+    """Return what every attempt reads of a pool, regardless of its requests, except what other claims hold.
 
     Args:
         pool: the pool.
@@ -298,9 +298,9 @@ def _choice(choice: RequestAlternative) -> Hashable:
 
 
 def _reads(choices: Iterable[RequestAlternative], evaluator: SelectorEvaluator) -> frozenset[DeviceRead] | None:
-    """Return the attributes that expressions read; None where one expression may read any.
+    """Return the attributes that expressions read; None if an expression may read any.
 
-    What else expressions can read of a device is among its traits or, as its driver, in every likeness.
+    Everything else that expressions can read of a device is in its traits or, like its driver, in every likeness.
     """
     found: set[DeviceRead] = set()
     for choice in choices:
@@ -335,7 +335,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 
 def _exact(quantity: Quantity | None) -> Hashable:
-    """Return a quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
+    """Return a quantity as written: 1Gi is not 1024Mi, because a result repeats the text of a device or claim."""
     return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
 
 

@@ -23,15 +23,15 @@ class PoolID(NamedTuple):
 
 
 class NodePool:
-    """A pool as seen from a node; one for all nodes that see the same. Compared by identity, and it never changes.
+    """A pool as seen from a node; shared by all nodes that see the same. Immutable and compared by identity.
 
     Args:
         pool_id: driver and name.
-        slices: those of devices that concern the node, in the order of preference.
+        slices: the slices with devices for the node, in the order of preference.
         others: further slices of the pool, whose devices count only for counter sets.
         counters: (counter set, counter) to billionths.
         incomplete: slices of the generation are missing, or there are more than announced: nothing is allocated.
-        invalid: what is wrong with it, in which case nothing is allocated either; empty if nothing is.
+        invalid: what is wrong with it, in which case nothing is allocated either; empty if it is valid.
 
     Attributes:
         id: driver and name.
@@ -79,12 +79,12 @@ class NodePool:
 
     @property
     def usable(self) -> tuple[AdvertisedDevice, ...]:
-        """The devices that may be allocated: none of a pool that is incomplete or invalid."""
+        """The devices that may be allocated: none if the pool is incomplete or invalid."""
         return () if self.incomplete or self.invalid else self.devices
 
     @property
     def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
-        """Those ``elsewhere`` that draw on counters."""
+        """Those ``elsewhere`` that consume counters."""
         return tuple([device for slice_ in self._others for device in slice_.drawing])
 
 
@@ -159,8 +159,8 @@ class AdvertisedPool:
 class NodePools:
     """The pools that concern one node, in the order in which they are tried.
 
-    By driver and name, those with binding conditions last. Kubernetes' stable allocator takes them in random order,
-    so that any order is as good as another there.
+    By driver and name, those with binding conditions last. Kubernetes' stable allocator takes them in random order, so
+    any order is equally valid there.
 
     Args:
         node: the node.
@@ -181,7 +181,7 @@ class NodePools:
 
     @cached_property
     def reach(self) -> bytes | None:
-        """For each device with a node scope of its own, whether it is for the node; None if a selector is not valid."""
+        """Whether each device with its own node scope is for the node; None if a selector is invalid."""
         try:
             return bytes(
                 node_matches(self._node, *device.node_scope)

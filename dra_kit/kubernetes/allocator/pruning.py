@@ -1,7 +1,7 @@
-"""Ends a search that cannot succeed, and shortens the lists of candidates.
+"""Stops a search that cannot succeed, and shortens the lists of candidates.
 
-Kubernetes tries all combinations for the earlier requests first. The verdict is the same, unless one of those
-combinations met an error; so nothing is concluded where an error is possible.
+Kubernetes first tries all combinations for the earlier requests. The result is the same, unless one of those
+combinations meets an error. Therefore nothing is concluded if an error is possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NodeAlternative(Struct, frozen=True):
 
     Attributes:
         choice: the choice.
-        everything: in mode All the devices that it means, else None.
+        everything: for mode All the devices that it requests, else None.
     """
 
     choice: RequestAlternative
@@ -32,7 +32,7 @@ class NodeAlternative(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many devices it needs."""
+        """The number of devices it needs."""
         return self.choice.count if self.everything is None else len(self.everything)
 
 
@@ -49,11 +49,11 @@ class ClaimSearch(Struct, frozen=True):
 
 
 class FeasibilityCheck:
-    """What can be known of requests without picking anything.
+    """What can be known about requests before any device is picked.
 
     Args:
         claims: of the pod.
-        devices: those that ExactCount requests may have.
+        devices: the devices that ExactCount requests may have.
         selection: which devices match.
         holding: which devices other claims hold.
     """
@@ -73,7 +73,7 @@ class FeasibilityCheck:
         self._verdicts: dict[tuple[int, int], bool] = {}
 
     def is_dead_end(self, claim: int, request: int) -> bool:
-        """Whether a request can never be satisfied, and no error can be met on the way to it."""
+        """Whether a request can never be satisfied, and no error is possible before it."""
         key = claim, request
         if key not in self._verdicts:
             try:
@@ -81,12 +81,12 @@ class FeasibilityCheck:
                     self._is_hopeless(choice, claim, request) for choice in self._claims[claim].requests[request]
                 )
             except (AllocationError, Unsupported):
-                # the search may meet it as well, or not: only a search finds out
+                # the search may or may not meet this error: only running it can tell
                 self._verdicts[key] = False
         return self._verdicts[key]
 
     def _meets_no_error(self, claim: int, request: int) -> bool:
-        """Whether no choice up to this request can fail depending on what is picked; others fail when looked at."""
+        """Whether no choice up to this request can fail depending on earlier picks; others fail on evaluation."""
         for choice, constrained in self._choices_up_to(claim, request):
             if choice.choice.derived or (constrained and choice.everything is not None):
                 return False
@@ -99,7 +99,7 @@ class FeasibilityCheck:
             return True
         if choice.choice.admin_access or any(self._holding.is_shareable(device) for device in available):
             return False
-        # exact requests before it that can only have the same devices leave too few
+        # earlier exact requests that can only have the same devices leave too few
         rivals = (
             rival.count
             for number, asked in enumerate(self._claims[: claim + 1])
@@ -181,12 +181,12 @@ class CandidateList:
 
 
 class CandidateLists:
-    """Those of all choices.
+    """The shortlists of all choices.
 
     Args:
         claims: of the pod.
-        devices: those that ExactCount requests may have.
-        prospects: what can be known of requests without picking anything.
+        devices: the devices that ExactCount requests may have.
+        prospects: what is known about the requests before any device is picked.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class CandidateLists:
         )
 
     def of(self, claim: int, choice: NodeAlternative) -> CandidateList | None:
-        """Return the shortlist of a choice; None where some visit would end in an error."""
+        """Return the shortlist of a choice; None if a visit would end in an error."""
         if choice not in self._known:
             try:
                 self._known[choice] = CandidateList(
@@ -218,7 +218,7 @@ class CandidateLists:
         return self._known[choice]
 
     def likeness(self, index: int) -> Hashable:
-        """Equal for devices that can take each other's place in every request."""
+        """Equal for devices that can replace each other in every request."""
         if self._are_comparable and index not in self._likenesses:
             try:
                 self._likenesses[index] = self._look_at(self._devices[index])

@@ -21,19 +21,19 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 
 class RequestAlternative(Struct, frozen=True, eq=False):
-    """What satisfies a request: all that an exact request asks for, or one of its subrequests.
+    """What satisfies a request: everything an exact request asks for, or one of its subrequests.
 
     Attributes:
         claim: ``namespace/name``, for messages.
         request: name of the request.
-        name: what results and configs call it: the request's name, or ``request/subrequest``.
-        label: what messages call it: the request's name, or the subrequest's.
+        name: the name in results and configs: the request's name, or ``request/subrequest``.
+        label: the name in messages: the request's name, or the subrequest's.
         device_class: the class.
         class_selectors: CEL expressions of the class.
         selectors: CEL expressions of the request.
         all_devices: allocation mode All, otherwise ``count`` devices.
         count: see ``all_devices``.
-        admin_access: devices in use are welcome.
+        admin_access: devices in use are allowed.
         tolerations: of taints.
         capacity: name to amount; None if the request has none.
         derived: fully qualified attribute name to CEL expression.
@@ -54,7 +54,7 @@ class RequestAlternative(Struct, frozen=True, eq=False):
     derived: Mapping[str, str]
 
     def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
-        """Return the error by which this choice ends an attempt; its text begins with the claim and the request."""
+        """Return the error with which this choice ends an attempt; its text begins with the claim and the request."""
         return AllocationError(
             f"claim {self.claim}, request {self.label}: {text}",
             kind=kind,
@@ -68,9 +68,9 @@ class RequestAlternative(Struct, frozen=True, eq=False):
 def request_alternatives(
     claim: ResourceClaim, request: DeviceRequest, classes: Mapping[str, DeviceClass], gates: AllocatorRules
 ) -> list[RequestAlternative | AllocationError]:
-    """Return the choices that a request leaves, best first.
+    """Return the possible choices of a request, best first.
 
-    An error stands for the choice that it concerns, or for all: what comes before it is looked at first.
+    An error replaces the choice that it concerns, or all choices; earlier choices are still tried first.
     """
     asked = _Asked(claim, request.name, request.name)
     if request.first_available:

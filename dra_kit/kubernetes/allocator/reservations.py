@@ -1,4 +1,4 @@
-"""What an attempt on one node has picked so far, on top of what is allocated; picks are undone in reverse order."""
+"""Devices that an attempt on one node has picked so far, in addition to allocated ones; undone in reverse order."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Pick(Struct, frozen=True):
     """One device for one choice.
 
     Attributes:
-        choice: what it is for.
+        choice: the choice it is for.
         device: the device.
-        amounts: what a share takes of each capacity; None if the device is held as a whole.
+        amounts: what a share consumes of each capacity; None if the whole device is held.
     """
 
     choice: RequestAlternative
@@ -55,17 +55,17 @@ class DeviceReservations:
         self._consumptions: dict[tuple[RequestAlternative, AdvertisedDevice], CapacityShare | None] = {}
 
     def is_free(self, choice: RequestAlternative, device: AdvertisedDevice, claim: int) -> bool:
-        """Whether a choice of this claim may have the device, as far as exclusive holders go."""
+        """Whether a choice of this claim may have the device, considering exclusive holders only."""
         holders = self._holders.get(device)
         if choice.admin_access:
             return not holders or claim not in holders
         return not holders and device.id not in self._blocked
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Whether the capacity of the device is enough while nobody uses it.
+        """Whether the capacity of the unused device is sufficient.
 
         Raises:
-            AllocationError: the request cannot be computed with.
+            AllocationError: the request cannot be computed.
         """
         if not self._gates.consumable_capacity:
             return True
@@ -73,14 +73,14 @@ class DeviceReservations:
         return share is not None and share.fits(device)
 
     def is_shareable(self, device: AdvertisedDevice) -> bool:
-        """Whether several choices can have it at once."""
+        """Whether several choices can have it at the same time."""
         return device.shareable and self._gates.consumable_capacity
 
     def is_obtainable(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Whether a device that matches the choice could be had if nothing were picked; the answer never changes.
+        """Whether a matching device would be available if nothing were picked; the answer never changes.
 
         Raises:
-            AllocationError: the request cannot be computed with.
+            AllocationError: the request cannot be computed.
         """
         if self._gates.consumable_capacity:
             share = self._consumption(choice, device)
@@ -101,20 +101,20 @@ class DeviceReservations:
         *,
         must: bool,
     ) -> tuple[Pick, Callable[[], None]] | None:
-        """Pick a device that matches the choice, unless something speaks against it.
+        """Pick a device that matches the choice, unless a check rejects it.
 
         Args:
-            choice: what it is for.
+            choice: the choice it is for.
             device: the device.
             claim: index of the claim.
             constraints: of the claim.
-            must: there is no other device to turn to, so that a constraint in the way is an error.
+            must: only this device is possible, so a constraint that rejects it is an error.
 
         Returns:
-            The pick and what undoes it.
+            The pick and its undo information.
 
         Raises:
-            AllocationError: the request cannot be computed with, or ``all-constraint``.
+            AllocationError: the request cannot be computed, or ``all-constraint``.
         """
         if not self.is_free(choice, device, claim) or not self._is_usable(device):
             return None
@@ -224,10 +224,10 @@ class DeviceReservations:
 
 
 class CounterLedger:
-    """What is left of a pool's counter sets while devices are picked and given back.
+    """What is left of a pool's counter sets while devices are picked and released.
 
-    Counters may be overdrawn by what is allocated already. As long as any counter of the pool is, no device that
-    consumes counters is available, whichever set it draws on.
+    Existing allocations may overdraw counters. As long as any counter of the pool is overdrawn, no device that
+    consumes counters is available, no matter which set it uses.
 
     Args:
         pool: the pool.
@@ -245,7 +245,7 @@ class CounterLedger:
             self._add_groups(device)
 
     def take(self, device: AdvertisedDevice) -> bool:
-        """Pick a device if enough is left and its groups go with those of its neighbours."""
+        """Pick a device if enough is left and its groups are compatible with those of its neighbours."""
         self._charge(device, 1)
         if self._overdrawn or not self._has_common_groups(device):
             self._charge(device, -1)
@@ -254,7 +254,7 @@ class CounterLedger:
         return True
 
     def give_back(self, device: AdvertisedDevice) -> None:
-        """Undo ``take`` of the device that was picked last."""
+        """Undo ``take`` of the last picked device."""
         self._charge(device, -1)
         for demand in device.demands:
             if self._groups:
@@ -283,10 +283,10 @@ class CounterLedger:
 
 
 class _CommonGroups:
-    """The groups that all devices on one counter set have in common; devices without groups go only together.
+    """The groups common to all devices on one counter set; those without groups fit only each other.
 
-    Devices that are allocated already may contradict each other: the first decides whether there are groups, and
-    then groups intersect.
+    Allocated devices may contradict each other: the first decides whether there are groups, and then groups are
+    intersected.
     """
 
     def __init__(self) -> None:

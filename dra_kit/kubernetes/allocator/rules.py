@@ -1,4 +1,4 @@
-"""What feature gates and the release change in an allocation, and which of Kubernetes' three allocators they select."""
+"""How feature gates and the release change an allocation, and which of Kubernetes' three allocators they select."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dra_kit.kubernetes.release import OLDEST, FeatureGates
 
 
 class AllocatorVariant(Struct, frozen=True):
-    """How Kubernetes' three allocators differ, except what gates switch (Kubernetes 1.37).
+    """Differences between Kubernetes' three allocators, except those switched by gates (Kubernetes 1.37).
 
     Attributes:
         name: ``stable``, ``incubating`` or ``experimental``.
         ordered: pools by driver and name, those with binding conditions last, and slices by name; otherwise pools
-            come in no particular order (upstream's is random) and slices in that of the lister.
+            are in no particular order (upstream's is random) and slices in the order of the lister.
         counters_everywhere: a slice with counter sets concerns all nodes, even if it names one.
         distinct_attribute: the constraint of that name is known.
         binds_to_node: the field of that name pins an allocation to its node.
         knows_sharing: selectors see ``device.allowMultipleAllocations``, which is false otherwise, and requests for
             capacity are refused where the gate is off rather than ignored.
-        skips_operations: ``skipNodeOperations`` of slices is looked at.
+        skips_operations: ``skipNodeOperations`` of slices is used.
     """
 
     name: str
@@ -74,7 +74,7 @@ _KUBERNETES_NAMES: Final = {
     "partitionable_devices": ("DRAPartitionableDevices",),
     "prioritized_list": ("DRAPrioritizedList",),
 }
-# it acts before the allocator, and so chooses none
+# it acts before the allocator, so it does not select one
 _ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 
@@ -109,7 +109,7 @@ class AllocatorRules:
         on = tuple(getattr(self, gate.name) for gate in fields(self) if gate.init)
         object.__setattr__(self, "_hash", hash(on))
 
-    def __hash__(self) -> int:  # looked up for each node of a cluster
+    def __hash__(self) -> int:  # used for each node of a cluster
         return self._hash
 
     @classmethod
@@ -117,7 +117,7 @@ class AllocatorRules:
         """Return the default gates of a Kubernetes release.
 
         Args:
-            version: ``"1.37"``; a patch level is ignored. Releases before 1.34 are refused.
+            version: ``"1.37"``; a patch level is ignored. Releases before 1.34 are rejected.
             minimum_compatibility: ``--min-compatibility-version`` of the cluster, by default the release before.
 
         Raises:

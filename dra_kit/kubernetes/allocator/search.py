@@ -19,27 +19,27 @@ from dra_kit.kubernetes.values.quantity import Quantity
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
 _BETWEEN_QUESTIONS: Final = 1024
-"""Steps of a search between two questions whether to go on."""
+"""Steps of a search between two checks for an abort."""
 
 
 class SearchOutcome(Enum):
-    """How the search below a position ended."""
+    """The outcome of the search below a position."""
 
     FOUND = auto()
     FAILED = auto()
     TOO_MANY = auto()
-    """The claim would get more than 32 devices, whichever devices were picked before."""
+    """The claim would get more than 32 devices, regardless of earlier picks."""
 
 
 _Step: TypeAlias = "Generator[_Step, SearchOutcome, SearchOutcome]"
 
 
 class SearchLimits(Struct, frozen=True):
-    """What ends a search before its time.
+    """Limits that abort a search.
 
     Attributes:
-        steps: visits of a device.
-        is_aborted: asked now and then.
+        steps: visited devices.
+        is_aborted: called periodically.
     """
 
     steps: int
@@ -63,11 +63,11 @@ class PickPosition(Struct, frozen=True):
 
 
 class Solution(Struct, frozen=True):
-    """What a search found, without the claims and devices that it was about.
+    """The result of a search, independent of its claims and devices.
 
     Attributes:
-        picks: of each claim, in the order of its requests.
-        selected: of each claim, the position of the choice of each request.
+        picks: for each claim, in the order of its requests.
+        selected: for each claim, the position of the choice of each request.
     """
 
     picks: tuple[tuple[PickPosition, ...], ...]
@@ -83,10 +83,10 @@ class DeviceSearch:
 
     Args:
         claims: in the order of the pod.
-        devices: those that ExactCount requests may have, in the order of preference.
+        devices: the devices that ExactCount requests may have, in the order of preference.
         selection: which devices match.
         holding: which devices are in use.
-        limits: what ends the search before its time.
+        limits: the limits that abort the search.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class DeviceSearch:
         """Search; ``picks`` and ``selected`` have the solution if there is one.
 
         Raises:
-            AllocationError: an error is met before a solution, or the search takes too long.
+            AllocationError: an error occurs before a solution is found, or the search takes too long.
         """
         stack = [self._request(0, 0)]
         outcome: SearchOutcome | None = None
@@ -134,7 +134,7 @@ class DeviceSearch:
         return outcome is SearchOutcome.FOUND
 
     def solution(self) -> Solution:
-        """Return what was found, for other claims that ask for the same on a node that has the same."""
+        """Return the result, for other claims with the same requests on a node with the same devices."""
         places = {device: place for place, device in enumerate(self._devices)}
         numbers = {
             choice.choice: (number, place)
@@ -177,7 +177,7 @@ class DeviceSearch:
             return (yield self._request(claim, request + 1))
         if len(self.picks[claim]) + needed > MAX_RESULTS:
             return SearchOutcome.TOO_MANY
-        # Too few are left: nothing can come of going deeper, yet errors of the devices that are left must be met.
+        # Too few are left: going deeper cannot succeed, but errors of the remaining devices must still be found.
         hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
         constraints = self._claims[claim].constraints
         for index, device in self._tries(claim, choice, picked, start):
@@ -200,7 +200,7 @@ class DeviceSearch:
     def _tries(
         self, claim: int, choice: NodeAlternative, picked: int, start: int
     ) -> Iterator[tuple[int, AdvertisedDevice]]:
-        """Yield devices worth a try at one position; a caller that asks for the next had no success with the last."""
+        """Yield candidate devices for one position; a caller that requests the next had no success with the last."""
         if choice.everything is not None:
             self._count_step(choice.choice)
             yield picked, choice.everything[picked]
@@ -220,7 +220,7 @@ class DeviceSearch:
                 failed.add(self._shortlists.likeness(index))
 
     def _is_long(self) -> bool:
-        """Whether it is worth while to look at all devices once, so that fewer need a visit."""
+        """Whether it pays to check all devices once, so that fewer need a visit."""
         return self._in_vain > len(self._devices)
 
     def _is_candidate(self, choice: RequestAlternative, index: int, claim: int) -> bool:
@@ -234,7 +234,7 @@ class DeviceSearch:
         return match
 
     def _left(self, choice: RequestAlternative, start: int) -> int:
-        """How many devices from ``start`` on may still be had, as far as is known."""
+        """Return the number of devices from ``start`` on that may still be available, as far as is known."""
         known = self._matches.get(choice)
         left = len(self._devices) - start
         return left if known is None else left - known[start:].count(False)
@@ -259,7 +259,7 @@ class DeviceSearch:
 
 
 def check_result_count(claim: str, request: str, minimum: int, counted: int) -> None:
-    """Refuse a claim whose requests need more devices than a claim can have.
+    """Reject a claim whose requests need more devices than a claim can have.
 
     Raises:
         AllocationError: ``too-many-devices``.

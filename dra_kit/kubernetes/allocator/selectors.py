@@ -1,4 +1,4 @@
-"""Which devices match a request: CEL expressions, and their results for devices that look the same."""
+"""Which devices match a request: CEL expressions, and their cached results for equal devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dra_kit.kubernetes.values.semver import Version
 _PROGRAMS: Final = 4096
 """Size of the cache of compiled expressions."""
 _REMEMBERED: Final = 1024
-"""Cached results of each device; expressions may be many, where each pod has its own."""
+"""Maximum cached results per device; there may be many expressions if each pod has its own."""
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 _FIELDS: Final = {bool: "bool", int: "int", str: "string", Version: "version"}
@@ -43,16 +43,16 @@ class SelectorEvaluator(Protocol):
         Args:
             expression: CEL of type bool.
             device: the device.
-            sees_sharing: ``device.allowMultipleAllocations`` is what is published, otherwise false.
+            sees_sharing: ``device.allowMultipleAllocations`` has the published value, otherwise false.
 
         Raises:
-            CelCompileError: the expression is none.
+            CelCompileError: the expression is invalid.
             CelRuntimeError: it fails for this device.
         """
         ...
 
     def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
-        """Return the places of a device that a selector reads; None if they are not known, or it is no selector."""
+        """Return the places of a device that a selector reads; None if they are unknown, or it is not a selector."""
         ...
 
     def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
@@ -63,17 +63,17 @@ class SelectorEvaluator(Protocol):
         """Return the value of a derived attribute of a device; an attribute without a value if that is an empty list.
 
         Raises:
-            CelCompileError: the expression is none, or of a type that no attribute has.
+            CelCompileError: the expression is invalid, or has a type that no attribute has.
             CelRuntimeError: it fails for this device.
         """
         ...
 
 
 class CelEvaluator:
-    """Evaluates with ``dra_kit.cel`` what Kubernetes has stored, whatever gates are on.
+    """Evaluates stored expressions with ``dra_kit.cel``, regardless of gates.
 
     Args:
-        meter: receives what each selector cost that was not known already; what it raises ends the search.
+        meter: receives the cost of each selector that is not cached; an exception it raises ends the search.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
@@ -121,13 +121,13 @@ class CelEvaluator:
     def _of(self, device: AdvertisedDevice) -> _Evaluations:
         evaluations = self._devices.get(device)
         if evaluations is None:
-            # it must not refer to the device, which would then live for ever
+            # it must not refer to the device, which would then never be freed
             evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver)
         return evaluations
 
 
 class _Evaluations:
-    """What is known of one device."""
+    """The cached results of one device."""
 
     def __init__(self, device: v1.Device, driver: str) -> None:
         self._device = device
@@ -225,7 +225,7 @@ def _plain(value: bool | int | str | Version) -> bool | int | str:
 
 
 class DeviceMatcher:
-    """Decides for one node which devices match a choice, lazily: only devices that are asked for are evaluated.
+    """Decides for one node which devices match a choice, lazily: only requested devices are evaluated.
 
     Args:
         node: the node.
@@ -358,7 +358,7 @@ def _capacity(device: AdvertisedDevice) -> Mapping[str, DeviceCapacity]:
 
 
 def _attributes(device: AdvertisedDevice, names: Iterable[str]) -> list[Hashable]:
-    """Return the attributes of some names, as values that are equal where expressions see no difference."""
+    """Return the attributes with some names, as values that are equal if expressions see no difference."""
     if device.form is None:
         return [tuple(vars(one).values()) for one in _published(device.device.attributes, names)]
     return [tuple(one.items()) for one in _published(device.document.get("attributes", _NOTHING), names)]
@@ -369,11 +369,11 @@ def _published(values: Mapping[str, _Value], names: Iterable[str]) -> list[_Valu
 
 
 class SliceLikeness:
-    """What some expressions and constraints can see of the usual devices of a slice, without a look at each of them.
+    """What expressions and constraints can see of the usual devices of a slice, without reading each of them.
 
     Args:
         reads: the places that the expressions read.
-        attributes: full names of the attributes that constraints are about.
+        attributes: full names of the attributes that constraints use.
     """
 
     def __init__(self, reads: Iterable[DeviceRead], attributes: Iterable[str] = ()) -> None:
@@ -388,7 +388,7 @@ class SliceLikeness:
         """Return what expressions see of each device, by position: driver, form, and the values of the attributes.
 
         Args:
-            slice_: has usual devices only.
+            slice_: has only usual devices.
         """
         usual, driver = slice_.published.usual, slice_.spec.driver
         assert usual is not None  # noqa: S101 - the caller looked
@@ -405,7 +405,7 @@ class SliceLikeness:
 
 
 class UsualGlimpse:
-    """What one expression sees of usual devices of one driver, of all that is known of them for several.
+    """What one expression sees of usual devices of one driver, as a part of what several expressions see.
 
     Args:
         reads: the places that the expression reads.
@@ -413,7 +413,7 @@ class UsualGlimpse:
         driver: of the devices.
 
     Attributes:
-        likeness: takes what all expressions see of a device, and gives what this one sees.
+        likeness: maps what all expressions see of a device to what this one sees.
     """
 
     def __init__(self, reads: Iterable[DeviceRead], likeness: SliceLikeness, driver: str) -> None:
@@ -431,7 +431,7 @@ class UsualGlimpse:
         self._capacity: dict[DeviceShape, dict[str, dict[str, Quantity]]] = {}
 
     def view(self, seen: Likeness) -> DeviceView | None:
-        """Make the device for an evaluation of the expression; None where it reads a version.
+        """Create the device for an evaluation of the expression; None if it reads a version.
 
         Args:
             seen: what all expressions see of it.

@@ -72,7 +72,7 @@ class AllocatorState:
         Devices in use stay in use, whether or not a slice still has them.
 
         Args:
-            slices: what is new; it comes last in the order of the lister.
+            slices: the new slices; they come last in the order of the lister.
             remove: names of slices; unknown ones are ignored.
         """
         advertised = [AdvertisedSlice(_lazy(slice_), self._rules) for slice_ in slices]
@@ -97,13 +97,13 @@ class AllocatorState:
             self.classes[device_class.metadata.name] = device_class
 
     def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> AllocatorState:
-        """Return the same cluster with a difference, at no cost: slices and what is known of them are shared.
+        """Return the same cluster with a difference, without copying: slices and caches are shared.
 
         Neither this snapshot nor the overlay may be changed while the overlay is in use.
 
         Args:
-            classes: DeviceClasses, added or instead of those of the same name.
-            released: no claim holds anything.
+            classes: DeviceClasses to add, or to replace those of the same name.
+            released: treat all devices as not held.
         """
         overlay = copy.copy(self)
         overlay.classes = self.classes | {each.metadata.name: each for each in classes}
@@ -126,10 +126,10 @@ class AllocatorState:
             self.usage.add(result)
 
     def deallocate(self, allocation: AllocationResult | ObjectView) -> None:
-        """Record that the claim does not hold the devices of this allocation any more.
+        """Record that the claim no longer holds the devices of this allocation.
 
         Raises:
-            KeyError: nobody holds one of them.
+            KeyError: one of them is not held.
         """
         for result in AllocationResult.model_validate(allocation).devices.results:
             self.usage.remove(result)
@@ -143,7 +143,7 @@ class AllocatorState:
         known = self._views.get(node.name)
         if known is not None and known[0] is gates and known[1] == node.key:
             return known[2]
-        # counter sets of one node may concern all; without the gate their slices concern none
+        # counter sets of one node may concern all nodes; without the gate their slices concern none
         everywhere = gates.variant.counters_everywhere and gates.partitionable_devices
         if everywhere:
             candidates = self._pools
@@ -195,7 +195,7 @@ def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceT
 class DeviceUsage:
     """The devices that allocations hold, updated result by result. Results with admin access hold nothing.
 
-    A device can be held both exclusively and by shares, where its slice changed in between.
+    A device can be held both exclusively and by shares if its slice changed in between.
     """
 
     def __init__(self, results: Iterable[DeviceRequestAllocationResult] = ()) -> None:
@@ -221,10 +221,10 @@ class DeviceUsage:
             consumed[name] = consumed.get(name, 0) + to_nano(amount)
 
     def remove(self, result: DeviceRequestAllocationResult) -> None:
-        """Record that the claim does not hold the device any more.
+        """Record that the claim no longer holds the device.
 
         Raises:
-            KeyError: nothing like it was added.
+            KeyError: no such result was added.
         """
         if result.admin_access:
             return
@@ -245,11 +245,11 @@ class DeviceUsage:
             del self._shares[device], self._consumed[device]
 
     def changes(self, pool: tuple[str, str]) -> int:
-        """How often somebody took or gave back a device of a pool, which is named by its driver and its name."""
+        """How often a device of a pool was taken or released; the pool is given by its driver and its name."""
         return self._changes.get(pool, 0)
 
     def held(self, device: DeviceID) -> Hashable:
-        """Return what others have of a device: equal where they have the same of it, None where they have nothing."""
+        """Return what others hold of a device: equal if they hold the same, None if they hold nothing."""
         exclusive = device in self._exclusive
         shares = device in self._shares
         if not shares:
@@ -257,30 +257,30 @@ class DeviceUsage:
         return exclusive, tuple(sorted(self._consumed[device].items()))
 
     def blocked(self, gates: AllocatorRules) -> AbstractSet[DeviceID]:
-        """Return the devices that nobody else can have; shares are exclusive where the scheduler does not know them."""
+        """Return the devices not available to others; shares are exclusive if the scheduler does not know them."""
         held = self._exclusive.keys()
         return held if gates.consumable_capacity else held | self._shares.keys()
 
     def is_shared(self, device: DeviceID, gates: AllocatorRules) -> bool:
-        """Whether somebody has a share of it."""
+        """Whether a share of it is in use."""
         return device in self._shares and gates.consumable_capacity
 
     def is_held(self, device: DeviceID) -> bool:
-        """Whether anybody has it."""
+        """Whether any claim holds it."""
         return device in self._exclusive or device in self._shares
 
     def consumed(self, device: DeviceID) -> Mapping[str, int]:
-        """How many billionths of which capacity its shares have taken."""
+        """How many billionths of each capacity its shares consume."""
         return self._consumed.get(device, {})
 
     @property
     def exclusive(self) -> frozenset[DeviceID]:
-        """The devices that are held as a whole."""
+        """The devices held as a whole."""
         return frozenset(self._exclusive)
 
     @property
     def shared(self) -> dict[DeviceID, dict[str, Quantity]]:
-        """The devices that are held in shares, and the sum of what these consume of each capacity."""
+        """The devices held in shares, and the sum of what these consume of each capacity."""
         sums: dict[DeviceID, dict[str, Quantity]] = {}
         for device, shares in self._shares.items():
             sums[device] = {}

@@ -21,11 +21,11 @@ from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, LazyMapValue, Meter,
 from dra_kit.kubernetes.values.json import ObjectView
 
 COST_BUDGET: Final = 10_000_000
-"""What all validations of a policy may cost together, for one request and parameter."""
+"""Cost limit of all validations of a policy together, for one request and parameter."""
 CONDITIONS_COST_BUDGET: Final = 2_500_000
-"""What all match conditions may cost together."""
+"""Cost limit of all match conditions together."""
 MESSAGE_MAX: Final = 5 * 1024
-"""The longest text of a ``messageExpression`` that is used, in bytes."""
+"""Maximum bytes of a ``messageExpression`` result."""
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
@@ -44,16 +44,16 @@ class PolicyProblem(Struct, frozen=True):
 
 
 class PolicyRequest(Struct, frozen=True):
-    """What a policy is asked about, as values of CEL (``json_value``).
+    """The input of a policy, as values of CEL (``json_value``).
 
     Attributes:
         request: the AdmissionRequest without its objects.
         object: after the request; None for a deletion.
         old_object: before it; None for a creation.
-        namespace: the namespace of the object; None where it has none.
+        namespace: the namespace of the object; None if it has none.
         params: the parameter; None for none.
-        authorizer: answers what its user may do.
-        resource: the question about the object itself.
+        authorizer: answers what the request's user may do.
+        resource: the authorization check for the object itself.
     """
 
     request: Any
@@ -66,7 +66,7 @@ class PolicyRequest(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """A validation that fails, or cannot be decided where the policy's ``failurePolicy`` is Fail.
+    """A validation that fails, or cannot be decided and the policy's ``failurePolicy`` is Fail.
 
     Attributes:
         message: why.
@@ -78,7 +78,7 @@ class Denial(Struct, frozen=True):
 
 
 class AdmissionExpression:
-    """A compiled expression of a policy; made by ``compile_admission``.
+    """A compiled expression of a policy; created by ``compile_admission``.
 
     Attributes:
         text: the expression.
@@ -105,11 +105,11 @@ class AdmissionExpression:
         """Evaluate for a request; return the value, and its cost.
 
         Args:
-            given: what the expression may name, as values of CEL.
-            meter: counts what it cost, even if it fails.
+            given: the variables of the expression, as values of CEL.
+            meter: counts the cost, even if it fails.
 
         Raises:
-            CelRuntimeError: the evaluation fails, or costs too much.
+            CelRuntimeError: the evaluation fails, or exceeds the cost limit.
         """
         try:
             return self._evaluator.evaluate(given, meter)
@@ -125,11 +125,11 @@ class _Validation(Struct, frozen=True):
 
 
 class CompiledPolicy(Struct):
-    """The compiled expressions of a policy; made by ``compile_policy``.
+    """The compiled expressions of a policy; created by ``compile_policy``.
 
     Attributes:
-        failure_policy: what an error means: ``Fail`` or ``Ignore``.
-        problems: the expressions that cannot be used; a policy that has some must not be evaluated.
+        failure_policy: the effect of an error: ``Fail`` or ``Ignore``.
+        problems: the invalid expressions; a policy that has some must not be evaluated.
     """
 
     failure_policy: Literal["Fail", "Ignore"]
@@ -166,7 +166,7 @@ class CompiledPolicy(Struct):
         return [Denial(message)] if self.failure_policy == "Fail" else []
 
     def matches(self, asked: PolicyRequest) -> bool | str:
-        """Return whether all match conditions hold; the error where that is not known and ``failurePolicy`` is Fail."""
+        """Return whether all match conditions hold; the error if that is unknown and ``failurePolicy`` is Fail."""
         given = self._given(asked)
         given["namespaceObject"] = None
         try:
@@ -183,7 +183,7 @@ class CompiledPolicy(Struct):
         return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
 
     def _messages(self, asked: PolicyRequest, results: Sequence[Any], budget: _Budget) -> list[str]:
-        """Return the texts of the ``messageExpression`` of what has failed; empty where none can be used."""
+        """Return the ``messageExpression`` results of failed validations; empty if none can be used."""
         wanted = [
             one.message_expression if result is False else None
             for one, result in zip(self._validations, results, strict=True)
@@ -231,7 +231,7 @@ class _Error(Struct, frozen=True):
 
 
 class _OverBudget(Exception):
-    """All expressions together cost more than they may."""
+    """All expressions together exceed the cost limit."""
 
 
 class _Budget:
@@ -263,7 +263,7 @@ def compile_policy(spec: ObjectView) -> CompiledPolicy:
             conditions alone.
 
     Returns:
-        The policy, with its problems in the order in which an API server tells them.
+        The policy, with its problems in the order in which an API server reports them.
     """
     policy = CompiledPolicy("Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail")
     params = bool(spec.get("paramKind"))
@@ -300,7 +300,7 @@ def compile_policy(spec: ObjectView) -> CompiledPolicy:
 def _compiled(
     policy: CompiledPolicy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
 ) -> AdmissionExpression | None:
-    """Return the compiled expression of a field; None where there is none, or it is a problem."""
+    """Return the compiled expression of a field; None if it is absent or invalid."""
     text = holder.get(name) or ""
     if not text.strip():
         return None
@@ -328,13 +328,13 @@ def compile_admission(text: str, environment: AdmissionEnvironment) -> Admission
         environment: what it may name.
 
     Raises:
-        CelCompileError: an API server would not compile it.
+        CelCompileError: an API server would reject it.
     """
     return AdmissionExpression(text, environment)
 
 
 def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str, Any], meter: Meter) -> LazyMapValue:
-    """Return ``variables``: each is evaluated at its first use, and its value or error is stored.
+    """Return ``variables``: each is evaluated on first use, and its value or error is stored.
 
     Args:
         variables: the policy's, in their order.
@@ -356,7 +356,7 @@ def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str,
 
 
 def _compile_error(text: str, refusal: CompileFailure) -> CelCompileError:
-    """Return a refusal in the words of Kubernetes, with the line of the text."""
+    """Return a refusal with the message of Kubernetes, with the line of the text."""
     if refusal.position is None:
         return CelCompileError(f"compilation failed: {refusal.message}")
     line, column = line_and_column(text, refusal.position)
@@ -404,7 +404,7 @@ _FIELDS: Final[Mapping[Type, Mapping[str, Type]]] = {
 
 
 class AdmissionEnvironment(Struct, frozen=True):
-    """What an expression of a policy may name.
+    """The names available to an expression of a policy.
 
     Attributes:
         params: ``params`` exists.

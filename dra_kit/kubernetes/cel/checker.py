@@ -326,10 +326,10 @@ _PRINTABLE: Final = frozenset(
 
 
 def check_literals(root: SyntaxNode) -> None:
-    """Refuse what Kubernetes' validators of checked expressions refuse.
+    """Reject what Kubernetes' validators of checked expressions reject.
 
     Raises:
-        Refusal: a literal is not what the place needs.
+        Refusal: a literal is invalid at its place.
     """
     stack: list[tuple[SyntaxNode, bool]] = [(root, False)]
     while stack:
@@ -368,7 +368,7 @@ def _check_call(node: CallNode) -> None:
 
 
 def _check_argument(node: CallNode, function: str) -> None:
-    # cel-go looks at the first argument behind the target, which for matches(text, pattern) is the text
+    # cel-go checks the first argument after the target, which for matches(text, pattern) is the text
     if not node.arguments or not isinstance(node.arguments[0], LiteralNode):
         return
     value = node.arguments[0].value
@@ -380,7 +380,7 @@ def _check_argument(node: CallNode, function: str) -> None:
 
 
 def _parse(function: str, text: str) -> None:
-    # few expressions have any of these: the libraries are loaded by those that do
+    # few expressions need these: the libraries are loaded on demand
     match function:
         case "matches":
             compile_pattern(text)
@@ -423,7 +423,7 @@ def _check_printable(root: SyntaxNode) -> None:
 
 
 Substitution: TypeAlias = dict[str, Type]
-"""What type variables stand for, by their names."""
+"""The types of type variables, by name."""
 _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp", "null", "dyn", "param"})
 
 
@@ -476,7 +476,7 @@ def _assign(substitution: Substitution, given: Type, expected: Type) -> bool:
 
 
 def _bind(substitution: Substitution, value: Type, variable: Type) -> tuple[bool, bool]:
-    """Return whether the variable can stand for the type, and whether it stood for something before."""
+    """Return whether the variable can have the type, and whether it had one before."""
     if value == variable:
         return True, True
     current = substitution.get(variable.name)

@@ -46,7 +46,7 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNo
     """Compile a call of a function that evaluates all of its arguments.
 
     Raises:
-        Refusal: a constant cannot be converted, or is no regular expression.
+        Refusal: a constant cannot be converted, or is not a regular expression.
     """
     overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
@@ -342,7 +342,7 @@ class VariableScope:
 
 
 UNSET: Final = object()
-"""Stands in the frame for a lazy variable that has not been used yet."""
+"""Marks a lazy variable in the frame that has not been used yet."""
 Compile: TypeAlias = Callable[[SyntaxNode, VariableScope], CompiledNode]
 """Compiles any sub-expression."""
 

@@ -84,7 +84,7 @@ class Device:
         """Return a field as a value of CEL.
 
         Raises:
-            Failure: there is none of this name.
+            Failure: no field has this name.
         """
         match name:
             case "driver":

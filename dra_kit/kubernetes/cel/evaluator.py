@@ -116,7 +116,7 @@ class Evaluator:
             return self._map(node, scope)
         if isinstance(node, StructNode):
             return self._struct(node, scope)
-        assert isinstance(node, CallNode)  # noqa: S101 - there are no other nodes
+        assert isinstance(node, CallNode)  # noqa: S101 - no other kinds of nodes exist
         special = _SPECIAL.get(node.function)
         if special is not None:
             return special(self, node, scope)

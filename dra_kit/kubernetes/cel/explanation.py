@@ -76,7 +76,7 @@ class Explanation(Struct, frozen=True):
 
 
 class SelectorExplainer:
-    """Tells of one device after the other why a selector selects it or not; made once for many devices.
+    """Explains for each device why a selector selects it or not; created once for many devices.
 
     Args:
         program: the selector.
@@ -178,7 +178,7 @@ class _Condition:
             error, missing_key = failure.message, failure.key
         noted = self._noted
         values = [(text, noted[node]) for node, text in self._interesting.items() if node in noted]
-        if len(values) > 1:  # the same text may stand in several places
+        if len(values) > 1:  # the same text may occur several times
             values = list(dict(values).items())
         line, column = self._place
         return Conjunct(self._text, line, column, result, error, missing_key, tuple(values))

@@ -202,5 +202,5 @@ def _add(frame: Frame, into: MapValue, key: Any, value: Any) -> None:
     wrapped = map_key(key)
     if wrapped in into.items:
         raise EvaluationFailure(f"insert failed: key '{key}' already exists")
-    # nobody sees the map before the loop ends
+    # the map is not visible before the loop ends
     into.items[wrapped] = value

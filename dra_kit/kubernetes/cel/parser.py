@@ -170,7 +170,7 @@ class _Parser:
     def _select(self, operand: SyntaxNode, start: int, dot: Token) -> SyntaxNode:
         optional = self._accept("?")
         token = self.token
-        # the words of constants and `in` are tokens of their own, so that they are no fields either
+        # constants such as `true`, and `in`, are separate tokens, so they cannot be field names either
         if token.kind not in {"identifier", "escaped"}:
             raise self.unexpected()
         self._advance()
@@ -323,7 +323,7 @@ RESERVED_WORDS: Final = frozenset({
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
     "namespace", "return", "var", "void", "while",
 })  # fmt: skip
-"""Words that are no names of variables or functions, though names of fields."""
+"""Words that cannot be names of variables or functions, but can be names of fields."""
 _ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 _TOKEN: Final = re.compile(
     r"""

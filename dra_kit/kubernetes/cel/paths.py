@@ -135,7 +135,7 @@ def _whole_device(cost: int) -> Run:
 
 
 def _device_path(steps: list[_Step], cost: int) -> Run | None:
-    """Compile the usual paths, without the values in between; None if it is none of them."""
+    """Compile the usual paths, without the values in between; None for other paths."""
     keys = [step.key for step in steps if step.run is None and not step.optional and type(step.key) is str]
     if len(keys) != len(steps) or not keys:
         return None

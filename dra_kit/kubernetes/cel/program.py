@@ -125,7 +125,7 @@ def _attribute(value: Any, what: str = "CEL return") -> Any:
 def compile_selector(text: str, *, environment: DeviceEnvironment = STORED) -> Selector:
     """Compile the expression of a selector.
 
-    An estimated cost above the limit is no error here, since the scheduler takes such an expression, too: ask
+    An estimated cost above the limit is not an error here, because the scheduler accepts such an expression: check
     ``is_admitted``.
 
     Args:

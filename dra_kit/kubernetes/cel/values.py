@@ -124,7 +124,7 @@ class MapValue:
 
 
 class StringMapValue(MapValue):
-    """A map that is none of CEL's own, like ``device`` and what is in it: its keys are strings, nothing else is one."""
+    """A map other than CEL's own, like ``device`` and its parts: all its keys are strings."""
 
     __slots__ = ()
 

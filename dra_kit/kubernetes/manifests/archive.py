@@ -1,4 +1,4 @@
-"""Members of archives that ``dra-kit snapshot`` saved, read within limits."""
+"""Reads archives saved by ``dra-kit snapshot``, within limits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, open_file, size_text
 
 ARCHIVES: Final = (".tar.gz", ".tgz")
-"""How the names of archives end."""
+"""Suffixes of archive names."""
 _EXTENSION: Final = 8 << 10
-"""Bytes of a header that extends another one: of a long name, mostly."""
+"""Maximum bytes of a header that extends another one, usually with a long name."""
 _EXTENSIONS: Final = frozenset(
     {
         tarfile.XHDTYPE,
@@ -39,18 +39,18 @@ _KINDS: Final = {
 
 
 class _Refused(Exception):
-    """Something in an archive is not read; the text says what, and which limit it breaks."""
+    """A part of an archive that is not read; the text gives the reason and the limit."""
 
 
 def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an archive with their content, in order; skip folders.
 
     Args:
-        path: of a tar archive that gzip has compressed.
+        path: of a gzip-compressed tar archive.
 
     Raises:
-        ConfigurationError: it is none, has anything but files and folders in it, or more than
-            ``SNAPSHOTS`` allows, unpacked.
+        ConfigurationError: it is not such an archive, contains anything except files and folders, or exceeds
+            the unpacked size that ``SNAPSHOTS`` allows.
     """
     with open_file(path) as file:
         try:
@@ -64,7 +64,7 @@ def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    # as a stream: nothing is sought, so that nothing is unpacked twice
+    # as a stream without seeking, so that nothing is unpacked twice
     with (
         _Unpacked(file, SNAPSHOTS.total_bytes) as unpacked,
         tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as archive,
@@ -79,7 +79,7 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 def _check(entry: tarfile.TarInfo) -> None:
-    """Check what extending headers may have changed."""
+    """Check the values that extending headers may have changed."""
     name = PurePosixPath(entry.name)
     if name.is_absolute() or ".." in name.parts:
         raise _Refused(f"has a member that leads out of it: {entry.name!r}")
@@ -94,7 +94,7 @@ def _check_size(entry: tarfile.TarInfo, limit: int) -> None:
 
 
 class _Header(tarfile.TarInfo):
-    """Refuses a member before anything of it is read."""
+    """Reject a member before any of it is read."""
 
     @classmethod
     @override
@@ -111,7 +111,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Unpacked(gzip.GzipFile):
-    """What was compressed, up to a limit."""
+    """The decompressed data, up to a limit."""
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         super().__init__(fileobj=file, mode="rb")

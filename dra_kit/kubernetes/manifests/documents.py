@@ -29,12 +29,12 @@ from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, list_it
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file as it was read.
+    """A file as read.
 
     Attributes:
-        name: its path, as errors and findings are to name it.
-        text: what is in it; a byte order mark before it is taken away, as no line or column counts it.
-        explicit: whether it was named, and not just found in a folder: what is in it must be Kubernetes objects then.
+        name: its path, for errors and findings.
+        text: its content without the byte order mark, which lines and columns do not count.
+        explicit: it was named, not just found in a folder. All its documents must then be Kubernetes objects.
     """
 
     name: str
@@ -49,7 +49,7 @@ class SourceFile:
         """Return the file with these bytes.
 
         Raises:
-            ConfigurationError: they are no text in UTF-8.
+            ConfigurationError: they are not text in UTF-8.
         """
         try:
             return cls(name, decode_utf8(content), explicit)
@@ -57,7 +57,7 @@ class SourceFile:
             raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
     def line(self, index: int) -> tuple[int, int, int]:
-        """Return the line of a character: its number from 1, where it begins, and where it ends without its line end.
+        """Return the line of a character: its number from 1, its start, and its end without the line break.
 
         Args:
             index: of the character in the text.
@@ -84,9 +84,9 @@ class ManifestDocument:
 
     Attributes:
         file: the file.
-        body: its value; whatever the file has.
+        body: its value, of any type.
         source: the YAML or JSON document that it is in.
-        number: of that in the file, from 0.
+        number: the index of that document in the file, from 0.
         path: of the object in that, if it is an item of a List: ``items[3]``.
     """
 
@@ -103,17 +103,17 @@ class ManifestDocument:
 
     @property
     def duplicates(self) -> list[tuple[str, TextSpan]]:
-        """Paths of keys that stand twice in one mapping of the document, with the place of the second one."""
+        """Paths of keys that occur twice in one mapping of the document, with the position of the second one."""
         return [(path, TextSpan(node.start, node.end)) for path, node in self.source.repeated()]
 
 
 class ReadResult(Struct):
-    """What became of a file.
+    """The result of reading a file.
 
     Attributes:
         file: the file.
-        documents: what could be read.
-        error: why the rest could not; None if all could.
+        documents: the documents that could be read.
+        error: why the rest could not be read; None if everything could.
     """
 
     file: SourceFile
@@ -138,7 +138,7 @@ def read_documents(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool
     Args:
         file: the file.
         limits: of all documents together.
-        places: whether anybody will ask for more than their values.
+        places: whether positions are needed in addition to values.
     """
     reading = ReadResult(file)
     try:
@@ -153,18 +153,18 @@ def read_documents(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool
 
 
 def read_objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Return the Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
+    """Return the Kubernetes objects of a file, each with a description of its place; other content is an error.
 
-    Of a file that was not named explicitly, documents that do not look like Kubernetes objects are passed over.
+    In a file that was not named explicitly, documents that do not look like Kubernetes objects are skipped.
 
     Args:
         file: the file.
         limits: of all documents together.
-        name: of the file, as the words name it, where that is another one than its own.
+        name: the name of the file in the descriptions, if it differs from its own.
 
     Raises:
-        ConfigurationError: naming the file and the place where it is neither YAML nor JSON, or the document that is
-            no object.
+        ConfigurationError: naming the file and the position that is neither YAML nor JSON, or the document that is
+            not an object.
     """
     reading = read_documents(file, limits, places=False)
     if reading.error is not None:
@@ -178,14 +178,14 @@ def read_objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = ""
 
 
 def check_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield values as the objects of a file that has each as a document.
+    """Yield values as the objects of a file that has each value as a document.
 
     Args:
         bodies: the values.
-        name: of them all.
+        name: of the file.
 
     Raises:
-        ConfigurationError: naming the one that is no object.
+        ConfigurationError: naming the one that is not an object.
     """
     for number, value in enumerate(bodies):
         for path, body in list_items(value):
@@ -206,7 +206,7 @@ def read_values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
 
 
 def looks_like_object(body: Any) -> bool:
-    """Return whether a document that was found in a folder looks like a Kubernetes object, be it right or wrong."""
+    """Return whether a document found in a folder looks like a Kubernetes object, valid or not."""
     if not isinstance(body, Mapping):
         return False
     # Chart.yaml and its like have an apiVersion, too
@@ -239,7 +239,7 @@ def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
     """Return one file.
 
     Raises:
-        ConfigurationError: it cannot be read, is too large, or no text in UTF-8.
+        ConfigurationError: it cannot be read, is too large, or is not text in UTF-8.
     """
     return SourceFile.of(read_file(path, limits), str(path))
 
@@ -249,10 +249,10 @@ def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
 
     Args:
         path: of a file, or of a folder whose YAML and JSON files are taken; ``-`` is standard input.
-        tree: of a folder also what is in folders below, but nothing hidden: the path is that of somebody's sources.
+        tree: of a folder, also read its subfolders, except hidden ones: the path is a source tree.
 
     Raises:
-        ConfigurationError: something cannot be read, is too large, or no text in UTF-8.
+        ConfigurationError: a file cannot be read, is too large, or is not text in UTF-8.
     """
     if path.is_dir():
         for file, content in read_folder(files_in(path, recursive=tree, hidden=not tree), path, MANIFESTS):

@@ -1,4 +1,4 @@
-"""Files and folders, and how much is read of them."""
+"""Reads files and folders, within limits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from msgspec import Struct
 from dra_kit.errors import ConfigurationError
 
 SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
-"""Of files that are taken from a folder."""
+"""Suffixes of the files read from a folder."""
 STDIN: Final = "<stdin>"
-"""The name of standard input, for which ``-`` stands as a path."""
+"""The name of standard input, which has the path ``-``."""
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -26,16 +26,16 @@ _KINDS: Final = (
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading; never wait for it.
+    """Open a regular file for reading, without ever blocking.
 
     Args:
-        path: of the file; a link is followed, because it was named.
+        path: of the file; a link is followed, because the user named it.
 
     Raises:
-        ConfigurationError: it cannot be opened, or is none.
+        ConfigurationError: it cannot be opened, or is not a regular file.
     """
     try:
-        # the kind first, since opening a device may do something, and again of what was opened
+        # check the type first, because opening a device may have effects, and again on the opened file
         _require_regular(path, path.stat())
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:
@@ -57,18 +57,18 @@ def read_file(path: Path, limits: Limits) -> bytes:
         limits: of its size.
 
     Raises:
-        ConfigurationError: it cannot be read, is none, or too large.
+        ConfigurationError: it cannot be read, is not a regular file, or is too large.
     """
     with open_file(path) as file:
         return read_stream(file, str(path), limits)
 
 
 def read_stream(stream: BinaryIO, name: str, limits: Limits) -> bytes:
-    """Return what comes from an open file or pipe, up to the limit.
+    """Return the content of an open file or pipe, up to the limit.
 
     Args:
         stream: standard input, for example.
-        name: of it, for errors.
+        name: its name, for errors.
         limits: of its size.
 
     Raises:
@@ -89,10 +89,10 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES, *, recursive: b
     """Yield the files of a folder with certain suffixes, sorted by path; skip links to folders.
 
     Args:
-        folder: it was named, so that it may be a link.
+        folder: a folder named by the user, so it may be a link.
         suffixes: with the dot.
-        recursive: those of folders in it, too.
-        hidden: those whose names, or whose folders' names, begin with a dot, too.
+        recursive: include subfolders.
+        hidden: include files and folders whose names begin with a dot.
 
     Raises:
         ConfigurationError: a folder cannot be read, or a link leads out of this one.
@@ -119,7 +119,7 @@ def read_folder(paths: Iterator[Path], name: Path, limits: Limits) -> Iterator[t
         limits: of each file, and of all together.
 
     Raises:
-        ConfigurationError: one cannot be read, is no regular file or too large, or they are too many or too large.
+        ConfigurationError: one cannot be read, is not a regular file, is too large, or they are too many or too large.
     """
     total = 0
     for number, path in enumerate(paths, start=1):
@@ -159,15 +159,15 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a reader takes; whatever goes beyond is refused with a text that names the limit.
+    """The limits of a reader; larger input is rejected with a text that names the limit.
 
     Attributes:
-        file_bytes: of one file, or of one member of an archive, unpacked; and characters of all texts in it,
-            each alias counted with all that it stands for.
+        file_bytes: of one file, or of one member of an archive, unpacked; also the characters of all texts in it,
+            each alias counted with its full content.
         total_bytes: of all files of a folder or archive together, unpacked.
         files: in a folder or archive.
         depth: levels of lists and mappings in a document.
-        values: in a file, each alias counted with all that it stands for; of YAML keys, too.
+        values: in a file, each alias counted with its full content; for YAML also keys.
     """
 
     file_bytes: int = 64 << 20
@@ -191,11 +191,11 @@ def size_text(size: int) -> str:
 
 
 class UnreadableText(ValueError):
-    """A text has no value, or a monstrous one.
+    """A text has no value, or exceeds a limit.
 
     Args:
-        problem: what is wrong with it and, where it is a limit, which.
-        start: index of the character where it shows.
+        problem: what is wrong with it, including the limit that it exceeds.
+        start: index of the character at which the problem was found.
 
     Attributes:
         problem: likewise.

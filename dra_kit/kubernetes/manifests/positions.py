@@ -25,20 +25,20 @@ _ALIGNED: Final = 1 << 16
 
 
 class TextSpan(Struct, frozen=True):
-    """A piece of a text; its end is behind its last character."""
+    """A range of a text; its end is after its last character."""
 
     start: int
     end: int
 
 
 class FieldPosition(Struct, frozen=True):
-    """A field that a path led to, or the one above that is there when it is not.
+    """The field at a path, or the nearest existing field above it.
 
     Attributes:
         key: the node of its key; None for items of lists and the document itself.
         value: the node of its value.
-        path: the part of the path that is there, as it is written in the document.
-        exact: whether the whole path is there.
+        path: the part of the path that exists, as written in the document.
+        exact: whether the whole path exists.
         keys: the keys and indices that lead to it from the root of the document.
     """
 
@@ -50,11 +50,11 @@ class FieldPosition(Struct, frozen=True):
 
 
 class Positions:
-    """The places of the fields of one document.
+    """The positions of the fields of one document.
 
     Paths are those of the API server's errors: ``spec.devices.requests[0].exactly.selectors[0].cel.expression``, with
-    ``[key]`` or ``["key"]`` for the keys of maps. What only v1 has (``exactly``), or only v1beta1 (``basic``), is
-    passed over where the document does not have it.
+    ``[key]`` or ``["key"]`` for the keys of maps. A level that only v1 (``exactly``) or only v1beta1 (``basic``) has is
+    skipped if the document does not have it.
 
     Args:
         text: the file.
@@ -72,12 +72,12 @@ class Positions:
         self._aligned: dict[int, list[TextSpan]] = {}
 
     def find(self, path: str) -> FieldPosition:
-        """Return the field at ``path``, or the nearest one above it that the document has."""
+        """Return the field at ``path``, or the nearest one above it in the document."""
         found = _walk(FieldPosition(None, self.root, "", exact=True), self._prefix)
         return _walk(FieldPosition(found.key, found.value, "", exact=True, keys=found.keys), path)
 
     def place(self, path: str) -> TextSpan:
-        """Return what to underline for a field: a value of one line, else its key, else the item or what is above."""
+        """Return what to underline for a field: a value on one line, else its key, else the item or the field above."""
         field = self.find(path)
         scalar = isinstance(field.value, ScalarNode)
         if field.exact and scalar and self._is_one_line(field.value) and field.value.start < field.value.end:
@@ -90,12 +90,12 @@ class Positions:
         return self._first_line(_of(field.value if field.key is None else field.key))
 
     def inside(self, path: str, start: int, end: int) -> TextSpan:
-        """Return the place of some characters of a text value, which may be quoted, folded or a block.
+        """Return the position of some characters of a text value, which may be quoted, folded or a block.
 
         Args:
             path: of the value.
             start: index in the value.
-            end: index behind the last of the characters.
+            end: index after the last of the characters.
         """
         field = self.find(path)
         if not field.exact or not isinstance(field.value, ScalarNode) or len(field.value.text) > _ALIGNED:
@@ -106,7 +106,7 @@ class Positions:
         return self._first_line(TextSpan(first.start, max(last.end, first.start + 1)))
 
     def exactly(self, node: ScalarNode, start: int, end: int) -> TextSpan | None:
-        """Return the place of some characters of a text value, in as many lines as they have; None if unknown.
+        """Return the positions of some characters of a text value, one for each line; None if unknown.
 
         Args:
             node: of the value.
@@ -119,7 +119,7 @@ class Positions:
         return TextSpan(places[start].start, places[end - 1].end if end > start else places[start].start)
 
     def holder(self, field: FieldPosition) -> object:
-        """Return the value that a field is in."""
+        """Return the value that contains a field."""
         return value_at(self.root.value, field.keys[:-1])
 
     def _places(self, node: ScalarNode) -> list[TextSpan]:
@@ -175,9 +175,9 @@ def _step(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
 
 
 def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
-    """Yield the keys with which a path may go on: as they are, and as they are written in it.
+    """Yield the keys that may come next in a path: the key itself, and as it is written there.
 
-    Of two keys that fit, the longer one counts: a key may hold dots and brackets.
+    If two keys match, the longer one is used, because a key may contain dots and brackets.
     """
     ends = [match.start() for match in islice(_END.finditer(rest, 1), _ENDS)]
     for end in reversed([*ends, len(rest)]):
@@ -193,7 +193,7 @@ def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
 
 
 def _passed_over(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
-    """Return the level that one version of the API has and another has not."""
+    """Return the level that exists in only one version of the API."""
     for level in (".exactly", ".basic"):
         if rest.startswith(level) and rest[len(level) : len(level) + 1] in {"", ".", "["}:
             return field, rest[len(level) :]
@@ -205,16 +205,16 @@ def _passed_over(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] |
 
 
 def content_start(text: str, node: Node) -> int:
-    """Return where a value begins behind its anchor and tag, which count as parts of its node."""
+    """Return where a value begins after its anchor and tag, which are parts of its node."""
     found = _PROPERTIES.match(text, node.start, node.end)
     return node.start if found is None else found.end()
 
 
 def _aligned(text: str, node: ScalarNode) -> list[TextSpan]:
-    """Return the place in the file of each character of a value, and one for its end.
+    """Return the position in the file of each character of a value, and one for its end.
 
-    Quoting, folding and indentation change nothing but white space and escapes, so that all other characters follow
-    each other as in the value.
+    Quoting, folding and indentation change only white space and escapes, so all other characters are in the same order
+    as in the value.
     """
     at, end = content_start(text, node), node.end
     quoted = node.style in {"'", '"'}
@@ -245,7 +245,7 @@ def _aligned(text: str, node: ScalarNode) -> list[TextSpan]:
 
 
 def _joined(text: str, at: int, style: str | None) -> int:
-    """Return the place behind the end of a line that a backslash joins with the next one."""
+    """Return the position after the end of a line that a backslash joins with the next one."""
     match = _JOINT.match(text, at) if style == '"' else None
     return match.end() if match is not None else at
 
@@ -257,7 +257,7 @@ def _indented(text: str, at: int, end: int) -> int:
 
 
 def _behind(text: str, unit: int, style: str | None) -> int:
-    """Return the place behind one written character."""
+    """Return the position after one written character."""
     if style == "'" and text.startswith("''", unit):
         return unit + 2
     if style == '"':

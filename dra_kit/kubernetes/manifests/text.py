@@ -14,15 +14,15 @@ from dra_kit.kubernetes.values.json import DuplicateKeysObject, decode_with, mak
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _RAW: Final = "parameters"
-"""The field of opaque configuration, which the API server keeps as it is, repeated keys and all."""
+"""The field of opaque configuration, which the API server stores unchanged, including repeated keys."""
 
 
 class TextDocument:
     """One document of a text.
 
     Args:
-        value: what it is.
-        root: its node; None of JSON, whose nodes are made when they are asked for.
+        value: its value.
+        root: its node; None for JSON, whose nodes are created on demand.
         text: the whole text.
         limits: of the document.
 
@@ -39,9 +39,9 @@ class TextDocument:
 
     @property
     def root(self) -> Node:
-        """Its node; of JSON that is no YAML one that has nothing but a place."""
+        """Its node; for JSON that is not YAML, a node that has only a position."""
         if self._root is None:
-            # no text of JSON holds a tab, and YAML does not take those between its tokens, nor halves of characters
+            # JSON texts contain no tabs, and YAML rejects tabs between its tokens and halves of characters
             text = _SURROGATE.sub("u0020", self._text.replace("\t", " "))
             try:
                 self._root = next(compose(text, self._limits))
@@ -50,7 +50,7 @@ class TextDocument:
         return self._root
 
     def repeated(self, *, everywhere: bool = False) -> Iterator[tuple[str, ScalarNode]]:
-        """Yield the paths of keys that a mapping has more than once, with the nodes of all but the first of them.
+        """Yield the paths of repeated keys of mappings, with the nodes of all but the first occurrence.
 
         Args:
             everywhere: also in the opaque parameters of JSON.
@@ -82,15 +82,15 @@ class TextDocument:
 
 
 def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> Iterator[TextDocument]:
-    """Yield the documents of a text, those before a problem too: one of JSON, or any number of YAML.
+    """Yield the documents of a text, including those before a problem: one of JSON, or any number of YAML.
 
     Args:
         text: without a byte order mark.
         limits: of all of them together.
-        places: whether anybody will ask for more than their values.
+        places: whether positions are needed in addition to values.
 
     Raises:
-        Unreadable: what follows is neither YAML nor JSON, or more than the limits allow.
+        Unreadable: the rest is neither YAML nor JSON, or exceeds the limits.
     """
     if text.lstrip(_SPACE).startswith(("{", "[")):
         check_json(text.encode(errors="replace"), limits)
@@ -110,7 +110,7 @@ def decode_utf8(content: bytes) -> str:
     """Decode a text, without a byte order mark.
 
     Raises:
-        Unreadable: it is no text in UTF-8.
+        Unreadable: it is not text in UTF-8.
     """
     try:
         return content.decode().removeprefix("\ufeff")
@@ -121,7 +121,7 @@ def decode_utf8(content: bytes) -> str:
 
 
 def list_items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the objects of a List, with their paths in it; what is no List itself, with an empty path.
+    """Yield the objects of a List, with their paths in it; yield any other object itself, with an empty path.
 
     Args:
         value: of a document.
@@ -161,7 +161,7 @@ _DIGITS: Final = 400
 
 
 def check_json(content: bytes, limits: Limits) -> None:
-    """Refuse JSON whose nesting or number of values is beyond the limits; what is no JSON may pass.
+    """Refuse JSON whose nesting or number of values exceeds the limits; text that is not JSON may pass.
 
     Args:
         content: in UTF-8.
@@ -171,7 +171,7 @@ def check_json(content: bytes, limits: Limits) -> None:
         Unreadable: with the limit.
     """
     structure = _structure(content)
-    # a list or object of n values has n - 1 commas and an opening bracket: there are no more values than this
+    # a list or object of n values has n - 1 commas and an opening bracket, so this is an upper bound for the values
     values = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
     if values > limits.values:
         raise UnreadableText(f"it has more than {limits.values} values; split it")
@@ -181,13 +181,13 @@ def check_json(content: bytes, limits: Limits) -> None:
 
 
 def _structure(content: bytes) -> bytes:
-    """Return the brackets and commas that are in no string."""
+    """Return the brackets and commas outside strings."""
     if b"\\" in content:  # which only strings have
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     content = content.translate(None, _OTHERS)
     if b'"' not in content:
         return content
-    # of most strings nothing is left but the quotes
+    # most strings are reduced to their quotes
     return b"".join(content.replace(b'""', b"").split(b'"')[::2])
 
 
@@ -195,11 +195,11 @@ def json_document(text: str) -> Any:
     """Return the value of a JSON text as kubectl reads it, an object with repeated keys as a DuplicateKeysObject.
 
     Args:
-        text: one document, which ``check_json`` has let pass.
+        text: one document that passed ``check_json``.
 
     Raises:
-        ValueError: it is no JSON.
-        Unreadable: it has a number that nothing can hold.
+        ValueError: it is not JSON.
+        Unreadable: it has a number that cannot be represented.
     """
     return decode_with(text, _decode)
 

@@ -30,19 +30,19 @@ from dra_kit.kubernetes.manifests.files import Limits, UnreadableText
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _IGNORED: Final = frozenset({StreamStartEvent, DocumentStartEvent})
 _DIRECTIVES: Final = 20
-"""Lines that begin with ``%``: kubectl takes none, and libyaml compares each ``%TAG`` with all before it."""
+"""Lines that begin with ``%``: kubectl accepts none, and libyaml compares each ``%TAG`` with all before it."""
 
 
 def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
-    """Yield the documents of a YAML text, one after the other, empty ones too.
+    """Yield the documents of a YAML text one at a time, including empty ones.
 
     Args:
         text: the text.
         limits: of all documents together.
-        inner: whether the nodes inside of a list or mapping are stored, and not only its value.
+        inner: whether the nodes inside a list or mapping are stored in addition to its value.
 
     Raises:
-        Unreadable: from here on there is no YAML, or more of it than the limits allow.
+        Unreadable: the text from here on is not YAML, or exceeds the limits.
     """
     directives = text.count("\n%") + text.startswith("%")
     if directives > _DIRECTIVES:
@@ -68,23 +68,23 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
 
 
 def _index(text: str, error: yaml.reader.ReaderError) -> int:
-    """Return the index of a character that may not be there; libyaml counts bytes."""
+    """Return the index of a character that may be missing; libyaml counts bytes."""
     return len(text.encode(errors="replace")[: error.position].decode(errors="ignore"))
 
 
 class _Anchor:
-    """A node with a name, and how much is in it."""
+    """A node with an anchor, and its size."""
 
     __slots__ = ("characters", "node", "values")
 
     def __init__(self) -> None:
-        self.node: Node | None = None  # it is open as long as there is none
+        self.node: Node | None = None  # None until the node is complete
         self.values = 0
         self.characters = 0
 
 
 class _Open:
-    """A list or mapping whose end has not come."""
+    """A list or mapping whose end has not been read yet."""
 
     __slots__ = ("anchor", "characters", "key", "node", "values")
 
@@ -97,7 +97,7 @@ class _Open:
 
 
 class _Composer:
-    """Makes one document after the other."""
+    """Builds one document after another."""
 
     def __init__(self, loader: Any, limits: Limits, *, inner: bool) -> None:
         self._inner = inner
@@ -110,7 +110,7 @@ class _Composer:
         self._root: Node | None = None
 
     def document(self) -> Node | None:
-        """Return the next document; None behind the last one."""
+        """Return the next document; None after the last one."""
         self._anchors.clear()
         while True:
             event = self._next()
@@ -130,7 +130,7 @@ class _Composer:
             elif kind is StreamEndEvent:
                 return None
             else:
-                assert kind in _IGNORED  # noqa: S101 - there are no other events
+                assert kind in _IGNORED  # noqa: S101 - no other kinds of events exist
 
     def _scalar(self, event: Any) -> None:
         text = event.value
@@ -212,7 +212,7 @@ class _Composer:
         return frame.key is None and isinstance(frame.node, MappingNode)
 
     def _add(self, node: Node, start: int) -> None:
-        """Put a node that is complete where it belongs."""
+        """Add a complete node to its parent."""
         if not self._open:
             self._root = node
             return
@@ -238,13 +238,13 @@ class _Composer:
         if not isinstance(node, ScalarNode):
             raise UnreadableText("a list or mapping is no key", start)
         try:
-            # of an alias: the value is not that of a key
+            # for an alias: the value is not valid as a key
             return key_text(node.value), node
         except InvalidScalar as error:
             raise UnreadableText(str(error), start) from None
 
     def _merge(self, into: dict[str, Any], node: Node) -> None:
-        """Merge mappings; kubectl lets them win over what stands before, and the first of a list over the others."""
+        """Merge mappings; in kubectl they override earlier entries, and the first of a list overrides the others."""
         merged = reversed(node.value) if isinstance(node, SequenceNode) else [node.value]
         for mapping in merged:
             if not isinstance(mapping, dict):
@@ -262,11 +262,11 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _NUMERIC: Final = frozenset("+-0123456789")
 _DIGITS: Final = 400
-"""Characters of a number; a longer one is beyond all numbers of 64 bits, and takes Python long to read."""
+"""Maximum characters of a number; a longer one exceeds 64 bits, and Python needs long to parse it."""
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _UINT64_MAX: Final = (1 << 64) - 1
 _EXACT: Final = 1 << 53
-"""Every integer up to this one is a float, too."""
+"""Every integer up to this one can be represented as a float."""
 _WHOLE: Final = 1e21
 """Go's JSON writes larger numbers with an exponent."""
 _SHORTEST: Final = 6
@@ -282,24 +282,24 @@ _CONSTANTS: Final[dict[str, bool | float | None]] = {
 
 
 class InvalidScalar(ValueError):
-    """A scalar that kubectl refuses; the text says why."""
+    """A scalar that kubectl rejects; the text gives the reason."""
 
 
 def is_merge(text: str, tag: str | None, *, plain: bool) -> bool:
-    """Return whether a key stands for the merging of other mappings; arguments are those of ``resolve``."""
+    """Return whether a key merges other mappings; arguments are those of ``resolve``."""
     return text == _MERGE and (tag == _MERGE_TAG or (tag is None and plain))
 
 
 def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
-    """Return what a scalar stands for, before it becomes JSON: a float stays one, even if it is whole or infinite.
+    """Return the value of a scalar before conversion to JSON: a float stays a float, even if whole or infinite.
 
     Args:
         text: its content.
         tag: in its long form; None if there is none.
-        plain: whether it stands without quotes.
+        plain: whether it is unquoted.
 
     Raises:
-        NoValue: it is nothing that its tag allows.
+        NoValue: its tag does not allow it.
     """
     if tag is None:
         return _implicit(text) if plain else text
@@ -307,7 +307,7 @@ def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
     if kind == "binary":
         return _binary(text)
     if kind not in {"int", "float", "bool", "null", "timestamp"}:
-        return text  # of tags that it does not know kubectl takes the text
+        return text  # for unknown tags kubectl uses the text
     value = _implicit(text)
     if kind == "timestamp" and isinstance(value, str) and text[:1].isdigit():
         return text
@@ -321,9 +321,9 @@ def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
 
 
 def json_value(value: Scalar) -> Scalar:
-    """Return a scalar as it arrives by way of JSON: whole numbers are integers, and those beyond 64 bits lose digits.
+    """Return a scalar as converted to JSON: whole numbers are integers, and those beyond 64 bits lose digits.
 
-    Args:
+    value: as returned by ``resolve``.
         value: as ``resolve`` gives it.
 
     Raises:
@@ -343,11 +343,11 @@ def json_value(value: Scalar) -> Scalar:
 def key_text(value: Scalar) -> str:
     """Return a scalar as the key of a JSON object.
 
-    Args:
+    value: as returned by ``resolve``.
         value: as ``resolve`` gives it.
 
     Raises:
-        NoValue: kubectl takes no such key.
+        NoValue: kubectl rejects such a key.
     """
     if isinstance(value, str):
         return value
@@ -403,7 +403,7 @@ def _short(value: float) -> str:
         (value,) = struct.unpack("f", wanted)
     except OverflowError:
         return ".inf" if value > 0 else "-.inf"
-    # nine digits tell any two of them apart
+    # nine digits distinguish any two of them
     precision = next(n for n in range(9) if struct.pack("f", float(f"{value:.{n}e}")) == wanted)
     mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
     if -4 <= int(exponent) < _SHORTEST:
@@ -416,10 +416,10 @@ class ScalarNode:
 
     Attributes:
         start: index of its first character in the text.
-        end: index behind its last one.
+        end: index after its last character.
         text: its content.
-        style: the quote that it stands in, ``|`` or ``>``; empty for a plain one.
-        value: what kubectl takes it for.
+        style: its quotes, ``|`` or ``>``; empty for a plain one.
+        value: the value that kubectl reads from it.
     """
 
     __slots__ = ("end", "start", "style", "text", "value")
@@ -437,9 +437,9 @@ class SequenceNode:
 
     Attributes:
         start: index of its first character in the text.
-        end: index behind its last one.
+        end: index after its last character.
         items: its items.
-        value: what they are.
+        value: the list of their values.
     """
 
     __slots__ = ("end", "items", "start", "value")
@@ -456,10 +456,10 @@ class MappingNode:
 
     Attributes:
         start: index of its first character in the text.
-        end: index behind its last one.
-        entries: the key as a text, its node and that of the value, in the order of the text; of an entry that merges
+        end: index after its last character.
+        entries: the key as text, its node and the node of the value, in the order of the text. For an entry that merges
             other mappings the key is None.
-        value: what it is with what is merged into it; the last of several entries with the same key counts.
+        value: the mapping including merged mappings; the last of several entries with the same key is used.
     """
 
     __slots__ = ("_index", "end", "entries", "start", "value")
@@ -473,7 +473,7 @@ class MappingNode:
 
     @property
     def index(self) -> dict[str, tuple[ScalarNode, Node]]:
-        """The nodes of key and value by the key, those that are merged in among them; its own count most."""
+        """The nodes of key and value by the key, including merged ones; its own entries take precedence."""
         if self._index is None:
             found: dict[str, tuple[ScalarNode, Node]] = {}
             for key, key_node, value in self.entries:
@@ -503,10 +503,10 @@ _REMEDIES: Final = (
     ("did not find expected ',' or", "close the bracket, or put a comma between the items"),
     ("while scanning a quoted scalar", "close the quote"),
 )
-"""By the words of a problem what helps; the first that fits."""
+"""Remedies by parts of the problem's message; the first match is used."""
 
 
 def with_remedy(problem: str) -> str:
-    """Return a problem in libyaml's words, and what to do about it, if that is known."""
+    """Return a problem with libyaml's message and, if known, the remedy."""
     remedy = next((text for words, text in _REMEDIES if words in problem), "")
     return f"{problem}; {remedy}" if remedy else problem

@@ -20,9 +20,9 @@ from pydantic.alias_generators import to_camel
 Int64 = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 """An integer as the API server decodes it: neither a string, nor a fraction, nor beyond 64 bits."""
 Bool = Annotated[bool, Strict()]
-"""``true`` or ``false``; ``"true"`` and ``1`` are refused, as the API server does."""
+"""``true`` or ``false``; ``"true"`` and ``1`` are rejected, as in the API server."""
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
-"""``metav1.Time``: RFC 3339; the API server cuts fractions of a second and answers in UTC."""
+"""``metav1.Time``: RFC 3339; the API server truncates fractions of a second and returns UTC."""
 _camel = cache(to_camel)
 
 
@@ -30,7 +30,7 @@ class APIModel(BaseModel, frozen=True):
     """A JSON object of the Kubernetes API.
 
     Attributes are the snake_case of the JSON names. Fields that this release does not know are preserved and written
-    back, so that a newer API server loses nothing. Optional fields that are empty are not written. ``null`` means
+    back, so that no data of a newer API server is lost. Empty optional fields are not written. ``null`` means
     absent, and the zero value inside lists and maps, as in the API server's own decoder.
     """
 
@@ -48,24 +48,24 @@ class APIModel(BaseModel, frozen=True):
         try:
             return super().model_validate(obj, **options)
         except ValidationError:
-            # nulls are so rare that looking for them first would only slow down every other object
+            # nulls are so rare that checking for them first would only slow down every other object
             cleaned = _without_nulls(obj, cls)
             if cleaned == obj:
                 raise
         return super().model_validate(cleaned, **options)
 
-    @model_serializer(mode="wrap", return_type=dict[str, Any])  # named: pydantic looks it up anew for each model
+    @model_serializer(mode="wrap", return_type=dict[str, Any])  # named: pydantic otherwise looks it up for each model
     def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             if not field.is_required() and not field.default and getattr(self, name) == field.default:
-                # a model that was only ever part of others has no aliases of the generator's
+                # a model that is only ever nested does not have the generator's aliases
                 data.pop(field.serialization_alias or _camel(name), None)
                 data.pop(name, None)
         return data
 
     def to_json(self) -> dict[str, Any]:
-        """Return this object as the API server takes it."""
+        """Return this object as the API server accepts it."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -119,7 +119,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 class ObjectMeta(APIModel, frozen=True):
-    """``metadata`` as far as a driver needs it; the rest is preserved as it came."""
+    """``metadata`` as far as a driver needs it; the rest is preserved unchanged."""
 
     name: str = ""
     generate_name: str = ""

@@ -28,10 +28,10 @@ def base_request(request: str) -> str:
 def configs_for_result(
     entries: Iterable[DeviceAllocationConfiguration], request: str
 ) -> list[DeviceAllocationConfiguration]:
-    """Return the opaque entries that apply to a result, whatever their driver.
+    """Return the opaque entries that apply to a result, for any driver.
 
-    An entry applies if it names no request (that means all), the result's request, or the request whose subrequest
-    that is. Entries of a kind that this release does not know have no ``opaque`` and are skipped, as Kubernetes does.
+    An entry applies if it names no request (that means all), the result's request, or the parent request of the
+    result's subrequest. Entries of an unknown kind have no ``opaque`` and are skipped, as in Kubernetes.
 
     Args:
         entries: ``status.allocation.devices.config`` of a claim.

@@ -14,7 +14,7 @@ from dra_kit.kubernetes.values.json import Object
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"
 OUTSIDE_EXACTLY: Final = ("name", "exactly", "firstAvailable")
-"""Fields of a request of v1 that are its own, and not of one way to satisfy it."""
+"""Fields of a v1 request that belong to the request itself, not to one way to satisfy it."""
 _DEVICE_FIELD: Final = re.compile(r"^(spec\.devices\[\d+\])\.(?!name$)")
 _REQUEST_FIELD: Final = re.compile(r"^((?:spec\.)+devices\.requests\[\d+\])\.exactly\b")
 
@@ -36,7 +36,7 @@ def from_v1(obj: Object, kind: str, api_version: str) -> Object:
 
 
 def errors_in_version(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
-    """Return errors of a v1 object as the API server answers them to somebody who sent another version.
+    """Return errors of a v1 object as the API server returns them to a client that sent another version.
 
     Hand-written rules come first.
     """
@@ -44,7 +44,7 @@ def errors_in_version(errors: Iterable[FieldError], api_version: str) -> list[Fi
 
 
 def error_in(error: FieldError, api_version: str) -> FieldError:
-    """Return an error of a v1 object as the API server answers it to somebody who sent another version.
+    """Return an error of a v1 object as the API server returns it to a client that sent another version.
 
     Only what declarative rules find has the names of that version (measured on kube-apiserver 1.37.1).
     """

@@ -119,7 +119,7 @@ def apply_defaults(value: Any, type_name: str) -> None:
     if known is None:
         return
     for name, default in _table().get(type_name, {}).items():
-        # the zero value of a field that is no pointer cannot be told from absence
+        # the zero value of a field that is not a pointer cannot be distinguished from absence
         if value.get(name) is None or (known.fields[name].presence != "pointer" and value[name] in ("", 0)):
             value[name] = decode(default, known.fields[name].type)
     for name, entry in known.fields.items():

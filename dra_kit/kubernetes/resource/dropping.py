@@ -56,17 +56,17 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     (("DRAResourceClaimDeviceStatus",), ("status.devices",)),
     (("DRAExtendedResource",), ("spec.extendedResourceName",)),
 )  # fmt: skip
-"""Gates that are all needed, and the fields of all kinds that are theirs; kinds do not share a path."""
+"""Required gates, and the fields of all kinds that depend on them; no two kinds share a path."""
 
 
 def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -> Object:
     """Return an object without the fields of features that are off.
 
-    A feature that the old object uses, in whichever place, stays for the new one.
+    A feature that the old object uses anywhere is retained in the new one.
 
     Args:
         obj: slice, claim, template, class, taint rule or pool status request in v1; it is not changed.
-        old: what it replaces, as it is stored: without empty lists and maps.
+        old: the stored object that it replaces, without empty lists and maps.
         gates: of the API server.
     """
     for needed, paths in GATED_FIELDS:

@@ -1,4 +1,4 @@
-"""One error about one field of an API object, in the API server's words.
+"""One error about one field of an API object, with the API server's message.
 
 Source of kinds and wording: k8s.io/apimachinery 0.37 ``util/validation/field``.
 """
@@ -58,7 +58,7 @@ class FieldError:
         path: where, for example ``spec.devices[3].name``.
         kind: what is wrong.
         value: the offending value; shown unless the kind needs none.
-        detail: the rule that was broken; empty when the kind says it all.
+        detail: the violated rule; empty if the kind says everything.
         declarative: whether the API server finds it by the rules that are tagged in its types (KEP-5073): those
             errors come after the hand-written ones, and with the path that the field has in the request's version.
         supported: the closed list, where the value is not in it.
@@ -93,7 +93,7 @@ def required(path: str, detail: str = "") -> FieldError:
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """Return the error of a value that breaks a rule."""
+    """Return the error of a value that violates a rule."""
     return FieldError(path, ErrorKind.INVALID, value, detail)
 
 
@@ -104,7 +104,7 @@ def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: 
 
 
 def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
-    """Return the error of a value that must be unique and is there twice."""
+    """Return the error of a value that must be unique but occurs twice."""
     return FieldError(path, ErrorKind.DUPLICATE, value, detail)
 
 
@@ -114,7 +114,7 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """Return the error of a field that may not be set here."""
+    """Return the error of a field that must not be set here."""
     return FieldError(path, ErrorKind.FORBIDDEN, detail=detail)
 
 

@@ -1,4 +1,4 @@
-"""What selects what: label selectors, node selectors, taints and tolerations."""
+"""Label selectors, node selectors, taints and tolerations, and what they match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an allocation needs to know of a node.
+    """What an allocation needs to know about a node.
 
     Attributes:
         name: ``metadata.name``.
@@ -50,10 +50,10 @@ class Node:
 
 
 def node_matches(node: Node, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
-    """Whether a slice or device with this node scope is for ``node``; the name is looked at first, then ``all_nodes``.
+    """Whether a slice or device with this node scope is for ``node``; the name is checked first, then ``all_nodes``.
 
     Raises:
-        ValueError: the selector is not valid; only if it is looked at.
+        ValueError: the selector is invalid; only if it is evaluated.
     """
     if name:
         return node.name == name
@@ -63,7 +63,7 @@ def node_matches(node: Node, name: str | None, all_nodes: bool | None, selector:
 
 
 def node_selector_matches(selector: NodeSelector, node: Node) -> bool:
-    """Whether any term of a selector means ``node``; a term without requirements means none.
+    """Whether any term of a selector matches ``node``; a term without requirements matches none.
 
     Raises:
         ValueError: a requirement of any term is not valid (rules of k8s.io/component-helpers v0.37.1).
@@ -207,7 +207,7 @@ class LabelRequirement(Struct, frozen=True):
 
 
 class LabelSelector(Struct, frozen=True):
-    """Conditions that must all hold; without any it chooses everything."""
+    """Conditions that must all hold; without any it matches everything."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 

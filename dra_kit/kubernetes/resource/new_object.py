@@ -43,7 +43,7 @@ def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[Fie
     Args:
         obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that
             are off have been dropped from it.
-        kind: its kind, of resource.k8s.io, Node, or one of ``POD_SPECS``; of others there are no rules.
+        kind: its kind, of resource.k8s.io, Node, or one of ``POD_SPECS``; other kinds have no rules.
         gates: of the API server.
     """
     whole = {**obj, "spec": obj.get("spec") or {}}
@@ -90,7 +90,7 @@ class ManifestKind(Struct, frozen=True):
         name: the kind.
         types: by ``apiVersion`` the type of the part that is known, in the schema table; the newest version first.
         namespaced: whether its objects live in namespaces.
-        status: whether its status is written by others than whoever creates it.
+        status: whether its status is written by other clients than its creator.
         generation: whether the API server counts the changes of its spec.
         part: where the part is whose fields are known; empty for all of the object.
         model: of resource.k8s.io, of its newest version.

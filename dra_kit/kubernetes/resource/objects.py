@@ -49,7 +49,7 @@ def is_sidecar(init_container: ObjectView) -> bool:
 def should_restart(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
     """Return whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
 
-    An init container that is no sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
+    An init container that is not a sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
     """
     for rule in container.get("restartPolicyRules") or ():
         codes = rule.get("exitCodes") or {}

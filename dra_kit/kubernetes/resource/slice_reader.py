@@ -33,7 +33,7 @@ class PlainAttributes(dict[str, v1.DeviceAttribute]):
 
 
 def has_plain_attributes(device: v1.Device) -> bool:
-    """Return whether there surely is no attribute that makes every expression fail, whatever it reads."""
+    """Return whether there is certainly no attribute that makes every expression fail, regardless of what it reads."""
     if type(device.attributes) is PlainAttributes:
         return True
     for attribute in device.attributes.values():  # noqa: SIM110 - asked of every device of a cluster: all() takes longer
@@ -194,7 +194,7 @@ def construct_unchecked(model: type[_Model], values: dict[str, Any], given: set[
 
 
 _MODEL_FIELDS: Final = {"string": "string", "int": "int_", "bool": "bool_", "version": "version"}
-"""Fields of values that are no lists, in JSON and of the model."""
+"""Fields of values that are not lists, in JSON and in the model."""
 _FIELDS: Final = frozenset({"name", "attributes", "capacity"})
 """Of a usual device."""
 _NO_ATTRIBUTE: Final = vars(DeviceAttribute())

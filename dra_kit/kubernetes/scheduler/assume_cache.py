@@ -14,12 +14,12 @@ from dra_kit.kubernetes.values.json import ObjectView
 
 
 class _InFlight(Struct, frozen=True):
-    """What a placement is about to write to a claim.
+    """The pending writes of a placement to a claim.
 
     Attributes:
-        pod: UID of the pod that is placed.
-        key: of the claim; None where it is still to be made.
-        allocation: what the claim will have, or has already where only the pod is to be reserved.
+        pod: UID of the pod being placed.
+        key: of the claim; None if it is not created yet.
+        allocation: the future allocation of the claim; its current one if only the pod is to be reserved.
     """
 
     pod: str
@@ -28,13 +28,13 @@ class _InFlight(Struct, frozen=True):
 
 
 class ClaimTracker:
-    """Keeps devices held from the moment of a decision until the informer has them with a claim, or it failed.
+    """Keeps devices held from the decision until the informer has them in a claim, or the placement failed.
 
-    A holder is a claim, by its UID, or a pod for whose extended resources a claim is still to be made.
+    A holder is a claim, by its UID, or a pod whose claim for extended resources is not created yet.
 
     Args:
         claims: of an informer.
-        hold: notified of the allocation that a holder has from now on; None: nothing.
+        hold: called with the allocation that a holder has from now on; None: nothing.
     """
 
     def __init__(self, claims: Mapping[ObjectKey, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
@@ -43,15 +43,15 @@ class ClaimTracker:
         self._in_flight: dict[str, _InFlight] = {}  # by holder
         self._written: dict[
             ObjectKey, ObjectView
-        ] = {}  # the server's answers that are newer than what the informer has
+        ] = {}  # responses of the server that are newer than the informer's state
         self._under_way: set[str] = set()  # UIDs of pods
-        self._gone: set[str] = set()  # UIDs of claims that were deleted while placements were under way
+        self._gone: set[str] = set()  # UIDs of claims deleted during placements
         self._changed = asyncio.Event()
 
     # --- what a placement does
 
     def begin(self, placement: Placement) -> None:
-        """Hold the devices of a placement from now on: it was decided."""
+        """Hold the devices of a placement from now on, after the decision."""
         pod = placement.pod["metadata"]["uid"]
         self._under_way.add(pod)
         for claim, allocation in placement.allocations:
@@ -63,17 +63,17 @@ class ClaimTracker:
             self._take(claim["metadata"]["uid"], _InFlight(pod, object_key(claim), claim["status"]["allocation"]))
 
     def made(self, pod: ObjectView, claim: ObjectView) -> None:
-        """Record that the claim for the extended resources of a pod exists, without its allocation yet."""
+        """Record that the claim for a pod's extended resources exists, but has no allocation yet."""
         entry = self._in_flight.pop(pod["metadata"]["uid"])
         self._hold(entry.pod, None)
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, object_key(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
-        """Record that the server has what the placement of a pod wrote to a claim.
+        """Record that the server stored what the placement of a pod wrote to a claim.
 
         Args:
-            pod: that is placed.
-            claim: the server's answer.
+            pod: the pod being placed.
+            claim: the server's response.
         """
         uid, key = claim["metadata"]["uid"], object_key(claim)
         entry = self._in_flight.get(uid)
@@ -85,7 +85,7 @@ class ClaimTracker:
         self._update(uid, key)
 
     def end(self, placement: Placement) -> None:
-        """Forget what a placement has not written: it succeeded or failed."""
+        """Drop what a placement has not written, after it succeeded or failed."""
         pod = placement.pod["metadata"]["uid"]
         self._under_way.discard(pod)
         for holder, entry in list(self._in_flight.items()):
@@ -126,10 +126,10 @@ class ClaimTracker:
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
 
     def needed_by(self, pod: ObjectView) -> dict[ObjectKey, ObjectView]:
-        """Return the pod's claims, with one that was made for its extended resources in an earlier attempt.
+        """Return the pod's claims, including one created for its extended resources in an earlier attempt.
 
         Raises:
-            NotReady: one of them is being written for another pod right now.
+            NotReady: one of them is currently being written for another pod.
         """
         uid, found = pod["metadata"]["uid"], self.named_by(pod)
         for key, claim in found.items():
@@ -148,7 +148,7 @@ class ClaimTracker:
         self._hold(holder, entry.allocation)
 
     def _update(self, holder: str, key: ObjectKey | None) -> None:
-        """Let a holder have what is in flight for it, or else what is known of it."""
+        """Let a holder have its in-flight allocation, or else the last known one."""
         entry = self._in_flight.get(holder)
         claim = self.claim(key) if key else None
         if entry is not None:
@@ -160,12 +160,12 @@ class ClaimTracker:
 
 
 def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
-    """Whether one state is as new as another one; all of a server's versions are counted together."""
+    """Whether one state is at least as new as another; all versions of a server are comparable."""
     return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])
 
 
 class AssumedPods:
-    """Nodes that pods are about to get, laid over what the informer has.
+    """Nodes that pods are about to get, in addition to what the informer has.
 
     Args:
         pods: of an informer.
@@ -176,19 +176,19 @@ class AssumedPods:
         self._nodes: dict[str, str] = {}  # by pod UID
 
     def assume(self, pod: ObjectView, node: str) -> None:
-        """Take it for true that a pod has a node, before that is written."""
+        """Assume that a pod has a node, before that is written."""
         self._nodes[pod["metadata"]["uid"]] = node
 
     def forget(self, pod: ObjectView) -> None:
-        """Forget a pod: it did not get its node, or the informer has it, or it is gone."""
+        """Drop a pod: it did not get its node, or the informer has it, or it was deleted."""
         self._nodes.pop(pod["metadata"]["uid"], None)
 
     def is_placed(self, pod: ObjectView) -> bool:
-        """Whether a placement of the pod is under way."""
+        """Whether a placement of the pod is in progress."""
         return pod["metadata"]["uid"] in self._nodes
 
     def placed(self) -> Iterator[tuple[str, ObjectView]]:
-        """Every pod that has a node, or will have, with the node's name."""
+        """Every pod that has or will have a node, with the node's name."""
         for pod in self._pods.values():
             node = self._nodes.get(pod["metadata"]["uid"]) or pod["spec"].get("nodeName")
             if node:

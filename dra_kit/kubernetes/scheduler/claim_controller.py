@@ -15,7 +15,7 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
 class ClaimUpdate(Struct, frozen=True):
-    """What is to be written to a claim, in this order.
+    """The writes to a claim, in this order.
 
     Attributes:
         status: the new status.
@@ -29,11 +29,11 @@ class ClaimUpdate(Struct, frozen=True):
 
 
 def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]:
-    """Return the merge patch that gives a claim, as it was read, other finalizers.
+    """Return the merge patch that replaces the finalizers of a claim as read.
 
-    Kubernetes' own controllers send the whole claim, in protobuf, where opaque parameters are the bytes that were sent.
-    A claim that was read from JSON has lost how its user wrote them (an escaped ``&``, ``1e0``), and the API server,
-    which compares bytes, would take the spec for a changed one.
+    Kubernetes' own controllers send the whole claim in protobuf, where opaque parameters are the original bytes.
+    A claim read from JSON no longer has the user's spelling (an escaped ``&``, ``1e0``), and the API server, which
+    compares bytes, would reject the spec as changed.
     """
     metadata = claim["metadata"]
     kept = {name: metadata[name] for name in ("uid", "resourceVersion") if name in metadata}
@@ -41,13 +41,13 @@ def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]
 
 
 def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimUpdate:
-    """Return what kube-controller-manager's ResourceClaim controller (1.37) does with a claim.
+    """Return the action of kube-controller-manager's ResourceClaim controller (1.37) for a claim.
 
-    Entries of pods that ended go; with the last one goes the allocation, then the finalizer that kept the claim from
-    being deleted, and then a claim that was generated for a pod that has ended.
+    Entries of ended pods are removed. After the last one, the allocation is removed, then the finalizer that blocks
+    deletion, and then the claim itself if it was generated for an ended pod.
 
     Args:
-        claim: as it is.
+        claim: its current state.
         pods: all pods.
     """
     status = claim.get("status", {})
@@ -56,7 +56,7 @@ def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) 
     valid = [item for item in consumers if _still_consumes(item, namespace, pods)]
     finalizers = claim["metadata"].get("finalizers", [])
     deleted = "deletionTimestamp" in claim["metadata"]
-    # the scheduler sets the finalizer before the allocation: seeing both missing is no reason to take it away
+    # the scheduler sets the finalizer before the allocation: if both are missing, do not remove the finalizer
     unprotect = DELETE_PROTECTION in finalizers and not valid and (bool(consumers) or deleted)
     allocated = "allocation" in status
     return ClaimUpdate(
@@ -69,9 +69,9 @@ def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) 
 
 
 def claims_to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) -> list[ObjectView]:
-    """Allocated claims that a pod with a node uses without being among their consumers.
+    """Return allocated claims that a pod with a node uses without being one of their consumers.
 
-    The scheduler reserves what it schedules; this is for pods whose node somebody else chose.
+    The scheduler reserves what it schedules; this is for pods that were assigned to a node without it.
     """
     if not pod["spec"].get("nodeName") or is_done(pod) or "deletionTimestamp" in pod["metadata"]:
         return []
@@ -88,7 +88,7 @@ def consumer(pod: ObjectView) -> dict[str, str]:
 
 def _still_consumes(item: ObjectView, namespace: str, pods: Mapping[tuple[str, str], ObjectView]) -> bool:
     if item.get("apiGroup") or item.get("resource") != "pods":
-        return True  # of a kind that somebody else looks after
+        return True  # of a kind that another controller handles
     pod = pods.get((namespace, item["name"]))
     return pod is not None and pod["metadata"]["uid"] == item["uid"] and not is_done(pod)
 
@@ -107,7 +107,7 @@ def _owner_is_done(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]
     for owner in claim["metadata"].get("ownerReferences", []):
         if owner.get("controller") and (owner.get("kind"), owner.get("apiVersion")) == ("Pod", "v1"):
             pod = pods.get((claim["metadata"].get("namespace", ""), owner["name"]))
-            # a pod that is gone leaves its claims to the garbage collector
+            # the garbage collector deletes the claims of a deleted pod
             return pod is not None and (pod["metadata"]["uid"] != owner["uid"] or is_done(pod))
     return False
 
@@ -118,9 +118,9 @@ _GENERATE_NAME_LENGTH: Final = 57
 
 
 def missing_claims(pod: ObjectView) -> list[PodClaim]:
-    """Return the entries of the pod for which its status names no claim yet.
+    """Return the entries of the pod for which its status does not name a claim yet.
 
-    A claim that was named and is gone is not made again, and none is made once the pod is being deleted.
+    A claim that was named and deleted is not created again, and none is created once the pod is being deleted.
     """
     if "deletionTimestamp" in pod["metadata"]:
         return []
@@ -128,7 +128,7 @@ def missing_claims(pod: ObjectView) -> list[PodClaim]:
 
 
 def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -> ObjectView | None:
-    """Return the claim that was generated for an entry of the pod earlier, whatever is in the pod's status."""
+    """Return the claim generated earlier for an entry of the pod, regardless of the pod's status."""
     for claim in claims:
         annotations = claim["metadata"].get("annotations", {})
         if annotations.get(POD_CLAIM_ANNOTATION) == entry and owns(pod, claim):
@@ -152,13 +152,13 @@ def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> di
 
 
 def pod_owner(pod: ObjectView) -> dict[str, Any]:
-    """Return the ownerReference by which a pod controls a claim made for it."""
+    """Return the ownerReference by which a pod controls a claim created for it."""
     metadata = pod["metadata"]
     return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
 
 def generate_name(pod: str, entry: str) -> str:
-    """``<pod>-<entry>-``; where that is too long, both are cut in proportion and the last dash is left out."""
+    """Return ``<pod>-<entry>-``; if too long, both are shortened in proportion and the last dash is omitted."""
     name = f"{pod}-{entry}-"
     if len(name) <= _GENERATE_NAME_LENGTH:
         return name

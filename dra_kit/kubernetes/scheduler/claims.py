@@ -27,10 +27,10 @@ _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class ExtendedClaim(Struct, frozen=True):
-    """The claim for what a pod's extended resources need of the devices of one node.
+    """The claim for a pod's extended resources on one node.
 
     Attributes:
-        document: the ResourceClaim to create; it has no requests where the node has all resources itself.
+        document: the ResourceClaim to create; it has no requests if the node has all resources itself.
         mappings: ``pod.status.extendedResourceClaimStatus.requestMappings``.
         resources: the extended resources that it provides.
     """
@@ -41,10 +41,10 @@ class ExtendedClaim(Struct, frozen=True):
 
 
 class ExtendedResources(Struct, frozen=True):
-    """The extended resources that a pod asks for and DeviceClasses provide.
+    """The extended resources that a pod requests and DeviceClasses provide.
 
     Attributes:
-        pod: that asks.
+        pod: the pod that requests them.
         providers: name of the DeviceClass by resource.
     """
 
@@ -52,10 +52,10 @@ class ExtendedResources(Struct, frozen=True):
     providers: Mapping[str, str]
 
     def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
-        """Return the resources that devices of claims provide on a node: those that no device plugin provides there.
+        """Return the resources that devices of claims provide on a node: those without a device plugin there.
 
         Args:
-            allocatable: of the node; a resource that is there with 0 counts like one that is not there.
+            allocatable: of the node; a resource with 0 counts as missing.
         """
         return frozenset(resource for resource in self.providers if not allocatable.get(resource))
 
@@ -84,7 +84,7 @@ class ExtendedResources(Struct, frozen=True):
 
 
 def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
-    """Return the extended resources of a pod that DeviceClasses provide; None without any.
+    """Return the extended resources of a pod that DeviceClasses provide; None if there are none.
 
     Args:
         pod: asks for resources.
@@ -100,8 +100,8 @@ def _requests_of(
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return the claim's requests for one resource, and which container has which of them.
 
-    Sidecars and regular containers have devices of their own. Init containers, which run before, use those of the
-    containers behind them, and share one request for what these have too little of (kube-scheduler 1.37).
+    Sidecars and regular containers have separate devices. Init containers run earlier, use those of the later
+    containers, and share one request for the number these are missing (kube-scheduler 1.37).
     """
     long_lived: list[dict[str, Any]] = []
     positions: list[int] = []
@@ -148,7 +148,7 @@ def _mapping(container: ObjectView, resource: str, request: ObjectView) -> dict[
 
 
 def extended_claim_owner(claim: ObjectView) -> str | None:
-    """UID of the pod for whose extended resources the claim was made; None where it is an ordinary claim."""
+    """UID of the pod for whose extended resources the claim was created; None for an ordinary claim."""
     metadata = claim["metadata"]
     if EXTENDED_CLAIM_ANNOTATION not in metadata.get("annotations", {}):
         return None
@@ -168,9 +168,9 @@ def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
 
 
 class NotReady(Exception):
-    """A claim does not exist yet, or is on its way out; the text is kube-scheduler's.
+    """A claim does not exist yet, or is being deleted; the text is kube-scheduler's.
 
-    A pod that comes to the queue waits, and nothing is written about it.
+    A queued pod waits, and nothing is written about it.
     """
 
 
@@ -182,7 +182,7 @@ class PodClaims(Struct, frozen=True):
     """The claims of a pod.
 
     Attributes:
-        allocated: those that have devices already.
+        allocated: those that already have devices.
         pending: those that need devices, in the order of the pod's spec.
     """
 
@@ -197,16 +197,16 @@ class PodClaims(Struct, frozen=True):
 def pod_claims_state(
     pod: ObjectView, claims: Mapping[ObjectKey, ObjectView], classes: Mapping[ObjectKey, ObjectView]
 ) -> PodClaims:
-    """Return the pod's claims, sorted by what is to be done with them.
+    """Return the pod's claims, sorted by the action they need.
 
     Args:
         pod: to be scheduled.
-        claims: all ResourceClaims, as the scheduler assumes them to be.
+        claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
 
     Raises:
-        NotReady: the pod has to wait for somebody else.
-        Hopeless: no node will do.
+        NotReady: the pod must wait for another component.
+        Hopeless: no node is possible.
     """
     namespace = pod["metadata"]["namespace"]
     allocated, pending = [], []

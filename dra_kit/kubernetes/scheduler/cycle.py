@@ -1,4 +1,4 @@
-"""The scheduling cycle: the node for a pod, with its claims, or why there is none."""
+"""The scheduling cycle: selects the node for a pod and its claims, or explains why there is none."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
 
 
 class Unschedulable(Exception):
-    """No node takes the pod.
+    """No node can take the pod.
 
     Args:
-        message: in kube-scheduler's words.
-        reason: of the pod's condition: ``Unschedulable``, or ``SchedulerError`` where the attempt itself failed.
+        message: the message of kube-scheduler.
+        reason: of the pod's condition: ``Unschedulable``, or ``SchedulerError`` if the attempt itself failed.
         rejections: of each node, by its name.
-        plugins: of kube-scheduler, that reject the pod whatever the node.
+        plugins: of kube-scheduler, that reject the pod for any node.
         remedy: what may help the pod.
 
     Attributes:
-        plugins: of kube-scheduler, that rejected the pod for some node; none where the attempt failed, or there is no
+        plugins: of kube-scheduler, that rejected the pod for some node; none if the attempt failed, or there is no
             node.
     """
 
@@ -78,7 +78,7 @@ class NodeAttempt(Protocol):
     """The attempt to allocate a pod's claims: :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
 
     def on(self, node: Node) -> Allocations | None:
-        """Return an allocation for each claim, made when it is read; None when the devices here do not suffice."""
+        """Return an allocation for each claim, created on access; None if the devices here are not sufficient."""
         ...
 
 
@@ -86,20 +86,20 @@ class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
     def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
-        """Return an attempt, to be made on one node after the other."""
+        """Return an attempt, to be run on one node after another."""
         ...
 
 
 class Placement(Struct, frozen=True):
-    """Where a pod goes.
+    """The placement of a pod.
 
     Attributes:
-        pod: that goes there.
+        pod: the pod.
         node: the name of the node.
         allocations: claims that had no devices, with the AllocationResult each gets.
         reserve: claims that have devices and only need the pod among their consumers.
-        extended: the claim to make for extended resources; its allocation is the last of ``allocations``.
-        rejections: nodes that were tried before, and why not they.
+        extended: the claim to create for extended resources; its allocation is the last of ``allocations``.
+        rejections: nodes that were tried before, with the reasons.
     """
 
     pod: ObjectView
@@ -119,23 +119,23 @@ def schedule_pod(
     *,
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
 ) -> Placement:
-    """Choose a node and devices for a pod.
+    """Select a node and devices for a pod.
 
-    Nodes with fewer pods come first, then those first by name. Where a claim leaves a choice (``firstAvailable``) the
-    one wins whose devices stand earlier in the claim's order of preference. The other nodes are tried all the same, up
-    to a hundred that would do: an error on any of them ends the attempt, as in kube-scheduler (``schedule_one.go``).
+    Nodes with fewer pods come first, then nodes by name. If a claim has alternatives (``firstAvailable``), the node
+    whose devices come earlier in the claim's order of preference is selected. The other nodes are tried too, up to a
+    hundred feasible ones: an error on any of them fails the attempt, as in kube-scheduler (``schedule_one.go``).
 
     Args:
         pod: without a node.
         loads: the nodes and what runs there.
-        claims: all ResourceClaims, as the scheduler assumes them to be.
+        claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
-        allocator: knows devices and who has them.
-        is_overdue: whether the devices of an allocated claim had time enough to become ready.
+        allocator: knows the devices and their holders.
+        is_overdue: whether the devices of an allocated claim had enough time to become ready.
 
     Raises:
         NotReady: a claim does not exist yet.
-        Unschedulable: no node takes the pod.
+        Unschedulable: no node can take the pod.
     """
     try:
         needs = pod_claims_state(pod, claims, classes)
@@ -171,8 +171,8 @@ class _Found(Struct, frozen=True):
 
     Attributes:
         pending: claims that had no devices.
-        results: the allocation of each; None where there is no such claim.
-        extended: the claim to make for extended resources.
+        results: the allocation of each; None if the claim does not exist.
+        extended: the claim to create for extended resources.
     """
 
     pending: Sequence[ObjectView]
@@ -181,7 +181,7 @@ class _Found(Struct, frozen=True):
 
     @property
     def rank(self) -> int:
-        """How far down the claims' lists of preference it is; 0 is the first choice of each."""
+        """Its position in the claims' lists of preference; 0 is the first choice of each."""
         return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
 
     def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
@@ -190,12 +190,12 @@ class _Found(Struct, frozen=True):
 
 
 class _Cycle:
-    """One pod, to be tried on one node after the other.
+    """One pod, to be tried on one node after another.
 
     Attributes:
         extended: its extended resources that DeviceClasses provide.
-        stale: a claim that was made for them in an earlier attempt.
-        unavailable: its claims that have devices which it cannot use on some node.
+        stale: a claim created for them in an earlier attempt.
+        unavailable: its claims with devices that it cannot use on some node.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class _Cycle:
         if provided not in self._attempts:
             pending = list(self._needs.pending)
             extended = None
-            # where the node has all of it, a claim for nothing is made nevertheless if the pod has claims (1.37)
+            # if the node has all of it, an empty claim is created nevertheless if the pod has claims (1.37)
             if self.extended is not None and (provided or pending or self._needs.allocated):
                 extended = self.extended.claim_on(load.allocatable)
                 pending.append(extended.document)
@@ -281,7 +281,7 @@ class PostFilterAction(Struct, frozen=True):
 
     Attributes:
         claim: the claim.
-        delete: it goes, rather than lose its devices.
+        delete: delete the claim, not just its devices.
     """
 
     claim: ObjectView
@@ -289,7 +289,7 @@ class PostFilterAction(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What kube-scheduler reports when it is done."""
+        """The message that kube-scheduler reports afterwards."""
         return f"{'deletion' if self.delete else 'deallocation'} of ResourceClaim completed"
 
 
@@ -299,9 +299,9 @@ def post_filter(
     """Return what may help the pod; None if nothing may.
 
     Args:
-        pod: that no node takes.
-        unavailable: its claims that have devices which it cannot use on some node that would take it otherwise.
-        stale: a claim that was made for its extended resources in an earlier attempt.
+        pod: the pod that no node can take.
+        unavailable: its claims with devices that it cannot use on some node that would take it otherwise.
+        stale: a claim created for its extended resources in an earlier attempt.
     """
     for claim in unavailable:
         consumers = claim.get("status", {}).get("reservedFor", [])
@@ -311,13 +311,13 @@ def post_filter(
 
 
 class SchedulingDecision(Struct, frozen=True):
-    """One decision; exactly one of ``placement`` and ``refusal`` is there.
+    """One decision; exactly one of ``placement`` and ``refusal`` is set.
 
     Attributes:
-        pod: it is about.
-        placement: where the pod goes.
+        pod: the pod.
+        placement: the placement of the pod.
         choices: claim and choice for each device it gets.
-        refusal: why it goes nowhere.
+        refusal: why it has no placement.
     """
 
     pod: ObjectView

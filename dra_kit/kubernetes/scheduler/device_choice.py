@@ -22,20 +22,20 @@ _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "
 
 
 class DeviceChoice(Struct, frozen=True):
-    """One result of an allocation, and what stood beside it.
+    """One result of an allocation, with its alternatives.
 
     Attributes:
-        request: name, with the sub-request where there is one.
+        request: name, with the subrequest if there is one.
         pool: of the device.
         device: its name.
-        free: names of the devices that could be had in its place, itself included, in the scheduler's order; those of
+        free: names of the devices that were possible in its place, including itself, in the scheduler's order; those of
             another pool as ``pool/name``.
-        taken: those that fit and are held, by another claim or by this pod's; of a device for several claims, those
-            that have too little left.
-        tainted: those that fit and have a taint that the request does not tolerate.
-        counted_out: how many fit and draw on counters of which too little is left.
-        constrained: how many fit and contradict a constraint of the claim.
-        others: how many devices of the node do not fit the class, the selectors or the amounts.
+        taken: matching devices held by another claim or by this pod's; for shared devices, those with too little
+            capacity left.
+        tainted: matching devices with a taint that the request does not tolerate.
+        counted_out: number of matching devices that consume counters of which too little is left.
+        constrained: number of matching devices that violate a constraint of the claim.
+        others: number of the node's devices that do not match the class, the selectors or the amounts.
     """
 
     request: str
@@ -76,14 +76,14 @@ def explain_choices(
     node: Node,
     allocations: Sequence[tuple[ObjectView, ObjectView]],
 ) -> Iterator[tuple[ObjectView, DeviceChoice]]:
-    """Yield what there was to choose from, for each result of the allocations of a pod.
+    """Yield the alternatives for each result of the allocations of a pod.
 
     Args:
-        snapshot: as it was when the devices were allocated.
+        snapshot: the state when the devices were allocated.
         gates: of the scheduler.
         selection: what fits on the node.
         node: the selected one.
-        allocations: ResourceClaims and what was allocated to them.
+        allocations: ResourceClaims and their allocations.
 
     Yields:
         The claim and the choice, in the order in which they were made.
@@ -144,7 +144,7 @@ class _Counter:
     def _state(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> str:
-        """Return what stands against a device that fits; several things may, and the first is reported."""
+        """Return what prevents the use of a matching device; if there are several reasons, the first."""
         if self._is_to_be_had(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
@@ -166,7 +166,7 @@ class _Counter:
         try:
             return self._selection.matches(choice, device) and self._holding.could_ever_serve(choice, device)
         except AllocationError:
-            return False  # the allocator did not come as far as this device
+            return False  # the allocator did not reach this device
 
 
 def _choices(snapshot: AllocatorState, gates: AllocatorRules, claim: ResourceClaim) -> Iterator[RequestAlternative]:

@@ -1,4 +1,4 @@
-"""What the device taint eviction controller does: evictions, and the condition of a DeviceTaintRule."""
+"""The rules of the device taint eviction controller: evictions, and the condition of a DeviceTaintRule."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NO_EXECUTE: Final = "NoExecute"
 
 
 class Eviction(Struct, frozen=True):
-    """A pod that has to go.
+    """A pod to be evicted.
 
     Attributes:
-        at: when.
-        rules: names of the DeviceTaintRules with the taint; none where the taint is in a slice.
+        at: the time of the eviction.
+        rules: names of the DeviceTaintRules with the taint; none if the taint is in a slice.
     """
 
     at: dt.datetime
@@ -29,7 +29,7 @@ class Eviction(Struct, frozen=True):
 
 
 class TaintedDevices(Struct, frozen=True):
-    """All taints there are: those that slices publish and those that rules add.
+    """All taints: those that slices publish and those that rules add.
 
     Attributes:
         published: taints by driver, pool and device, of each pool's newest generation.
@@ -58,7 +58,7 @@ class TaintedDevices(Struct, frozen=True):
 
     @property
     def evict(self) -> bool:
-        """Whether any of them may drive out a pod."""
+        """Whether any of them may evict a pod."""
         taints = [taint for item in self.published.values() for taint in item]
         taints += [rule["spec"]["taint"] for rule in self.rules.values()]
         return any(taint.get("effect") == NO_EXECUTE for taint in taints)
@@ -79,7 +79,7 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
 
 
 def rule_covers_device(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
-    """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
+    """Whether a DeviceTaintRule applies to a device; without a selector it applies to none."""
     selector = rule["spec"].get("deviceSelector")
     return selector is not None and taint_rule_covers(DeviceTaintSelector.model_validate(selector), device_id)
 
@@ -91,7 +91,7 @@ def evictions(
     *,
     time_scale: float = 1.0,
 ) -> dict[ObjectKey, Eviction]:
-    """Every pod that has to go, now or later, by namespace and name; with those that are going already.
+    """Return every pod to be evicted, now or later, by namespace and name; including those already terminating.
 
     Args:
         tainted: all taints.
@@ -122,11 +122,11 @@ def _claim_eviction(tainted: TaintedDevices, claim: ObjectView, time_scale: floa
 
 
 def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_scale: float) -> dt.datetime | None:
-    """When the taint drives out who has these tolerations; None: never."""
+    """Return when the taint evicts a pod with these tolerations; None: never."""
     if taint.get("effect") != NO_EXECUTE:
         return None
     added = dt.datetime.fromisoformat(taint.get("timeAdded", "1970-01-01T00:00:00Z"))
-    # one without effect lets the scheduler choose the device, but protects nobody from eviction
+    # a toleration without effect lets the scheduler choose the device, but prevents no eviction
     accepted = DeviceTaint.model_validate(taint)
     patience = [
         item.toleration_seconds
@@ -137,7 +137,7 @@ def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_sc
         return added
     seconds = [item for item in patience if item is not None]
     if len(seconds) < len(patience):
-        return None  # one that tolerates for ever wins over those that do so for a while
+        return None  # a toleration without a time limit wins over limited ones
     return added + dt.timedelta(seconds=max(min(seconds), 0) / time_scale)
 
 
@@ -154,8 +154,8 @@ def rule_condition(
 
     Args:
         rule: the rule.
-        due: pods that have to go.
-        evicted: pods that went because of this rule.
+        due: pods to be evicted.
+        evicted: pods that were evicted because of this rule.
         slices: for a rule with effect None: what it would do is reported.
         claims: likewise.
         pods: likewise.

@@ -34,7 +34,7 @@ def node_hint(
     """Whether another Node, or another state of one, may help.
 
     Args:
-        pod: that found no node.
+        pod: the pod that found no node.
         plugins: that rejected it.
         before: the Node before.
         after: the Node after.
@@ -48,7 +48,7 @@ def node_hint(
 
 
 def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
-    """Whether a change of a ResourceClaim may help: it gave devices back, or is one of the pod's."""
+    """Whether a change of a ResourceClaim may help: it released devices, or is one of the pod's."""
     if DYNAMIC_RESOURCES not in plugins:
         return False
     if _allocated(before) and not _allocated(after):
@@ -59,14 +59,14 @@ def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | Non
 
 
 def pod_end_hint(plugins: Iterable[str]) -> bool:
-    """Whether the end of a pod that had a node may help; devices come back with its claims."""
+    """Whether the end of a pod that had a node may help; its devices are released with its claims."""
     return NODE_RESOURCES_FIT in plugins
 
 
 def failed_binding_hint(plugins: Collection[str]) -> bool:
-    """Whether a placement that failed may help others, which could not have what it was to have.
+    """Whether a failed placement may help others, for which its devices were not available.
 
-    Kubernetes lets those that waited for its devices wait until something else happens, five minutes at most.
+    In Kubernetes, pods that need these devices wait until another event occurs, five minutes at most.
     """
     return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
 
@@ -109,7 +109,7 @@ def uses(pod: ObjectView, claim: ObjectView) -> bool:
     """Whether a claim is one of the pod's."""
     namespace, name = claim["metadata"].get("namespace"), claim["metadata"].get("name")
     return (
-        name is not None  # one that is still to be made has none
+        name is not None  # a claim that is not created yet has none
         and pod["metadata"]["namespace"] == namespace
         and any(entry.claim == name for entry in pod_claims(pod))
     )

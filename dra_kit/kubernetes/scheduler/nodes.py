@@ -31,13 +31,13 @@ _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "No
 
 
 class Rejection(Struct, frozen=True):
-    """Why a node is not for a pod.
+    """Why a node cannot take a pod.
 
     Attributes:
-        reasons: in kube-scheduler's words.
-        kind: what stands in the way: ``cordon``, ``taint``, ``affinity``, ``resources``; of its claims ``devices``
+        reasons: the messages of kube-scheduler.
+        kind: the obstacle: ``cordon``, ``taint``, ``affinity``, ``resources``; for its claims ``devices``
             (none are left for them), ``claim`` (one is bound to other nodes, or not ready there) or ``error``.
-        lacking: of ``resources``, their names in the order of the reasons; ``pods`` where there are too many.
+        lacking: for ``resources``, their names in the order of the reasons; ``pods`` if there are too many.
         hopeless: evicting other pods from it would not help.
     """
 
@@ -57,10 +57,10 @@ class NodeLoad(Struct):
 
     Attributes:
         document: the Node object.
-        node: what allocations need to know of it.
+        node: what allocations need to know about it.
         allocatable: in thousandths of each resource's unit.
         used: likewise, by the pods on it.
-        pods: how many those are.
+        pods: the number of these pods.
     """
 
     document: ObjectView
@@ -92,7 +92,7 @@ def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectVi
 def node_rejection(
     pod: ObjectView, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
 ) -> Rejection | None:
-    """Why the node is not for the pod, by the first filter that rejects it; None where it is.
+    """Return why the node cannot take the pod, by the first filter that rejects it; None if it can.
 
     Args:
         pod: to place.
@@ -118,7 +118,7 @@ def node_rejection(
 
 
 def is_cordoned(pod: ObjectView, node: ObjectView) -> bool:
-    """Whether a Node is unschedulable, for this pod too."""
+    """Whether a Node is unschedulable for this pod."""
     return bool(node.get("spec", {}).get("unschedulable")) and not _tolerated(_UNSCHEDULABLE_TAINT, _tolerations(pod))
 
 
@@ -132,12 +132,12 @@ def is_tainted(pod: ObjectView, node: ObjectView) -> bool:
 
 
 def is_affine(pod: ObjectView, node: ObjectView) -> bool:
-    """Whether a Node is one that the pod asks for."""
+    """Whether a Node matches the pod's node selector and affinity."""
     return _affine(pod, Node.of(node))
 
 
 def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
-    """Return the message of a pod that no node takes.
+    """Return the message for a pod that no node can take.
 
     Args:
         rejections: of every node, by its name.
@@ -152,7 +152,7 @@ def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
 
 
 def prefilter_message(text: str, nodes: Iterable[str]) -> str:
-    """Return the message of a pod that no node can take because of the pod's own claims."""
+    """Return the message for a pod that no node can take because of the pod's own claims."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
@@ -182,7 +182,7 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[DeviceToleration]
 
 
 def _affine(pod: ObjectView, node: Node) -> bool:
-    """Node selector and required node affinity; a selector that is not valid matches nothing."""
+    """Whether node selector and required node affinity match; an invalid selector matches nothing."""
     labels = pod["spec"].get("nodeSelector") or {}
     if any(node.labels.get(key) != value for key, value in labels.items()):
         return False
@@ -199,7 +199,7 @@ def _affine(pod: ObjectView, node: Node) -> bool:
 def pod_requests(pod: ObjectView) -> dict[str, int]:
     """Return what a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
 
-    That is the sum of its containers and sidecars, or more where an init container needs more while it runs.
+    That is the sum of its containers and sidecars, or more if an init container needs more while it runs.
     """
     total: Counter[str] = Counter()
     peak: Counter[str] = Counter()
@@ -213,7 +213,7 @@ def pod_requests(pod: ObjectView) -> dict[str, int]:
     for container in containers(pod):
         total.update(_requests(container))
     total.update(sidecars)
-    # those of the whole pod, where it has any, take the place of the sum
+    # requests of the whole pod, if there are any, replace the sum
     requests = Counter({**(total | peak), **_requests(pod["spec"])})
     requests.update(_amounts(pod["spec"].get("overhead")))
     return dict(requests)
@@ -225,11 +225,11 @@ def allocatable(node: ObjectView) -> dict[str, int]:
 
 
 class Shortage(Struct, frozen=True):
-    """What a node has too little of for a pod.
+    """A resource of which a node has too little for a pod.
 
     Attributes:
-        resource: its name; ``pods`` where there are too many.
-        never: the node could not take the pod if it were empty.
+        resource: its name; ``pods`` if there are too many.
+        never: even the empty node could not take the pod.
     """
 
     resource: str
@@ -237,7 +237,7 @@ class Shortage(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """In kube-scheduler's words (1.37)."""
+        """The message of kube-scheduler (1.37)."""
         return "Too many pods" if self.resource == "pods" else f"Insufficient {self.resource}"
 
 
@@ -283,7 +283,7 @@ def _amounts(document: Any) -> Counter[str]:
 
 @lru_cache(maxsize=1024)
 def _thousandths(text: str | int) -> int:
-    """Return a quantity in thousandths; 0 for a text that is none, which the API server would not have stored."""
+    """Return a quantity in thousandths; 0 for an invalid text, which the API server would not have stored."""
     try:
         return Quantity(text).milli_value
     except InvalidQuantity:

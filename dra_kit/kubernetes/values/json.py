@@ -22,7 +22,7 @@ JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | flo
 Object: TypeAlias = dict[str, Any]
 """An object of JSON whose fields are known to be of the types that the API gives them."""
 ObjectView: TypeAlias = Mapping[str, Any]
-"""Likewise, and whoever has it does not change it."""
+"""Likewise; its holder must not modify it."""
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.",
@@ -60,15 +60,15 @@ def loads(text: str | bytes) -> Any:
     """Decode like ``json.loads``, but an object with duplicate keys becomes a DuplicateKeysObject.
 
     The API server stores opaque parameters (RawExtension) byte for byte, so that duplicate keys reach the driver;
-    strict decoding must be able to refuse them. ``NaN`` and ``Infinity``, which are no JSON, are refused here. Halves
-    of characters become U+FFFD, as in Go. A number beyond a double is infinite, an integer of more digits than Python
-    converts included: one number of one object must not make a list of objects unreadable.
+    strict decoding must be able to reject them. ``NaN`` and ``Infinity``, which are not JSON, are rejected here. Halves
+    of characters become U+FFFD, as in Go. A number beyond a double becomes infinite, including an integer with more
+    digits than Python converts: one number of one object must not make a list of objects unreadable.
 
     Args:
         text: one JSON document; bytes are UTF-8.
 
     Raises:
-        ValueError: the text is no JSON.
+        ValueError: the text is not JSON.
     """
     return decode_with(text, _decode)
 
@@ -141,7 +141,7 @@ class RawObject(dict[str, Any]):
 
     Args:
         value: the object.
-        text: as it was sent. The limits of the API are for the bytes of this text.
+        text: the text as sent. The limits of the API apply to the bytes of this text.
     """
 
     __slots__ = ("text",)
@@ -174,7 +174,7 @@ def json_size(value: Any) -> int:
 
 
 def value_at(value: Any, keys: Iterable[str | int]) -> Any:
-    """Return the value at a path; None where the path leads nowhere, whatever stands in its way.
+    """Return the value at a path; None if the path does not exist, for any reason.
 
     Args:
         value: any JSON value.

@@ -46,7 +46,7 @@ class InvalidQuantity(ValueError):
 
     Attributes:
         kind: ``format``: it does not have the shape number plus suffix; ``suffix``: the suffix does not exist;
-            ``numeric``: there is no number before the suffix, or it has too many digits.
+            ``numeric``: the number before the suffix is missing, or has too many digits.
     """
 
     def __init__(self, message: str, kind: Literal["format", "numeric", "suffix"] = "format") -> None:
@@ -381,7 +381,7 @@ class QuantityField(Quantity):
     __slots__ = ("text",)
 
     text: str
-    """As it was written, without white space around it."""
+    """The original text, without surrounding white space."""
 
     def __init__(self, value: Quantity | str | int | Decimal) -> None:
         if isinstance(value, str):
@@ -391,7 +391,7 @@ class QuantityField(Quantity):
 
     @classmethod
     def _of(cls, amount: Amount, suffixes: QuantityFormat) -> Quantity:
-        return Quantity._of(amount, suffixes)  # noqa: SLF001 - nobody wrote what was calculated
+        return Quantity._of(amount, suffixes)  # noqa: SLF001 - a calculated value has no original text
 
     def __repr__(self) -> str:
         return f"QuantityField({self.text!r})"

@@ -16,7 +16,7 @@ LIBRARY: Final = Library()
 
 
 class AccessQuestion(Struct, frozen=True):
-    """May somebody do this?
+    """Asks whether a user may perform an action.
 
     Attributes:
         verb: such as ``create``; of a path its method in lower case.

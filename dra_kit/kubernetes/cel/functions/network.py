@@ -28,7 +28,7 @@ class URL:
 
     Args:
         text: the URL.
-        is_request: no host comes before the path if there is no scheme, as in the first line of an HTTP request.
+        is_request: without a scheme, no host comes before the path, as in the first line of an HTTP request.
 
     Raises:
         Failure: it is none.

@@ -125,7 +125,7 @@ def add(frame: Frame, left: Any, right: Any) -> Any:
     """Return ``left + right``.
 
     Raises:
-        Failure: there is no sum, or it does not fit its type.
+        Failure: the values cannot be added, or the sum does not fit its type.
     """
     if type(left) is list and type(right) is list:
         charge_work(frame, len(left) + len(right))

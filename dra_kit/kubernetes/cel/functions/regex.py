@@ -27,7 +27,7 @@ def compile_pattern(pattern: str) -> Any:
     """Return the compiled pattern.
 
     Raises:
-        Failure: it is no regular expression of RE2.
+        Failure: it is not a regular expression of RE2.
     """
     found = _compiled.get(pattern)
     if found is None:
@@ -70,7 +70,7 @@ _GO_TEXTS: Final = {
 
 
 def _in_go(text: bytes | str) -> str:
-    """Return the error of RE2 in the words of Go's regexp."""
+    """Return the error of RE2 with the message of Go's regexp."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     problem, colon, part = shown.partition(": ")
     return _GO_TEXTS.get(problem, problem) + (f": `{part[:60]}`" if colon else "")

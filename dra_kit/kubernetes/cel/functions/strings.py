@@ -50,7 +50,7 @@ def parse_format(text: str, count: int) -> list[str | Clause]:
         count: how many values there are.
 
     Raises:
-        Failure: a clause is malformed, or there is no value for it.
+        Failure: a clause is malformed, or its value is missing.
     """
     parts: list[str | Clause] = []
     position = used = 0
@@ -221,7 +221,7 @@ def _fixed(_frame: Frame, value: Any, precision: int | None) -> str:
 
 def _scientific(_frame: Frame, value: Any, _: int | None) -> str:
     number = _double(value, "scientific")
-    # the precision is ignored and what is no number is padded, as in Kubernetes
+    # the precision is ignored and values that are not numbers are padded, as in Kubernetes
     if math.isnan(number):
         return f"{'NaN':>6}"
     if math.isinf(number):
@@ -276,7 +276,7 @@ class NamedFormat:
 
     Args:
         name: its name.
-        check: tells what is wrong with a text; nothing if it has the format.
+        check: returns what is wrong with a text; nothing if it has the format.
         regex_size: how long a pattern is assumed for the cost of a check.
     """
 

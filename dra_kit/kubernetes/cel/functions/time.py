@@ -57,7 +57,7 @@ def parse_duration(text: str) -> Duration:
     """Read ``1h30m``, ``-1.5s``, ``0``.
 
     Raises:
-        Failure: it is no duration.
+        Failure: it is not a duration.
     """
     body = text[1:] if text[:1] in {"+", "-"} else text
     total, position = 0, 0

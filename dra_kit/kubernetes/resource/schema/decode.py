@@ -26,7 +26,7 @@ class StrictDecoding(msgspec.Struct):
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         unknown: paths of the unknown fields among them: ``spec.x``.
-        texts: the text of the objects in the document by path, for those that are stored as they were sent.
+        texts: the text of the objects in the document by path, for those that are stored unchanged.
     """
 
     problems: list[str] = msgspec.field(default_factory=list)
@@ -176,7 +176,7 @@ def _prune_struct(value: dict[str, Any], known: SchemaType, *, stored: bool) -> 
 
 
 def _without_absence(entry: SchemaField) -> bool:
-    """Return whether a field is written even when it is absent: what is no pointer in Go has a zero value instead."""
+    """Return whether a field is written even if it is absent: a field that is not a pointer in Go has a zero value."""
     if entry.presence == "omitempty":
         return _is_struct(entry.type) or entry.type in _TIMES
     return entry.presence == "always"

@@ -20,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MalformedProtobuf(ValueError):
-    """Bytes that are no message of the type."""
+    """Bytes that are not a message of the type."""
 
 
 def unpack(body: bytes) -> tuple[str, str, bytes]:
@@ -40,7 +40,7 @@ def decode_message(message: bytes, type_name: str) -> Any:
     """Return a message as the JSON value of a type; unknown fields are left out.
 
     Raises:
-        Malformed: it is no such message.
+        Malformed: it is not such a message.
     """
     if type_name in _MESSAGES:
         return _MESSAGES[type_name](message)

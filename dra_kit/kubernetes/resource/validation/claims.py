@@ -205,7 +205,7 @@ def validate_claim_spec(
 
 
 def validate_claim_spec_update(spec: v1.ResourceClaimSpec, old: v1.ResourceClaimSpec) -> list[FieldError]:
-    """Check that the spec of a claim stays as it was created; nothing else is checked again."""
+    """Check that the spec of a claim is unchanged; nothing else is validated again."""
     return [] if spec == old else mark_declarative([invalid("spec", None, "field is immutable")])
 
 

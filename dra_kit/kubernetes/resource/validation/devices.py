@@ -306,8 +306,8 @@ def validate_device(
         device: the device.
         path: where it is, for example ``spec.devices[3]``.
         per_device_node_selection: whether its slice leaves the choice of nodes to each device.
-        old: the device of this name in the slice that this one replaces: capacities and taints that stay as they were
-            there are not looked at again.
+        old: the device of this name in the slice that this one replaces: unchanged capacities and taints are
+            not validated again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
     """
     errors = device_name(device.name, f"{path}.name")

@@ -241,7 +241,7 @@ def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[Fie
 def validate_pool_status_request_update(
     request: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest
 ) -> list[FieldError]:
-    """Check that a request stays as it was made."""
+    """Check that a request is unchanged."""
     if request.spec == old.spec:
         return []
     return mark_declarative([invalid("spec", None, _IMMUTABLE)])
