@@ -13,31 +13,27 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver.admission.chain import AdmissionChain
+from dra_kit.apiserver.admission.webhooks import ServiceAddress
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, ObjectControllers, aggregate_cluster_roles
 from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.kinds.registry import KINDS, KindRegistry
+from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import Object
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
-
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractStreamWriter
-    from aiohttp.http_parser import RawRequestMessage
-
-    from dra_kit.apiserver.admission.webhooks import ServiceAddress
-    from dra_kit.apiserver.pod_log import PodLogSource
-
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation
@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from dra_kit.author.config_problems import (
     MOST_PROBLEMS,
     TEXT_BYTES,
+    Problem,
     find_config_problems,
     find_duplicate_keys,
     list_values,
@@ -33,10 +34,6 @@ from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import qualified_name
 from dra_kit.text import shorten
-
-if TYPE_CHECKING:
-    from dra_kit.author.config_problems import Problem
-
 
 ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
 """The same, checked."""

@@ -6,19 +6,15 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from msgspec import to_builtins
 
 from dra_kit.cli.options import credentials_of, path
-from dra_kit.diagnosis.drain import DrainQuery, wait_drained
+from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus, wait_drained
+from dra_kit.diagnosis.removal import RemovalConfirmations
 from dra_kit.text import align_columns, did_you_mean, escape_unprintable
-
-if TYPE_CHECKING:
-    from dra_kit.diagnosis.drain import DrainState, DrainStatus
-    from dra_kit.diagnosis.removal import RemovalConfirmations
-
 
 HELD: Final = 3
 """The exit code where claims with devices are in use."""

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,20 +17,22 @@ from msgspec.structs import replace
 
 from dra_kit.cli.options import credentials_of, path, source_options
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
-from dra_kit.diagnosis.explain.cluster import KINDS
+from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
 from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
 from dra_kit.diagnosis.explain.pods import explain_pod
-from dra_kit.diagnosis.explain.subjects import ExplainSubject, claim_of, pending_subjects, pod_of, subjects_of_manifests
+from dra_kit.diagnosis.explain.subjects import (
+    ExplainSubject,
+    SubjectKind,
+    claim_of,
+    pending_subjects,
+    pod_of,
+    subjects_of_manifests,
+)
 from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_missing_rights, render_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
 from dra_kit.text import escape_unprintable, escape_unprintable_json
-
-if TYPE_CHECKING:
-    from dra_kit.diagnosis.explain.cluster import ClusterDocuments, ClusterView
-    from dra_kit.diagnosis.explain.subjects import SubjectKind
-
 
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""

@@ -9,37 +9,32 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from pydantic import BaseModel
 
+from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.options import TargetCommand, complete_target, path
-from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
 from dra_kit.diagnosis.lint.fix_files import diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.diagnosis.snapshot import load_devices
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.manifests.documents import source_files
+from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
 from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.node.first_inventory import NODE, discover_once
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
 from dra_kit.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from dra_kit.author.driver import Driver
-    from dra_kit.diagnosis.lint.check import LintResult
-    from dra_kit.kubernetes.manifests.documents import SourceFile
-    from dra_kit.kubernetes.resource import v1
-
 
 _OPTION: Final = "--driver"
 

@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from pydantic import BaseModel
 
 from dra_kit import __version__
-from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
+from dra_kit.admission.certificate_trust import AuthorityTrust, TrustOutcome, delete_bindings
 from dra_kit.admission.certificates import SelfManagedSettings, self_made_secret
 from dra_kit.admission.webhook_configuration import configuration_name
 from dra_kit.author.cluster_object import ClusterObject
@@ -29,21 +29,15 @@ from dra_kit.cli.options import (
     target_of,
 )
 from dra_kit.client.api import Client
-from dra_kit.diagnosis.check import CheckOptions, role_process, run_checks
+from dra_kit.client.credentials import Credentials
+from dra_kit.diagnosis.check import Account, CheckOptions, role_process, run_checks
 from dra_kit.diagnosis.cluster_checks import has_failed
 from dra_kit.diagnosis.status import status_problems, status_text, statuses, with_problems
-from dra_kit.diagnosis.support_bundle import gather, write_archive
-from dra_kit.diagnosis.who import in_cluster, is_node, on_node, who_table
+from dra_kit.diagnosis.support_bundle import SupportBundle, gather, write_archive
+from dra_kit.diagnosis.who import DeviceUsesOnNode, in_cluster, is_node, on_node, who_table
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.sockets import operation_links
 from dra_kit.text import escape_unprintable, escape_unprintable_json
-
-if TYPE_CHECKING:
-    from dra_kit.admission.certificate_trust import TrustOutcome
-    from dra_kit.client.credentials import Credentials
-    from dra_kit.diagnosis.check import Account
-    from dra_kit.diagnosis.support_bundle import SupportBundle
-    from dra_kit.diagnosis.who import DeviceUsesOnNode
 
 
 class CheckCommand(TargetCommand):

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import click
 import yaml
 
-from dra_kit.admission.policy.manifest import manifest, policy_objects
+from dra_kit.admission.policy.manifest import Action, manifest, policy_objects
 from dra_kit.author.context import NodeInfo
+from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.driver_settings import setting_value
@@ -42,11 +43,6 @@ from dra_kit.project.git import uncommitted
 from dra_kit.project.rendering import chart_directory, create, installed_version, project_template, refuse_taken, render
 from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
 from dra_kit.project.update import update_project
-
-if TYPE_CHECKING:
-    from dra_kit.admission.policy.manifest import Action
-    from dra_kit.author.driver import Driver
-
 
 _DEFAULT_NAME: Final = "template-node"
 _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch

@@ -18,6 +18,7 @@ from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.options import TargetCommand, complete_target, is_help, path, target_of
 from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
@@ -25,7 +26,6 @@ from dra_kit.text import did_you_mean
 if TYPE_CHECKING:
     import asyncio
 
-    from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
 

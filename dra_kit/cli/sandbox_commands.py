@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dra_kit.cli.options import path
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.directory import remove_abandoned
-from dra_kit.sandbox.run.detached import running_in_background, running_sandboxes, stop
+from dra_kit.sandbox.run.detached import DetachedSandbox, RunningSandbox, running_in_background, running_sandboxes, stop
 from dra_kit.sandbox.stories.model import story_schema
 from dra_kit.sandbox.timeline.recording import timeline_schema
 from dra_kit.text import did_you_mean
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.run.detached import DetachedSandbox, RunningSandbox
 
 
 @click.command

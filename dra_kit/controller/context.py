@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from dra_kit.author.calls import call, describe_raised_error
@@ -20,9 +21,6 @@ from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.process.metrics import Metrics
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 
 class ControllerContext(Context[Any]):

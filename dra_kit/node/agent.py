@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Struct
 
 from dra_kit.author.context import NodeInfo, Stopping
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory
@@ -40,10 +41,10 @@ from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter, Replaced
-from dra_kit.node.effects.unrecorded import UnrecordedEffects
+from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
 from dra_kit.node.failpoints import Failpoint, hit
-from dra_kit.node.health_monitor import create_monitor
+from dra_kit.node.health_monitor import HealthMonitor, create_monitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
     KubeletService,
@@ -59,7 +60,7 @@ from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics import Metrics, Reading
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.discovery import Discovery
@@ -67,11 +68,7 @@ from dra_kit.slices.inventory import CurrentInventory, ProviderSource, node_sour
 from dra_kit.slices.publisher import Publisher
 
 if TYPE_CHECKING:
-    from dra_kit.author.device import Device
     from dra_kit.node.decommission import Decommission
-    from dra_kit.node.effects.unrecorded import EffectFinder
-    from dra_kit.node.health_monitor import HealthMonitor
-    from dra_kit.process.metrics import Reading
 
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from dra_kit.author.calls import call
-from dra_kit.author.child_process import ChildProcess
-from dra_kit.author.cluster_object import ClusterObject
+from dra_kit.author.child_process import ChildProcess, ChildRunner
+from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
@@ -26,12 +27,6 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import Metrics
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-    from dra_kit.author.child_process import ChildRunner
-    from dra_kit.author.cluster_object import ClusterObjectClient
 
 
 class DeviceUpdate(Struct, frozen=True):

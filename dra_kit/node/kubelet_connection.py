@@ -25,12 +25,11 @@ from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
-from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS
+from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
 from dra_kit.process.tracing import span
 
 if TYPE_CHECKING:
     from dra_kit.kubelet.health import HealthService
-    from dra_kit.process.metrics import Reading
 
 
 logger: logging.Logger = logging.getLogger(__name__)

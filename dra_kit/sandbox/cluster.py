@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequen
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from msgspec import Struct, field
 
-from dra_kit.apiserver.pod_log import PodLogUnavailable
+from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import InternalError
@@ -34,11 +34,7 @@ from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.kubelet.activity import Activity, DriverEndActivity
 from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
-from dra_kit.sandbox.pending_pods import explain_pending_pods
-
-if TYPE_CHECKING:
-    from dra_kit.apiserver.pod_log import PodLogOptions
-    from dra_kit.sandbox.pending_pods import PendingCause
+from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import has_policies, has_webhooks
-from dra_kit.apiserver.admission.webhooks import WebhookAdmission
+from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.kubernetes.values.json import Object
-
-if TYPE_CHECKING:
-    from dra_kit.apiserver.admission.webhooks import ServiceAddress
 
 
 class AdmissionChain:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, count_cell, selector_cell, text_cell
 from dra_kit.apiserver.kinds.strategy import PathSegmentNameStrategy, StatusStrategy, Strategy, StrategyContext
-from dra_kit.kubernetes.cel.admission import compile_policy
+from dra_kit.kubernetes.cel.admission import PolicyProblem, compile_policy
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -30,10 +30,6 @@ from dra_kit.kubernetes.resource.field_errors import (
     unsupported,
 )
 from dra_kit.kubernetes.values.json import Object
-
-if TYPE_CHECKING:
-    from dra_kit.kubernetes.cel.admission import PolicyProblem
-
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_PREC, Context
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -18,15 +18,12 @@ from dra_kit.kubernetes.resource.v1 import (
     DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
+    DeviceTaintRule,
     NodeSelector,
     ResourceSliceSpec,
 )
 from dra_kit.kubernetes.values.amount import Amount
 from dra_kit.kubernetes.values.quantity import Quantity
-
-if TYPE_CHECKING:
-    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule
-
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9

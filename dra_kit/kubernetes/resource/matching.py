@@ -6,17 +6,19 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from dra_kit.kubernetes.resource.names import label_key, label_value
-from dra_kit.kubernetes.resource.v1 import NodeSelector, NodeSelectorRequirement
+from dra_kit.kubernetes.resource.v1 import (
+    DeviceTaint,
+    DeviceTaintSelector,
+    DeviceToleration,
+    NodeSelector,
+    NodeSelectorRequirement,
+)
 from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN
-
-if TYPE_CHECKING:
-    from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
-
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 

@@ -6,16 +6,12 @@ import math
 import re
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from pydantic_core import core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from dra_kit.kubernetes.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
 from dra_kit.kubernetes.values.json import text_schema
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
-
 
 QuantityFormat: TypeAlias = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 """The family of suffixes that a quantity was written with, and is written with again."""

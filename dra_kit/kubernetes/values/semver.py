@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pydantic_core import CoreSchema
 
 from dra_kit.kubernetes.values.json import text_schema
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
-
 
 _SYNTAX: Final = re.compile(
     r"(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
@@ -14,6 +14,7 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workload_plans import (
+    WorkloadPlan,
     plan_daemon_set,
     plan_deployment,
     plan_replica_set,
@@ -21,10 +22,6 @@ from dra_kit.sandbox.controllers.workload_plans import (
 )
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.controllers.workload_plans import WorkloadPlan
-
 
 WORKLOADS: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*WORKLOADS, PODS)}

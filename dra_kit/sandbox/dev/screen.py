@@ -13,7 +13,7 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -38,6 +38,7 @@ from dra_kit.sandbox.dev.panes import (
     pods_pane,
 )
 from dra_kit.sandbox.dev.session import DevOptions, DevSession, Event, QuitRequested, Reapply, Reload
+from dra_kit.sandbox.pending_pods import PendingCause
 from dra_kit.sandbox.records import (
     DriverEnded,
     DriverLogged,
@@ -51,10 +52,6 @@ from dra_kit.sandbox.records import (
 )
 from dra_kit.sandbox.timeline.report import PodProblems
 from dra_kit.sandbox.views.live import consequence, shortened
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.pending_pods import PendingCause
-
 
 _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time

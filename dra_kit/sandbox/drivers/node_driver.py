@@ -7,23 +7,19 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import BaseModel
 
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.node.settings import NodeSettings
-from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
+from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
 from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEndActivity, DriverStartActivity
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.drivers.process_role import CrashPoint
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 _POLL: Final = 0.02

@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from typing_extensions import override
@@ -21,6 +20,7 @@ from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.records import PodExplained
 from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
+from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest, in_order
 from dra_kit.sandbox.stories.namespace import CreatedObject
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver
@@ -29,9 +29,6 @@ from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
 from dra_kit.sandbox.views.live import LiveView
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.stories.facts import StoryFacts
 
 
 class RunObserver(StoryObserver):

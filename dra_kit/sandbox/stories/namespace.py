@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,12 +22,18 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.stories.completion import pods_of_workloads
-from dra_kit.sandbox.stories.facts import PARTIAL, device_texts, gather, published_devices, published_pools
+from dra_kit.sandbox.stories.facts import (
+    PARTIAL,
+    Cluster,
+    DriverControl,
+    PublishedDevice,
+    StoryFacts,
+    device_texts,
+    gather,
+    published_devices,
+    published_pools,
+)
 from dra_kit.sandbox.stories.manifests import KindDiscovery, Manifest, apply_object, in_namespace
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PublishedDevice, StoryFacts
-
 
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.stories.completion import PodsOutcome
-from dra_kit.sandbox.stories.facts import StoryFacts
+from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts, StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
-from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Kill, Reboot, Upgrade
+from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Expectation, Kill, Reboot, Upgrade
 from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace, namespace_name
-from dra_kit.sandbox.stories.story import Story, StoryStep
+from dra_kit.sandbox.stories.story import CompletionCheck, Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts
-    from dra_kit.sandbox.stories.model import Expectation
-    from dra_kit.sandbox.stories.story import CompletionCheck
-
 
 _OF_OTHERS: Final = "default"
 """The namespace of objects that name none, where a story has none of its own."""

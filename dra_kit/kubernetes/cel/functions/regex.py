@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import Frame, charge_work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 LIBRARY: Final = Library()
 _ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)

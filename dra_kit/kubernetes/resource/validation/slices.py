@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
@@ -25,6 +25,7 @@ from dra_kit.kubernetes.resource.names import (
     full_name,
     pool_name,
 )
+from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
     uses_advanced_features,
     validate_counter_sets,
@@ -39,10 +40,6 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_skipped_operations,
     validate_taint,
 )
-
-if TYPE_CHECKING:
-    from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
-
 
 DEVICES_MAX: Final = 128
 ADVANCED_DEVICES_MAX: Final = 64

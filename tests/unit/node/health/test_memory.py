@@ -21,11 +21,11 @@ def test_two_processes_that_write_at_once_do_not_share_a_file(tmp_path: Path, mo
     here, there = HealthFile(path), HealthFile(path)
 
     def while_the_other_writes(written: Path) -> None:
-        monkeypatch.setattr("dra_kit.node.state.database_files.sync", sync)
+        monkeypatch.setattr("dra_kit.node.health_monitor.sync", sync)
         there.write(of("gpu-1"))
         sync(written)
 
-    monkeypatch.setattr("dra_kit.node.state.database_files.sync", while_the_other_writes)
+    monkeypatch.setattr("dra_kit.node.health_monitor.sync", while_the_other_writes)
     here.write(of("gpu-0"))
     assert HealthFile(path).read() == of("gpu-0")
     assert list(tmp_path.iterdir()) == [path]

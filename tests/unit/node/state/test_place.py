@@ -130,7 +130,7 @@ async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
 
     await add(database, "before")
     the_log(path)
-    monkeypatch.setattr("dra_kit.node.state.database_files.DatabaseFiles", SimpleNamespace(of=of))
+    monkeypatch.setattr("dra_kit.node.state.database.DatabaseFiles", SimpleNamespace(of=of))
     await add(database, "after")
     assert held(database) == ["after", "before"]
     assert found(path) == ["after", "before"]
