@@ -151,8 +151,8 @@ class DeviceJudge:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
-        self.alikeness = EquivalentDevices(choice, cluster.gates, cluster.snapshot.usage)
-        self.matching = SelectorMismatches(cluster, choice, evaluator, self.alikeness.usual)
+        self.alikeness: EquivalentDevices = EquivalentDevices(choice, cluster.gates, cluster.snapshot.usage)
+        self.matching: SelectorMismatches = SelectorMismatches(cluster, choice, evaluator, self.alikeness.usual)
         self.known: dict[Class, _Reasons] = {}
         self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
         self.bars: dict[Hashable, _Bar | None] = {}

@@ -51,7 +51,7 @@ class StepRejected(Exception):
     """The cluster did not do what a story wants to have done."""
 
     def __init__(self, subject: object, expected: str, got: str) -> None:
-        self.mismatch = Mismatch(str(subject), expected, got, final=True)
+        self.mismatch: Mismatch = Mismatch(str(subject), expected, got, final=True)
         super().__init__(str(self.mismatch))
 
 
@@ -64,7 +64,7 @@ class StoryRunner:
         self.story = story
         self.cluster = cluster
         self.observer = observer
-        self.stage = StoryNamespace(
+        self.stage: StoryNamespace = StoryNamespace(
             cluster,
             namespace_name("story", story.name) if story.own_namespace else _OF_OTHERS,
             own=story.own_namespace,
