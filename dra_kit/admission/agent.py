@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
 from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
+from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, Reading, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
@@ -40,6 +42,8 @@ from dra_kit.process.supervisor import Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)
 _AGAIN: Final = 0.2
+_FILES: Final = 8192
+_WAITING: Final = 4096
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
@@ -111,6 +115,7 @@ async def run_webhook(
             check=partial(rejection, driver=driver),
             queue=queue,
             watchdog=watchdog,
+            limits=ConnectionLimits(waiting=_waiting_connections()),
         )
         logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
         try:
@@ -140,6 +145,18 @@ async def run_webhook(
         finally:
             server.close()
             queue.close()
+
+
+def _waiting_connections() -> int:
+    """Return how many connections may wait for a place: as many as leave files to the rest of the process.
+
+    The process may have more files than it begins with, which are often 1,024: programs that use ``select`` need that.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FILES:
+        soft = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _WAITING if soft == resource.RLIM_INFINITY else min(_WAITING, soft // 2)
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:
@@ -195,8 +212,8 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
             raise kopf.AdmissionError(refusal.text, code=_REFUSED)
 
     for version in versions:
-        for resource in REVIEWED:
-            kopf.on.validate(resource.group, version, resource.plural, id=WEBHOOK_ID, registry=registry)(validate)
+        for reviewed in REVIEWED:
+            kopf.on.validate(reviewed.group, version, reviewed.plural, id=WEBHOOK_ID, registry=registry)(validate)
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:

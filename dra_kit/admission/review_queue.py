@@ -14,8 +14,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -44,7 +46,7 @@ class WaitingReview:
         deadline: the time by :func:`time.monotonic` after which the answer is useless.
     """
 
-    __slots__ = ("band", "deadline", "estimate", "function", "future", "peer", "size")
+    __slots__ = ("answered", "band", "deadline", "estimate", "function", "future", "number", "peer", "size")
 
     def __init__(self, function: Callable[[], Any], *, size: int, peer: str, deadline: float) -> None:
         self.function: Callable[[], Any] = function
@@ -53,7 +55,9 @@ class WaitingReview:
         self.deadline: float = deadline
         self.band: int = max(_SMALLEST_BAND, (self.size - 1).bit_length())
         self.estimate: float = 0.0
+        self.number: int = 0
         self.future: Future[Any] = Future()
+        self.answered: threading.Event = threading.Event()
 
 
 class _Flow:
@@ -69,12 +73,13 @@ class _Flow:
 class _Band:
     """What waits of about one size; ``floor`` is the least time of its addresses that wait, or that last waited."""
 
-    __slots__ = ("floor", "flows", "seconds_per_byte", "used")
+    __slots__ = ("floor", "flows", "is_fair_turn", "seconds_per_byte", "used")
 
     def __init__(self) -> None:
         self.used = 0.0
         self.floor = 0.0
         self.flows: dict[str, _Flow] = {}
+        self.is_fair_turn = True
         self.seconds_per_byte = _SECONDS_PER_BYTE
 
     @property
@@ -86,22 +91,32 @@ def _used(flow: _Flow) -> float:
     return flow.used
 
 
+def _oldest(flow: _Flow) -> int:
+    return flow.waiting[0].number
+
+
 class FairQueue:
     """The order in which reviews have their turn; not safe for threads.
 
     Each band, and each address within it, has the time that it used. The one that used least has the next turn. One
     that comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
+
+    Every other turn within a band is that of the review that has waited for longest. Else an address that asks more
+    often than each of thousands would wait for all of these, and one whose last review took long by chance, such as the
+    first one of the process, for many rounds of them.
     """
 
     def __init__(self) -> None:
         self._bands: dict[int, _Band] = {}
         self._floor = 0.0
+        self._numbers = count()
 
     def put(self, item: WaitingReview, now: float) -> None:
         """Let a review wait.
 
         Raises:
-            Overloaded: reviews from the same address and of about the same size alone take longer than it can wait.
+            ReviewQueueOverload: reviews from the same address and of about the same size alone take longer than it can
+                wait.
         """
         band = self._bands.get(item.band)
         if band is None:
@@ -111,6 +126,7 @@ class FairQueue:
             if len(band.flows) > _MANY_FLOWS:
                 band.flows = {peer: kept for peer, kept in band.flows.items() if kept.waiting}
             flow = _Flow()
+        item.number = next(self._numbers)
         item.estimate = item.size * band.seconds_per_byte
         if now + sum(before.estimate for before in flow.waiting) > item.deadline:
             raise ReviewQueueOverload
@@ -135,14 +151,19 @@ class FairQueue:
                 return None
             self._floor = max(self._floor, min(band.used for band in waiting.values()))
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
-            flow = min((each for each in band.flows.values() if each.waiting), key=_used)
-            band.floor = max(band.floor, flow.used)
+            flows = [each for each in band.flows.values() if each.waiting]
+            if band.is_fair_turn:
+                flow = min(flows, key=_used)
+                band.floor = max(band.floor, flow.used)
+            else:
+                flow = min(flows, key=_oldest)
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
                 continue
             if now > item.deadline:
                 item.future.set_exception(ReviewQueueOverload())
                 continue
+            band.is_fair_turn = not band.is_fair_turn
             band.used += item.estimate
             flow.used += item.estimate
             return item
@@ -170,8 +191,11 @@ class ReviewQueue:
         self._closed = False
         self._started = False
 
-    async def run(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> T:
-        """Call a function in a thread when its turn comes; drop it if the caller is cancelled before that.
+    @asynccontextmanager
+    async def turn(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> AsyncIterator[T]:
+        """Call a function in a thread when its turn comes, and yield its result; the thread continues after the block.
+
+        A function whose caller is cancelled before that is dropped.
 
         Args:
             function: reads and checks a review.
@@ -188,8 +212,10 @@ class ReviewQueue:
             queue = self._large if size > ORDINARY_BYTES else self._ordinary
             queue.put(item, time.monotonic())
             self._changed.notify_all()
-        found: T = await asyncio.wrap_future(item.future)
-        return found
+        try:
+            yield await asyncio.wrap_future(item.future)
+        finally:
+            item.answered.set()
 
     def hanging(self) -> list[str]:
         """Return a line for each review that has been checked for too long; from any thread."""
@@ -232,6 +258,7 @@ class ReviewQueue:
             del self._begun[name]
             with self._changed:
                 queue.settle(item, time.thread_time() - begun)
+            item.answered.wait()
             del item
 
     def _next(self, queue: FairQueue, most: int | None) -> WaitingReview | None:

@@ -184,15 +184,15 @@ class ReviewServer:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 try:
-                    given: Any = await self._queue.run(
-                        partial(self._examine, body), size=len(body), peer=peer, deadline=deadline
-                    )
+                    examine = partial(self._examine, body)
+                    async with self._queue.turn(examine, size=len(body), peer=peer, deadline=deadline) as found:
+                        given: Any = found
+                        return await review(given, webhook=webhook, headers=dict(request.headers))
                 except InvalidReview as error:
                     return _bad_request(str(error))
                 except ReviewQueueOverload:
                     await asyncio.sleep(_PUT_OFF_SECONDS)
                     return _too_many()
-                return await review(given, webhook=webhook, headers=dict(request.headers))
         except TimeoutError:
             return _too_many()
         except RecursionError:  # of a review that is nested so deeply that it could just be read

@@ -263,6 +263,7 @@ def _limits() -> ConnectionLimits:
     most = _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // _SHARE_OF_FILES)
     return ConnectionLimits(
         connections=max(1, most),
+        waiting=max(1, most // 2),
         tls_seconds=_PATIENCE_SECONDS,
         first_seconds=_PATIENCE_SECONDS,
         request_seconds=_PATIENCE_SECONDS,

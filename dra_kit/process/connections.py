@@ -19,12 +19,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
 from dra_kit.process.listening import wait_until_readable
+from dra_kit.process.waiting_connections import WaitingConnection, WaitingConnections, has_sent
 
 logger: logging.Logger = logging.getLogger(__name__)
 requests_logger: Final = logging.getLogger(f"{__name__}.requests")
 """For aiohttp: invalid HTTP and closed connections are the client's problem; any client could flood the log."""
 _SWEEP: Final = 0.5  # seconds between two checks for timeouts
-_BACKLOG: Final = 512
+_BACKLOG: Final = 4096  # the kernel has a limit, too
 _NO_ROOM_SECONDS: Final = 0.02
 _ROOM_SECONDS: Final = 0.01
 """Seconds between two evictions of a connection: a TLS handshake takes some milliseconds of the loop."""
@@ -44,30 +45,35 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """The limits of each connection, and of all of them together.
 
     Attributes:
-        connections: at one time. Half of them are for connections that have not sent a request yet.
+        connections: at one time. Half of them are for connections of which no request was answered yet.
+        waiting: further connections that wait for a place; each takes a file descriptor.
         tls_seconds: for the TLS handshake.
         first_seconds: until the first byte of the first request.
+        grace_seconds: that a connection has at least for its next step, such as its TLS handshake or the rest of a
+            request, before it makes room for another one; unless its address has more than its share.
         request_seconds: from the first byte of a request to its last; as long as the API server waits for a review.
         idle_seconds: between two requests. The API server closes connections idle for 90 s. If the server closed them
             first, a review being sent at that time would fail.
     """
 
-    connections: int = 512
+    connections: int = 256
+    waiting: int = 128
     tls_seconds: float = 5.0
     first_seconds: float = 10.0
+    grace_seconds: float = 1.0
     request_seconds: float = 5.0
     idle_seconds: float = 120.0
 
     @property
     def share(self) -> int:
         """Connections that one address may have before its connections are the first to be evicted."""
-        return max(1, self.connections // 8)
+        return max(1, self.connections // 4)
 
     @property
     def batch(self) -> int:
-        """Connections accepted in one iteration of the loop.
+        """Connections that get a place in one iteration of the loop.
 
-        It takes five iterations from accepting a connection until its request is known. It must not be evicted before
+        It takes five iterations from then until the request of a connection is known. It must not be evicted before
         that, no matter how many connections arrive.
         """
         return max(1, self.connections // 16)
@@ -96,20 +102,21 @@ class ConnectionLimiter:
         self._limits = limits
         self._open: dict[asyncio.Task[None], _Connection] = {}
         self._known: dict[web.RequestHandler, _Connection] = {}
+        self._waiting = WaitingConnections(limits.waiting)
         self._handler = server.request_handler
         server.request_handler = self._answer
 
     @property
     def count(self) -> int:
-        """How many connections are open."""
-        return len(self._open)
+        """How many connections are open, those that wait for a place included."""
+        return len(self._open) + len(self._waiting)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Accept connections during the block; aiohttp closes those that are open afterwards."""
         self._listening.setblocking(False)
         self._listening.listen(_BACKLOG)
-        tasks = [asyncio.create_task(self._accept()), asyncio.create_task(self._sweep())]
+        tasks = [asyncio.create_task(each) for each in (self._accept(), self._give_places(), self._sweep())]
         try:
             yield
         finally:
@@ -117,6 +124,7 @@ class ConnectionLimiter:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._waiting.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         # none when it is gone, or came another way
@@ -127,6 +135,11 @@ class ConnectionLimiter:
         try:
             response = await self._handler(request)
             served = response.status < HTTPStatus.BAD_REQUEST
+            if connection is not None and self._is_wanted(connection):
+                response.force_close()
+                served = connection.served = False
+            elif connection is not None and served and 2 * len(self._open) < self._limits.connections:
+                self._waiting.know(connection.peer)
             return response
         finally:
             if connection is not None:
@@ -136,33 +149,38 @@ class ConnectionLimiter:
         while True:
             await wait_until_readable(self._listening)
             try:
-                for _ in range(self._limits.batch):
-                    await self._accept_one()
+                for _ in range(_BACKLOG):
+                    while not self._waiting.make_room():  # noqa: ASYNC110 - time goes by
+                        await asyncio.sleep(_NO_ROOM_SECONDS)
+                    # ``loop.sock_accept`` may lose one when it is cancelled
+                    accepted, address = self._listening.accept()
+                    accepted.setblocking(False)
+                    self._waiting.add(accepted, address[0] if address else "")
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as error:  # such as too many open files
                 logger.warning("no connection accepted", extra={"error": str(error)})
                 await asyncio.sleep(_SWEEP)
+
+    async def _give_places(self) -> None:
+        while True:
+            for _ in range(self._limits.batch):
+                await self._waiting.wait()
+                while self._is_full:
+                    if self._make_room():
+                        await asyncio.sleep(_ROOM_SECONDS if self._context is not None else 0)
+                        break
+                    await asyncio.sleep(_NO_ROOM_SECONDS)
+                if (found := self._waiting.next(partial(self._excess, self._peers()))) is not None:
+                    self._give_place(found)
             await asyncio.sleep(0)
 
-    async def _accept_one(self) -> None:
-        """Accept a waiting connection; ``loop.sock_accept`` may lose one when it is cancelled."""
-        accepted, address = self._listening.accept()
-        try:
-            accepted.setblocking(False)
-            while len(self._open) >= self._limits.connections:
-                if self._make_room():
-                    await asyncio.sleep(_ROOM_SECONDS if self._context is not None else 0)
-                    break
-                await asyncio.sleep(_NO_ROOM_SECONDS)
-        except BaseException:
-            accepted.close()
-            raise
-        connection = _Connection(self._server(), address[0] if address else "")
-        task = asyncio.create_task(self._serve(accepted, connection))
+    def _give_place(self, waiting: WaitingConnection) -> None:
+        connection = _Connection(self._server(), waiting)
+        task = asyncio.create_task(self._serve(waiting.socket, connection))
         self._open[task] = connection
         self._known[connection.handler] = connection
-        task.add_done_callback(partial(self._ended, connection, accepted))
+        task.add_done_callback(partial(self._ended, connection, waiting.socket))
 
     def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._open.pop(task, None)
@@ -183,9 +201,11 @@ class ConnectionLimiter:
 
     async def _sweep(self) -> None:
         limits = self._limits
+        silent = limits.tls_seconds if self._context is not None else min(limits.first_seconds, limits.idle_seconds)
         while True:
             await asyncio.sleep(_SWEEP)
             now = time.monotonic()
+            self._waiting.expire(now - silent)
             for connection in list(self._open.values()):
                 patience = limits.idle_seconds if connection.served else min(limits.first_seconds, limits.idle_seconds)
                 if connection.begun:
@@ -193,13 +213,32 @@ class ConnectionLimiter:
                 if connection.made and not connection.answering and now - connection.since > patience:
                     connection.abort()
 
+    def _peers(self) -> Counter[str]:
+        return Counter(item.peer for item in self._open.values())
+
+    def _excess(self, peers: Counter[str], peer: str) -> int:
+        return max(0, peers[peer] - self._limits.share)
+
+    def _is_wanted(self, connection: _Connection) -> bool:
+        """Whether others wait for the place of a connection whose answer is ready."""
+        if not self._waiting.some:
+            return False
+        others = sum(other.served for other in self._open.values() if other is not connection)
+        return 2 * others >= self._limits.connections
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._open) >= self._limits.connections
+
     def _make_room(self) -> bool:
-        """Close the least valuable connection; False if all have small requests that are being answered."""
-        arriving = [task for task, connection in self._open.items() if connection.arriving]
-        others = [task for task, connection in self._open.items() if not connection.arriving]
-        halves = (arriving, others) if 2 * len(arriving) >= self._limits.connections else (others, arriving)
-        peers = Counter(item.peer for item in self._open.values())
-        for half in halves:
+        """Close the least valuable connection; False if all have small requests that are being answered.
+
+        Connections of which a request was answered keep their half of the places, also while they are idle.
+        """
+        new = [task for task, connection in self._open.items() if not connection.served]
+        served = [task for task, connection in self._open.items() if connection.served]
+        peers = self._peers()
+        for half in (new,) if 2 * len(new) >= self._limits.connections else (served, new):
             task = self._least(half, peers)
             if task is not None:
                 connection = self._open.pop(task)
@@ -209,14 +248,23 @@ class ConnectionLimiter:
         return False
 
     def _least(self, tasks: Collection[asyncio.Task[None]], peers: Counter[str]) -> asyncio.Task[None] | None:
-        def excess(task: asyncio.Task[None]) -> int:
-            return max(0, peers[self._open[task].peer] - self._limits.share)
+        def worth(task: asyncio.Task[None]) -> tuple[int, bool, float]:
+            connection = self._open[task]
+            return -self._excess(peers, connection.peer), self._waiting.is_known(connection.peer), connection.since
 
-        waiting = [task for task in tasks if not self._open[task].answering]
-        if waiting:
-            return min(waiting, key=lambda task: (-excess(task), self._open[task].since))
+        until = time.monotonic() - self._limits.grace_seconds
+        idle = [task for task in tasks if not self._open[task].answering]
+        for task in sorted(idle, key=worth):
+            if self._open[task].since > until and not self._excess(peers, self._open[task].peer):
+                continue
+            if not has_sent(self._open[task].socket):  # on a busy machine a request may wait for long before it is read
+                return task
         large = [task for task in tasks if self._open[task].received > _SMALL_BYTES]
-        return max(large, key=lambda task: (excess(task), self._open[task].received), default=None)
+        return max(
+            large,
+            key=lambda task: (self._excess(peers, self._open[task].peer), self._open[task].received),
+            default=None,
+        )
 
 
 class _Connection(asyncio.Protocol):
@@ -225,6 +273,7 @@ class _Connection(asyncio.Protocol):
     Attributes:
         handler: aiohttp's protocol.
         peer: the client's address.
+        socket: of the connection.
         request: the request being handled.
         begun: whether a part of a request has arrived; the TLS handshake is part of the first one.
         since: when the request began, or when the idle time began; by :func:`time.monotonic`.
@@ -234,9 +283,10 @@ class _Connection(asyncio.Protocol):
         ended: it is closed.
     """
 
-    def __init__(self, handler: web.RequestHandler, peer: str) -> None:
+    def __init__(self, handler: web.RequestHandler, waiting: WaitingConnection) -> None:
         self.handler = handler
-        self.peer = peer
+        self.peer = waiting.peer
+        self.socket = waiting.socket
         self.request: web.BaseRequest | None = None
         self.begun = True
         self.since = time.monotonic()
@@ -245,11 +295,6 @@ class _Connection(asyncio.Protocol):
         self.served = False
         self.ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-
-    @property
-    def arriving(self) -> bool:
-        """Whether it has not sent a whole request yet, or only requests that were answered with an error."""
-        return not self.served and not self.answering
 
     @property
     def answering(self) -> bool:

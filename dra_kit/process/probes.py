@@ -24,6 +24,7 @@ Check: TypeAlias = Callable[[], Iterable[str]]
 _STOP_SECONDS: Final = 2.0
 _CONNECTIONS: Final = 128
 _PATIENCE_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = 0.1  # a probe comes in one packet
 
 
 class Probes:
@@ -102,8 +103,9 @@ class Probes:
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
         # without limits any client of the port could exhaust the descriptors and memory of the process
         limits = ConnectionLimits(
-            connections=_CONNECTIONS, request_seconds=_PATIENCE_SECONDS, idle_seconds=_PATIENCE_SECONDS
-        )
+            connections=_CONNECTIONS, grace_seconds=_GRACE_SECONDS, request_seconds=_PATIENCE_SECONDS,
+            idle_seconds=_PATIENCE_SECONDS,
+        )  # fmt: skip
         try:
             async with ConnectionLimiter(runner.server, self._socket, None, limits).serving():
                 serving()

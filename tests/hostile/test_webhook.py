@@ -65,6 +65,12 @@ class Webhook:
         assert seconds < REVIEW_SECONDS
         return seconds
 
+    async def good_again(self) -> None:
+        """Ask about a good claim, on the connection that is there if the server has not closed it."""
+        status, text = await self.ask(GOOD)
+        assert status == 200, text
+        assert json.loads(text)["response"] == {"uid": "review-1", "allowed": True}
+
     async def is_ready(self) -> None:
         """Probe readiness as the kubelet does."""
         await self._probe(f"https://127.0.0.1:{self.port}/readyz")
@@ -361,6 +367,7 @@ def heavy(size: int) -> bytes:
 
 
 SMALL = json.dumps(GOOD).encode()
+MOST_BEFORE = 1500  # reviews of a flood that are answered before a good one: places are 256, and some rounds go by
 
 
 async def flood(webhook: Webhook, body: bytes, source: str, answers: Counter[str], *, keep: bool = True) -> None:
@@ -441,6 +448,66 @@ async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # 
                 await webhook.good()
                 case.took(webhook.mebibytes())
             assert answers["200"] - before <= most
+            with ledger.attack(f"the readiness probe beside {name}, {turn}"):
+                await webhook.is_ready()
+            with ledger.attack(f"the liveness probe beside {name}, {turn}"):
+                await webhook.is_live()
+
+
+@asynccontextmanager
+async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncIterator[Callable[[], int]]:
+    """A flood from another process, once it has counted so much; how much it has counted."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.hostile.webhook_flood", str(webhook.port), str(number), mode,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    counted = 0
+
+    async def count() -> None:
+        nonlocal counted
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            counted = int(line)
+
+    counting = asyncio.create_task(count())
+    try:
+        assert process.stdin is not None
+        process.stdin.write(SMALL)
+        process.stdin.close()
+        async with asyncio.timeout(400):
+            while counted < full:  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(0.05)
+        yield lambda: counted
+        assert process.returncode is None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await counting
+
+
+@pytest.mark.timeout(600)  # where the machine is busy, it takes long until a flood of so many is there
+@pytest.mark.parametrize(
+    ("name", "number", "mode"),
+    [
+        ("600 addresses that ask on their connections", 600, "keep"),
+        ("600 addresses that connect for each review", 600, "reconnect"),
+        ("2,000 addresses that connect and send nothing", 2000, "silent"),
+    ],
+)
+async def test_good_reviews_and_probes_beside_more_clients_than_there_are_places(
+    webhook: Webhook, ledger: Ledger, name: str, number: int, mode: str
+) -> None:
+    """Count how many answers the flood gets meanwhile: a good review waits for some rounds of those with a place."""
+    async with flooded(webhook, number, mode, number) as counted, aiohttp.ClientSession() as session:
+        kept = Webhook(webhook.pid, (webhook.port, webhook.probe_port), webhook.pair, session, webhook.log)
+        for turn in range(3):
+            for how, asking in (("fresh", webhook.good), ("kept", kept.good_again)):
+                before = counted()
+                with ledger.attack(f"a good review, {how}, beside {name}, {turn}") as case:
+                    await asking()
+                    case.took(webhook.mebibytes())
+                assert mode == "silent" or counted() - before <= MOST_BEFORE
             with ledger.attack(f"the readiness probe beside {name}, {turn}"):
                 await webhook.is_ready()
             with ledger.attack(f"the liveness probe beside {name}, {turn}"):

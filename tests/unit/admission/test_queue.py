@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -60,7 +60,21 @@ def test_an_address_has_its_turn_before_a_flood_from_another_one() -> None:
     served(queue, 5)
     other = waiting(50_000, "other")
     queue.put(other, 0)
-    assert other in served(queue, 1)
+    assert other in served(queue, 2)
+
+
+def test_an_address_that_used_much_waits_for_two_reviews_for_each_that_waits_already() -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(700, "much")])
+    served(queue, 1, seconds_per_byte=1e-2)
+    put_all(queue, [waiting(700, str(number)) for number in range(50)])
+    item = waiting(700, "much")
+    queue.put(item, 0)
+    before = 0
+    while served(queue, 1) != [item]:
+        queue.put(waiting(700, f"new {before}"), 0)
+        before += 1
+    assert before <= 2 * 50 + 1
 
 
 def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
@@ -144,24 +158,34 @@ async def queue() -> AsyncIterator[ReviewQueue]:
     found.close()
 
 
-async def test_results_and_errors_come_back(queue: ReviewQueue) -> None:
-    deadline = time.monotonic() + 600
+async def run(queue: ReviewQueue, function: Callable[[], object], size: int) -> object:
+    async with queue.turn(function, size=size, peer="a", deadline=time.monotonic() + 600) as found:
+        return found
 
+
+async def test_a_thread_takes_its_next_review_when_the_answer_to_its_last_one_is_ready(queue: ReviewQueue) -> None:
+    deadline = time.monotonic() + 600
+    async with queue.turn(lambda: 1, size=100_000, peer="a", deadline=deadline):
+        next_one = asyncio.create_task(run(queue, lambda: 2, 100_000))
+        assert await run(queue, lambda: 3, 1) == 3  # another thread's
+        assert not next_one.done()
+    assert await next_one == 2
+
+
+async def test_results_and_errors_come_back(queue: ReviewQueue) -> None:
     def fail() -> None:
         raise KeyError("x")
 
-    assert await queue.run(lambda: 1, size=1, peer="a", deadline=deadline) == 1
+    assert await run(queue, lambda: 1, 1) == 1
     with pytest.raises(KeyError):
-        await queue.run(fail, size=100_000, peer="a", deadline=deadline)
+        await run(queue, fail, 100_000)
 
 
 async def test_a_validator_that_hangs_in_a_large_review_keeps_no_small_one_waiting(queue: ReviewQueue) -> None:
-    deadline, go_on = time.monotonic() + 600, threading.Event()
-    stuck = [
-        asyncio.create_task(queue.run(go_on.wait, size=size, peer="a", deadline=deadline)) for size in (100_000, 60_000)
-    ]
+    go_on = threading.Event()
+    stuck = [asyncio.create_task(run(queue, go_on.wait, size)) for size in (100_000, 60_000)]
     async with asyncio.timeout(60):
-        assert await queue.run(lambda: 1, size=1, peer="a", deadline=deadline) == 1
+        assert await run(queue, lambda: 1, 1) == 1
     go_on.set()
     assert await asyncio.gather(*stuck) == [True, True]
 
@@ -169,7 +193,7 @@ async def test_a_validator_that_hangs_in_a_large_review_keeps_no_small_one_waiti
 async def test_a_validator_that_hangs_is_reported(queue: ReviewQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.admission.review_queue._HANGING_SECONDS", 0.01)
     go_on = threading.Event()
-    stuck = asyncio.create_task(queue.run(go_on.wait, size=100_000, peer="a", deadline=time.monotonic() + 600))
+    stuck = asyncio.create_task(run(queue, go_on.wait, 100_000))
     async with asyncio.timeout(60):
         while not (lines := queue.hanging()):  # noqa: ASYNC110 - time goes by
             await asyncio.sleep(0.01)

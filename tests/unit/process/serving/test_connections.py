@@ -7,7 +7,8 @@ import gc
 import socket
 import warnings
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,8 @@ async def status(reader: asyncio.StreamReader) -> bytes:
         return line
 
 
-async def ask(port: int) -> bytes:
-    async with connected(port, GET) as (reader, _):
+async def ask(port: int, source: str = "127.0.0.1") -> bytes:
+    async with connected(port, GET, source) as (reader, _):
         return await status(reader)
 
 
@@ -88,14 +89,82 @@ async def test_connections_that_have_brought_a_request_leave_half_to_new_ones() 
 
 
 async def test_new_connections_do_not_push_out_those_that_have_brought_a_request() -> None:
-    async with serving(ConnectionLimits(connections=4)) as port, connected(port, GET) as (reader, writer):
+    limits = ConnectionLimits(connections=4, grace_seconds=0)
+    async with serving(limits) as port, connected(port, GET) as (reader, writer):
         assert b"200" in await status(reader)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        for _, each in held:
+            each.write(b"GET /hea")
         assert await held[0][0].read() == b""
         writer.write(GET)
         assert b"200" in await status(reader)
         for _, each in held:
             each.transport.abort()
+
+
+async def hold_until(release: asyncio.Event, entered: asyncio.Semaphore, request: web.BaseRequest) -> web.Response:
+    if request.path == "/busy":
+        entered.release()
+        await release.wait()
+    return web.Response(text="ok")
+
+
+BUSY = GET.replace(b"/ ", b"/busy ")
+
+
+async def test_connections_wait_while_small_requests_are_answered_and_known_addresses_are_next() -> None:
+    release, entered, order = asyncio.Event(), asyncio.Semaphore(0), []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        response = await hold_until(release, entered, request)
+        order.append(request.path)
+        return response
+
+    async with serving(ConnectionLimits(connections=4), answer) as port, AsyncExitStack() as stack:
+        assert b"200" in await ask(port)  # makes its address known
+        for number in range(4):
+            await stack.enter_async_context(connected(port, BUSY, f"127.0.0.{20 + number}"))
+            async with asyncio.timeout(60):
+                await entered.acquire()
+        order.clear()
+        readers = []
+        for path, source in ((b"/1 ", "127.0.0.12"), (b"/2 ", "127.0.0.13"), (b"/3 ", "127.0.0.1")):
+            reader, _ = await stack.enter_async_context(connected(port, GET.replace(b"/ ", path), source))
+            readers.append(reader)
+            await asyncio.sleep(0.01)
+        release.set()
+        assert {await status(reader) for reader in readers} == {b"HTTP/1.1 200 OK\r\n"}
+        assert order == ["/busy"] * 4 + ["/3", "/1", "/2"]
+
+
+async def test_clients_that_ask_all_the_time_leave_half_of_the_places_to_others() -> None:
+    release, entered = asyncio.Event(), asyncio.Semaphore(0)
+    answer = partial(hold_until, release, entered)
+    async with serving(ConnectionLimits(connections=4), answer) as port, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(port, GET, f"127.0.0.{10 + each}")) for each in range(4)]
+        for reader, writer in clients:
+            assert b"200" in await status(reader)
+            writer.write(BUSY)
+            async with asyncio.timeout(60):
+                await entered.acquire()
+        async with connected(port, BUSY) as (other, _):
+            await asyncio.sleep(0.1)  # what is asserted does not depend on whether it is there by now
+            release.set()
+            for reader, _ in clients:
+                assert b"200" in await status(reader)  # none is cut off
+            assert b"200" in await status(other)
+
+
+async def test_a_connection_that_has_just_got_its_place_makes_no_room() -> None:
+    limits = ConnectionLimits(connections=1, grace_seconds=3600)
+    async with serving(limits) as port, connected(port, GET[:5]) as (reader, writer):
+        await asyncio.sleep(0.1)
+        other = asyncio.create_task(ask(port, "127.0.0.2"))
+        await asyncio.sleep(0.1)
+        writer.write(GET[5:])
+        assert b"200" in await status(reader)
+        writer.transport.abort()
+        assert b"200" in await other
 
 
 async def test_a_request_that_is_answered_with_an_error_earns_no_place() -> None:
