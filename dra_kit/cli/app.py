@@ -47,7 +47,7 @@ COMMANDS = {
     "status": "tell how the drivers of this node are",
     "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
     "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
-    "undertake": "end a driver on a node: release its claims and undo what is in force, with its code or without",
+    "decommission": "end a driver on a node: release its claims and undo what is in force, with its code or without",
     "update": "bring a project that `dra-kit new` made to this release's template",
     "webhook": "run the webhook role: check opaque configuration",
     "webhook-certificate": "make the API server trust the certificate that a webhook makes itself",
@@ -62,7 +62,7 @@ _MODULES: Final = {
     "lint": ("lint",),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
     "project": ("chart", "new", "policy", "sbom", "template", "update"),
-    "roles": ("controller", "node", "undertake", "webhook"),
+    "roles": ("controller", "node", "decommission", "webhook"),
     "sandbox": ("sandbox",),
 }
 """The module of each command; its function has the command's name."""

@@ -37,7 +37,7 @@ _NAMES: Final = 5
     "--until-removed/--no-until-removed",
     default=None,
     help="also wait until every node has confirmed that nothing of the driver is left  [default: where a DaemonSet of "
-    "the driver runs dra-kit undertake]",
+    "the driver runs dra-kit decommission]",
 )
 @click.option(
     "--skip-node",
@@ -77,8 +77,8 @@ def drain(  # noqa: PLR0917 - click passes them by name
     Pods whose claims have devices of a driver can only end while the driver runs. Nothing is changed. Needs the right
     to list resourceclaims.
 
-    With --until-removed it also waits for the nodes. A node confirms by the condition dra-kit/Undertaken of the pod
-    that runs `dra-kit undertake --stay --pod` there, once nothing of the driver is left. Needs to list daemonsets
+    With --until-removed it also waits for the nodes. A node confirms by the condition dra-kit/Decommissioned of the pod
+    that runs `dra-kit decommission --stay --pod` there, once nothing of the driver is left. Needs to list daemonsets
     (label app.kubernetes.io/name: DRIVER) and their pods, and resourceslices; with the right to list nodes, nodes that
     are gone are not waited for. Where no DaemonSet of the driver is there, only its slices are looked at: a process
     that was started manually confirms by its exit code.
@@ -185,7 +185,7 @@ def _of_removal(removal: RemovalConfirmations, where: str) -> Iterator[str]:
         yield (
             f"not asked: {_some(removal.not_asked)}; no pod of the driver runs there. A node that the DaemonSet "
             "selected earlier, and does not any more, keeps the driver's state: let the DaemonSet select it again, or "
-            "run dra-kit undertake there"
+            "run dra-kit decommission there"
         )
 
 

@@ -58,7 +58,7 @@ class CheckCommand(TargetCommand):
     help="nodes whose kubelets are asked; may be repeated  [default: the first five]",
 )  # fmt: skip
 @click.option(
-    "--account", type=click.Choice(["user", "node", "undertaker", "controller", "webhook"]),
+    "--account", type=click.Choice(["user", "node", "decommission", "controller", "webhook"]),
     help="what the account of the credentials is for  [default: the role in whose pod this is, else user]",
 )  # fmt: skip
 @click.option(
@@ -126,7 +126,7 @@ def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str)
     """Return the driver's own settings where its rights follow from them: in which namespaces its objects are."""
     if (
         driver is None
-        or account not in {"node", "undertaker"}
+        or account not in {"node", "decommission"}
         or not any(issubclass(item, ClusterObject) for item in driver.effects.values())
     ):
         return None

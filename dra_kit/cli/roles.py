@@ -1,4 +1,4 @@
-"""Commands that run a role: node, controller, webhook, undertake."""
+"""Commands that run a role: node, controller, webhook, decommission."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def controller(  # noqa: PLR0917 - click passes them by name
     ctx.exit(asyncio.run(run_controller(driver, settings)))
 
 
-class UndertakeCommand(TargetCommand):
+class DecommissionCommand(TargetCommand):
     """Its TARGET, which may be left out, comes after the directory."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
@@ -425,7 +425,7 @@ class UndertakeCommand(TargetCommand):
         return load_driver(targets[1]) if len(targets) > 1 else None
 
 
-@click.command(cls=UndertakeCommand)
+@click.command(cls=DecommissionCommand)
 @click.argument("state_dir", type=path(file_okay=False))
 @click.argument("target", required=False, shell_complete=complete_target)
 @click.option("--driver", "name", envvar="DRA_DRIVER", show_envvar=True, help="its name; with a TARGET, that of it")
@@ -439,12 +439,12 @@ class UndertakeCommand(TargetCommand):
 @click.option(
     "--pod",
     metavar="NAMESPACE/NAME",
-    help="the pod that this runs in: gets the condition dra-kit/Undertaken, which is true when nothing is left; needs "
-    "the right to patch pods/status",
+    help="the pod of this process: gets the condition dra-kit/Decommissioned, which is true when nothing is left; "
+    "needs the right to patch pods/status",
 )
 @common
 @click.pass_context
-def undertake(
+def decommission(
     ctx: click.Context,
     /,
     state_dir: Path,

@@ -62,7 +62,7 @@ def _quoted(name: str) -> str:
     return name if _NEEDS_NO_QUOTES(name) else quote(name, safe="")
 
 
-DECOMMISSIONED: Final = "dra-kit/Undertaken"
+DECOMMISSIONED: Final = "dra-kit/Decommissioned"
 """Condition of a driver's pod: true when nothing of the driver is left on the pod's node."""
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)

@@ -40,7 +40,7 @@ from dra_kit.diagnosis.node_checks import (
 )
 from dra_kit.errors import KubeError
 
-Account: TypeAlias = Literal["node", "undertaker", "controller", "webhook", "user"]
+Account: TypeAlias = Literal["node", "decommission", "controller", "webhook", "user"]
 _RESOURCE: Final = "resource.k8s.io"
 _OWN_ENTRIES: Final = (1, 36)
 """From this release on kube-apiserver asks who writes status.devices for the driver's name, too (KEP-4817)."""
@@ -99,7 +99,7 @@ def required_rights(account: Account, driven: DriverAccount) -> list[RequiredRig
     """
     of = {
         "node": _of_node,
-        "undertaker": _of_undertaker,
+        "decommission": _of_decommission,
         "controller": _of_controller,
         "webhook": _of_webhook,
         "user": _of_user,
@@ -130,7 +130,7 @@ def _of_node(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _effects(code, driven.settings)
 
 
-def _of_undertaker(driven: DriverAccount) -> Iterator[RequiredRight]:
+def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "get", "knowing which claims are over")
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "withdrawing devices")
     yield from _rights("", "nodes", "get", "withdrawing devices")
@@ -392,7 +392,7 @@ _COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {
     "node": ("node", 1),
     "controller": ("controller", 1),
     "webhook": ("webhook", 1),
-    "undertake": ("undertaker", 2),
+    "decommission": ("decommission", 2),
 }
 """Commands of roles, with the account of each, and how many words after the command its TARGET is."""
 

@@ -27,10 +27,10 @@ from dra_kit.diagnosis.removal import (
     DRIVER_LABEL,
     DriverRemoval,
     RemovalConfirmations,
+    is_decommissioning,
     is_of_driver,
     is_of_node_role,
     is_owned,
-    is_undertaking,
     removal_confirmations,
 )
 from dra_kit.errors import ConfigurationError, Forbidden, Unavailable
@@ -48,8 +48,8 @@ class DrainQuery(Struct, frozen=True, kw_only=True):
         driver: its name.
         node: only devices of this node; None for all.
         skip: nodes that are not waited for: neither for claims on them, nor for their confirmation.
-        until_removed: whether the nodes have to confirm; None: where a DaemonSet of the driver runs ``undertake``, as
-            far as DaemonSets can be listed.
+        until_removed: whether the nodes have to confirm; None: if a DaemonSet of the driver runs ``decommission`` and
+            DaemonSets can be listed.
         namespace: of the driver's DaemonSets; None for all.
         may_be_unknown: whether a driver that nothing in the cluster mentions is accepted.
     """
@@ -132,7 +132,7 @@ async def wait_drained(
 
     Raises:
         ConfigurationError: a claim is not understood, the cluster does not serve resource.k8s.io/v1, nothing mentions
-            the driver, or confirmations are asked for and no DaemonSet of the driver runs ``undertake``.
+            the driver, or confirmations are asked for and no DaemonSet of the driver runs ``decommission``.
         KubeError: the API server refuses, or does not answer; while it is waited for, one that does not answer is asked
             again until the time is over.
     """
@@ -206,13 +206,13 @@ class _Look:
         return [item for item in listed.items if is_of_driver(item, query.driver)]
 
     def _asks_nodes(self, daemon_sets: list[dict[str, Any]]) -> bool:
-        if any(map(is_undertaking, daemon_sets)):
+        if any(map(is_decommissioning, daemon_sets)):
             return True
         if self._query.until_removed and daemon_sets:
             names = ", ".join(f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in daemon_sets)
             raise ConfigurationError(
                 f"driver {self._query.driver} is not being removed: DaemonSet {names} runs dra-kit node; upgrade the "
-                "release with node.undertake=true first",
+                "release with node.decommission=true first",
                 code="not-being-removed",
             )
         return bool(self._query.until_removed)

@@ -71,14 +71,15 @@ def is_of_driver(daemon_set: Object, driver: str) -> bool:
     return is_of_node_role(daemon_set) and daemon_set["metadata"]["labels"][DRIVER_LABEL] == driver
 
 
-def is_undertaking(workload: Object) -> bool:
-    """Return whether the containers of a pod, or of a DaemonSet's pods, run ``dra-kit undertake``."""
+def is_decommissioning(workload: Object) -> bool:
+    """Return whether the containers of a pod, or of a DaemonSet's pods, run ``dra-kit decommission``."""
     spec = workload["spec"]
     if "template" in spec:
         spec = spec["template"]["spec"]
     containers = spec.get("containers") or ()
     return any(
-        "undertake" in [*(container.get("command") or ()), *(container.get("args") or ())] for container in containers
+        "decommission" in [*(container.get("command") or ()), *(container.get("args") or ())]
+        for container in containers
     )
 
 
@@ -93,8 +94,8 @@ def removal_confirmations(
 ) -> RemovalConfirmations:
     """Return which nodes have confirmed the removal.
 
-    A node confirms by a pod of the driver's DaemonSet that has the condition ``dra-kit/Undertaken``, while no other pod
-    of it and no slice of the driver is there. Nodes that are gone from the cluster have nothing to confirm.
+    A node confirms by a pod of the driver's DaemonSet that has the condition ``dra-kit/Decommissioned``, while no other
+    pod of it and no slice of the driver is there. Nodes that are gone from the cluster have nothing to confirm.
 
     Args:
         removal: what the cluster has of the driver.
@@ -152,7 +153,7 @@ def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int
 
 def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
     """Return why a node has not confirmed; empty where it has."""
-    undertakers = [pod for pod in pods if is_undertaking(pod)]
+    confirming = [pod for pod in pods if is_decommissioning(pod)]
     if not pods:
         return (
             "no pod of the driver is there, and its slices are still published"
@@ -160,9 +161,9 @@ def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
             else "the pod of the driver was deleted before it had confirmed"
         )
     for pod in pods:
-        if pod not in undertakers:
+        if pod not in confirming:
             return f"pod {pod['metadata']['name']} still runs the driver"
-    problems = [problem for pod in undertakers if (problem := _problem(pod))]
+    problems = [problem for pod in confirming if (problem := _problem(pod))]
     if problems:
         return problems[0]
     return "its slices are still published" if has_slices else ""

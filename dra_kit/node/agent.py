@@ -97,7 +97,7 @@ class NodeAgent:
         driver: the driver to run.
         settings: the settings of the node role.
         credentials: for the API server.
-        undertaking: set when the driver is being decommissioned: it has no devices and prepares nothing new.
+        decommission: set when the driver is being decommissioned: it has no devices and prepares nothing new.
         clock: returns monotonic seconds.
 
     Attributes:
@@ -112,13 +112,13 @@ class NodeAgent:
         settings: NodeSettings,
         credentials: Credentials,
         *,
-        undertaking: Decommission | None = None,
+        decommission: Decommission | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
-        self._undertaking = undertaking
+        self._decommission = decommission
         self._clock = clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
@@ -185,7 +185,7 @@ class NodeAgent:
         )  # fmt: skip
         self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
         self._health, self._policy = Advertising()
-        if self._undertaking is None:
+        if self._decommission is None:
             self._health, self._policy = advertise(
                 driver, settings, self._client,
                 source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
@@ -214,15 +214,15 @@ class NodeAgent:
         self._kubelet_part = kubelet
         kopf = SliceWatch(credentials, name, node, publisher)
         self._add_parts(service, kubelet, startup, status, kopf=kopf)
-        if self._undertaking is not None:
+        if self._decommission is not None:
             self._advertised.replace(Inventory(pools=[]), {})
-            if not self._undertaking.has_code:
+            if not self._decommission.has_code:
                 inventory.replace(Inventory(pools=[]), {})
-            end = self._undertaking.remaining(
+            end = self._decommission.remaining(
                 name, self._store, checkpoint, publisher, title=self._classes.title,
                 all_known=lambda: self._unrecorded.has_looked or not driver.effects,
-                others=self._processes.has_others if self._undertaking.stays else lambda: False,
-                confirmation=self._undertaking.confirmation, ended=self._nothing_left,
+                others=self._processes.has_others if self._decommission.stays else lambda: False,
+                confirmation=self._decommission.confirmation, ended=self._nothing_left,
             )  # fmt: skip
             self.supervisor.add(end, after=startup)
 
@@ -253,16 +253,16 @@ class NodeAgent:
             self.supervisor.add(self._reapplying, after=serving)
             self.supervisor.add(self._unrecorded, after=serving)
         self.supervisor.add(self.orphans, after=serving)
-        if self._undertaking is None:
+        if self._decommission is None:
             self.supervisor.add(self._discovery, after=startup, waits_for=self._discover_problem)
-        elif self._undertaking.has_code:
-            self.supervisor.add(self._undertaking.devices(self._discovery), after=startup)
+        elif self._decommission.has_code:
+            self.supervisor.add(self._decommission.devices(self._discovery), after=startup)
         if self._health is not None:
             self.supervisor.add(self._health, after=serving)
         if self._policy is not None:
             self.supervisor.add(self._policy, after=startup, waits_for=self._calls_under_way)
         self.supervisor.add(self._publisher, after=kubelet, waits_for=lambda: self._publisher.last_error)
-        if self._undertaking is None:
+        if self._decommission is None:
             self.supervisor.add(kopf, after=self._publisher)
 
     def _missing(self) -> list[str]:
@@ -270,7 +270,7 @@ class NodeAgent:
         return unready_parts(self.supervisor, self.supervisor.before(self._kubelet_part))
 
     async def _publishable(self) -> None:
-        if self._undertaking is None:  # otherwise nothing is published, and a release needs no inventory
+        if self._decommission is None:  # otherwise nothing is published, and a release needs no inventory
             await self._publisher.try_out()
 
     def _calls_under_way(self) -> str:
@@ -285,7 +285,7 @@ class NodeAgent:
         self, facts: ClusterFacts, locks: NodeLocks, boot_id: str
     ) -> tuple[HardwareHandle, EffectEngine, EffectVerifier]:
         wired = wire_effects(
-            self._driver, self._settings, self._undertaking.classes if self._undertaking else None,
+            self._driver, self._settings, self._decommission.classes if self._decommission else None,
             store=self._store, client=self._client, facts=facts, locks=locks,
             boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
@@ -318,9 +318,9 @@ class NodeAgent:
     def _kubelet(self, boot_id: str) -> tuple[KubeletService, KubeletRegistration]:
         name, service = self._driver.name, self._service
         calls: NodeService = service
-        if self._undertaking is not None:
+        if self._decommission is not None:
             in_force, title = self._engine.is_in_force, self._classes.title
-            calls = self._undertaking.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
+            calls = self._decommission.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
         self._calls = MeasuredService(calls)
         streams = None if self._health is None else self._health.streams
         return kubelet_parts(name, self._settings, service, self._takeover, calls=self._calls, health=streams)
@@ -384,7 +384,7 @@ class NodeAgent:
     def hanging(self, patience: float) -> list[str]:
         """Return a line for each call of the author's code that has hung for ``patience`` seconds. Thread-safe."""
         health = [] if self._health is None else self._health.hanging(patience)
-        discover = [] if self._undertaking is not None else self._discovery.hanging(patience)  # no undo waits for it
+        discover = [] if self._decommission is not None else self._discovery.hanging(patience)  # no undo waits for it
         return [*HangingCallCheck(self._loop, patience)(), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:

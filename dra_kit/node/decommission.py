@@ -101,7 +101,9 @@ async def run_decommission(
         confirmation = None
         if pod is not None:
             credentials = await load_credentials(settings.kubeconfig)
-            client = await stack.enter_async_context(Client(credentials, user_agent=f"dra-kit/{__version__} undertake"))
+            client = await stack.enter_async_context(
+                Client(credentials, user_agent=f"dra-kit/{__version__} decommission")
+            )
             confirmation = RemovalConfirmation(client, pod)
         agent = await decommission_agent(
             name, settings, driver, abandon=abandon, stays=stays, confirmation=confirmation
@@ -160,8 +162,8 @@ async def decommission_agent(
                 logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
         driver = driver_without_code(name, left.claims, abandon=abandon)
         classes = EffectsWithoutCode(abandon=abandon)
-    undertaking = Decommission(classes=classes, stays=stays, confirmation=confirmation)
-    return NodeAgent(driver, settings, await load_credentials(settings.kubeconfig), undertaking=undertaking)
+    decommission = Decommission(classes=classes, stays=stays, confirmation=confirmation)
+    return NodeAgent(driver, settings, await load_credentials(settings.kubeconfig), decommission=decommission)
 
 
 def state_needing_code(settings: NodeSettings, name: str) -> StateNeedingCode:
@@ -457,7 +459,8 @@ class ReleaseOnlyService:
         what = f"{', '.join(map(self._without_code.title, lost))} not in force" if lost else "its device is another one"
         return PermanentError(
             f"claim {claim} is not prepared again ({what}): driver {self._driver} is being removed from this node, and "
-            "its code is not here; delete the pod, or undertake it with the driver's TARGET, in the driver's image",
+            "its code is not here; delete the pod, or run dra-kit decommission with the driver's TARGET, in the "
+            "driver's image",
             code="no-driver-code",
         )
 

@@ -1,7 +1,7 @@
 """A node without any leftovers of a driver: the removal is confirmed, and late calls of the kubelet are answered.
 
 The confirmation is a condition of the decommissioning pod. Everything that waits for a removal reads it: ``dra-kit
-drain``, the chart's guard, and ``kubectl wait --for=condition=dra-kit/Undertaken pod --selector …``.
+drain``, the chart's guard, and ``kubectl wait --for=condition=dra-kit/Decommissioned pod --selector …``.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class RemovalConfirmation:
         condition = {
             "type": DECOMMISSIONED,
             "status": "True" if done else "False",
-            "reason": "NothingLeft" if done else "Undertaking",
+            "reason": "NothingLeft" if done else "Decommissioning",
             "message": message,
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }

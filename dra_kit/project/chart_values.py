@@ -138,7 +138,7 @@ class DrainGuardValues(ChartValueGroup):
 
     enabled: bool
     wait: Annotated[int, Field(ge=0)]
-    undertake_wait: Annotated[int, Field(ge=0)]
+    decommission_wait: Annotated[int, Field(ge=0)]
     skip_nodes: list[str]
     node_selector: Labels
     tolerations: list[Object]
@@ -214,7 +214,7 @@ class NodeValues(RoleValues):
     own_objects_only: bool
     pool_names: Literal["own", "any"]
     effect_pods: EffectPodsValues
-    undertake: bool
+    decommission: bool
     privileged: bool
     capabilities: list[Annotated[str, Field(pattern=r"^[A-Z_]+$")]]
     se_linux_options: Object

@@ -55,7 +55,7 @@ def removal_commands(driver: str, namespace: str, release: str) -> tuple[str, st
     """
     names = {"kitchen.pizza.example": driver, "pizza-system": namespace, "pizza": release}
     page = commands(REMOVAL_PAGE)
-    first = next(index for index, text in enumerate(page) if "node.undertake=true" in text)
+    first = next(index for index, text in enumerate(page) if "node.decommission=true" in text)
     words = re.compile("|".join(rf"(?<= ){re.escape(name)}(?= |$)" for name in names))
     upgrade, drain, uninstall = (words.sub(lambda found: names[found[0]], text) for text in page[first : first + 3])
     made = upgrade, drain, uninstall

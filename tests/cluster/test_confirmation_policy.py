@@ -64,7 +64,7 @@ async def patch(client: Client, made: Release, name: str, body: dict[str, Any]) 
 
 async def test_a_pod_confirms_by_its_own_condition(made: Release, own: Client) -> None:
     await patch(own, made, OWN, {"status": {"conditions": [MINE]}})
-    waited = ("wait", f"pod/{OWN}", "--for=condition=dra-kit/Undertaken", "--timeout=60s", "-n", made.namespace)
+    waited = ("wait", f"pod/{OWN}", "--for=condition=dra-kit/Decommissioned", "--timeout=60s", "-n", made.namespace)
     assert "condition met" in made.plane.kubectl(*waited).stdout
 
 
@@ -75,5 +75,5 @@ async def test_a_pod_does_not_confirm_for_another(made: Release, own: Client) ->
 
 @pytest.mark.parametrize("change", REFUSED)
 async def test_a_pod_changes_nothing_else_of_itself(change: str, made: Release, own: Client) -> None:
-    with pytest.raises(Forbidden, match="may change nothing of its pod but the condition dra-kit/Undertaken"):
+    with pytest.raises(Forbidden, match="may change nothing of its pod but the condition dra-kit/Decommissioned"):
         await patch(own, made, OWN, REFUSED[change])

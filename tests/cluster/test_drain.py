@@ -57,7 +57,7 @@ class Removal:
         return {wanted_node(pod): pod["metadata"]["name"] for pod in items}
 
     def confirm(self, node: str) -> None:
-        """What the undertaker on a node does when nothing is left there."""
+        """What `dra-kit decommission` on a node does when nothing is left there."""
         patch = json.dumps({"status": {"conditions": [MINE]}})
         place = ("--namespace", self.made.namespace)
         self.made.plane.kubectl("patch", "pod", self.pods()[node], *place, "--subresource=status", "--patch", patch)
@@ -70,7 +70,7 @@ def removal(plane: Plane, tmp_path: Path) -> Iterator[Removal]:
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {LABEL: "yes"}}}
              for name in (FIRST, SECOND)]  # fmt: skip
     plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
-    node = {"undertake": True, "nodeSelector": {LABEL: "yes"}}
+    node = {"decommission": True, "nodeSelector": {LABEL: "yes"}}
     values = {**DEPLOYED, "driverName": DRIVER, "controller": {"enabled": False}, "node": node}
     try:
         with release(plane, "draining", values) as made:

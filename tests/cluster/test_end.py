@@ -91,7 +91,7 @@ def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, pizz
         with guest(driver) as name:
             assert heat(driver) != cold
             node = driver.release.values["node"]
-            driver.release.apply({"node": {**node, "undertake": True}})
+            driver.release.apply({"node": {**node, "decommission": True}})
             driver.release.rolled_out("daemonset", "node")
             wait_until("its devices are withdrawn", lambda: not driver.slices())
             assert pods(node_plane, name)[0]["status"]["phase"] == "Running"
@@ -104,7 +104,7 @@ def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, pizz
 
 
 def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str, tmp_path: Path) -> None:
-    """Uninstalled under a running pod, which then cannot end: the undertaker, as a process on the node, helps."""
+    """Uninstalled under a running pod, which then cannot end: the decommission, as a process on the node, helps."""
     with deployed(node_plane, pizza_image, "gone.pizza.example") as driver:
         cold = heat(driver)
         with guest(driver) as name:
@@ -125,16 +125,16 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str,
             )
             settings = driver.release.values["node"]["settings"]
             command = [
-                Path(sys.executable).with_name("dra-kit"), "undertake", driver.plugin_dir, code,
+                Path(sys.executable).with_name("dra-kit"), "decommission", driver.plugin_dir, code,
                 "--driver", driver.name, "--node-name", str(node_plane.node), "--kubeconfig", node_plane.kubeconfig,
                 "--kubelet-dir", KUBELET_DIR, "--cdi-dir", CDI_DIR, "--menu", settings["menu"],
                 "--hardware-dir", settings["hardware_dir"],
             ]  # fmt: skip
             environment = {"PYTHONPATH": str(PROJECT / "src")}
-            with running(command, log=tmp_path / "undertaker.log", environment=environment) as undertaker:
-                wait_until("the pod has gone", lambda: not pods(node_plane, name) or undertaker.process.poll())
-                wait_until("the undertaker has ended", lambda: undertaker.process.poll() is not None)
-                assert undertaker.process.returncode == 0, (tmp_path / "undertaker.log").read_text()
+            with running(command, log=tmp_path / "decommission.log", environment=environment) as decommission:
+                wait_until("the pod has gone", lambda: not pods(node_plane, name) or decommission.process.poll())
+                wait_until("the decommission has ended", lambda: decommission.process.poll() is not None)
+                assert decommission.process.returncode == 0, (tmp_path / "decommission.log").read_text()
         assert heat(driver) == cold
         assert not driver.plugin_dir.exists()
         assert driver.cdi_files() == []
@@ -150,7 +150,7 @@ def explained(plane: Plane, pod: str, folder: Path) -> tuple[int, str]:
 def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
     node_plane: Plane, pizza_image: str, tmp_path: Path
 ) -> None:
-    """It says so until the remedy that it names is followed: installed with node.undertake, the driver ends the pod."""
+    """It says so until its remedy is followed: installed with node.decommission, the driver lets the pod terminate."""
     with deployed(node_plane, pizza_image, "vanished.pizza.example") as driver, guest(driver) as name:
         driver.release.uninstall(hooks=False)
         wait_until("its sockets have gone", lambda: not driver.sockets())
@@ -164,12 +164,12 @@ def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
         code, text = explained(node_plane, name, tmp_path)
         assert code == 3
         assert f"pod default/{name} is being deleted since " in text
-        assert f"→ install {driver.name} again, or with node.undertake=true where it is to be removed" in text
+        assert f"→ install {driver.name} again, or with node.decommission=true where it is to be removed" in text
         assert "docs/how-to/remove-a-driver.md" in text
         assert "not what keeps its containers from running" not in text
 
         node = driver.release.values["node"]
-        driver.release.apply({"node": {**node, "undertake": True}})
+        driver.release.apply({"node": {**node, "decommission": True}})
         wait_until("the pod has gone", lambda: not pods(node_plane, name))
 
 
@@ -241,7 +241,7 @@ def test_a_node_that_does_not_confirm_is_named_and_may_be_skipped(
 ) -> None:
     with deployed(node_plane, pizza_image, "haunted.pizza.example") as driver, ghost(node_plane):
         upgrade, drain, uninstall = documented(driver)
-        assert run_command(node_plane, f"{upgrade} --set drainGuard.undertakeWait=5", tmp_path).returncode == 0
+        assert run_command(node_plane, f"{upgrade} --set drainGuard.decommissionWait=5", tmp_path).returncode == 0
         here = run_command(node_plane, f"{drain} --node {node_plane.node}", tmp_path)
         assert here.returncode == 0, here.stdout
         drain = drain.replace("--wait 3600", "--wait 0")

@@ -92,10 +92,10 @@ def test_a_release_is_upgraded_with_the_flag_of_other_helms(
     result = run_command(plane, UPGRADES[-1].replace("--reset-then-reuse-values", "--reuse-values"), folder)
     assert result.returncode == 0, result.stderr
     (container,) = daemon_set(plane)["spec"]["template"]["spec"]["containers"]
-    assert container["args"][0] == "undertake"
+    assert container["args"][0] == "decommission"
 
 
-def test_the_undertaking_of_an_upgraded_release_begins_on_all_nodes_at_once(plane: Plane, folder: Path) -> None:
+def test_the_decommission_of_an_upgraded_release_begins_on_all_nodes_at_once(plane: Plane, folder: Path) -> None:
     install(plane, folder, folder / "old" / "dra-driver", {})
     assert run_command(plane, UPGRADES[-1], folder).returncode == 0
     assert daemon_set(plane)["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": "100%", "maxUnavailable": 0}

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from dra_kit.node.failpoints import Failpoint
-from tests.crash.invariants import check, check_stopped, check_undertaken
+from tests.crash.decommission import decommissioned
+from tests.crash.invariants import check, check_decommissioned, check_stopped
 from tests.crash.launch import FILE_CHANGE, CrashPoint, NodeProcess
-from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Claim, World
 from tests.support.api import eventually
 
@@ -62,7 +62,7 @@ class Chaos:
             check_stopped(world)
         else:
             await self._removed()
-            check_undertaken(world)
+            check_decommissioned(world)
 
     async def _settled(self) -> None:
         """Nothing is planned any more, and all is as it must be."""
@@ -92,7 +92,7 @@ class Chaos:
             await world.unprepare(*claims[:number])
             claims = claims[number:]
         self._arm()
-        await undertaken(world, iter([self._crash() for _ in range(3)]))
+        await decommissioned(world, iter([self._crash() for _ in range(3)]))
 
     # -- crashes
 

@@ -103,8 +103,8 @@ def check_stopped(world: World) -> None:
     assert not problems, "\n".join([*problems, world.logs()])
 
 
-def check_undertaken(world: World) -> None:
-    """The driver was removed, and its undertaker has ended: nothing is left of it on the node, nor in the cluster."""
+def check_decommissioned(world: World) -> None:
+    """After `dra-kit decommission` has exited, nothing of the driver is left on the node or in the cluster."""
     assert not world.claims
     assert not [process for process in world.processes if process.alive]
     problems = [*_of_hardware(world, {}), *_of_dough(world, {})]

@@ -1,4 +1,4 @@
-"""``dra-kit node`` or ``undertake`` in a process that kills itself where it is told to: at a step, or at a file."""
+"""``dra-kit node`` or ``decommission`` in a process that kills itself where it is told to: at a step, or at a file."""
 
 from __future__ import annotations
 

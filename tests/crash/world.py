@@ -71,8 +71,8 @@ class World:
 
     Attributes:
         claims: those that are prepared, or that the kubelet is about to prepare, by UID.
-        removed: what the driver's processes are since it was removed: undertakers, and of which kind.
-        ended: an undertaker has found that nothing is left, and is not started again.
+        removed: which kind of `dra-kit decommission` the driver's processes run since it was removed.
+        ended: `dra-kit decommission` has found that nothing is left, and is not started again.
         menu: pools, their devices and what each is made of.
         counts: what happened.
     """
@@ -233,11 +233,11 @@ class World:
 
     def _command(self) -> list[str]:
         if self.removed:
-            return ["undertake", str(self.state), str(BAKERY), *(["--stay"] if self.removed == "stays" else [])]
+            return ["decommission", str(self.state), str(BAKERY), *(["--stay"] if self.removed == "stays" else [])]
         return ["node", str(BAKERY), "--state-dir", str(self.state)]
 
     async def running(self, crash: CrashPoint | None = None) -> None:
-        """Sees to it that a process runs, as the kubelet restarts a container; an undertaker may have ended."""
+        """Start a process unless one runs, as the kubelet restarts a container; `decommission` may have exited."""
         async with self._starting:
             for process in [item for item in self.processes if not item.alive]:
                 self.bury(process)
@@ -248,7 +248,7 @@ class World:
                     self.bury(process)
 
     def bury(self, process: NodeProcess) -> None:
-        """It was killed; an undertaker may also have ended, for nothing is left."""
+        """It was killed; `dra-kit decommission` may also have exited because nothing is left."""
         self.processes.remove(process)
         self.past.append(process)
         self.ended = bool(self.removed) and process.exit_code == 0
@@ -257,7 +257,7 @@ class World:
             self.counts.crashes.append(process.crashed_at)
 
     def remove_driver(self, *, stays: bool) -> None:
-        """From now on the driver's processes are undertakers; the kubelet's checkpoint has what it must ask for.
+        """From now on the driver's processes run `dra-kit decommission`; the kubelet's checkpoint has the claims.
 
         Args:
             stays: they go on when nothing is left, as the pod of a DaemonSet does.

@@ -185,8 +185,8 @@ imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- /* why a role refuses to start is in the pod's status, for kubectl describe and dra-kit check */}}
 terminationMessagePolicy: FallbackToLogsOnError
 args:
-  {{- if and (eq .role "node") .root.Values.node.undertake }}
-  - undertake
+  {{- if and (eq .role "node") .root.Values.node.decommission }}
+  - decommission
   - {{ include "dra-driver.stateDir" .root | quote }}
   - {{ include "dra-driver.target" .root | quote }}
   - --stay

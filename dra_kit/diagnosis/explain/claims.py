@@ -208,7 +208,7 @@ class ClaimExplainer:
         named = [_named_drivers(judged.choice) for request in requests for judged in request.choices if judged.choice]
         for driver in dict.fromkeys(driver for drivers in named for driver in drivers):
             if is_being_removed(self.cluster, driver):
-                removed = f"driver {driver} is being removed (node.undertake)"
+                removed = f"driver {driver} is being removed (node.decommission)"
                 yield f"{removed}: it has withdrawn its devices ({REMOVAL_PAGE})"
 
     def _missing_class(self, name: str) -> str:

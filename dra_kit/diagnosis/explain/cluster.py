@@ -414,15 +414,15 @@ def _document_key(document: ObjectView) -> tuple[str, str]:
 
 
 def role_words(container: ObjectView) -> list[str]:
-    """Return ``undertake`` where a container's command line has that role, and no other word of it.
+    """Return ``decommission`` where a container's command line has that role, and no other word of it.
 
     Args:
         container: of a pod.
     """
     words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
-    return [_UNDERTAKE] if _UNDERTAKE in words else []
+    return [_DECOMMISSION] if _DECOMMISSION in words else []
 
 
-_UNDERTAKE: Final = "undertake"
+_DECOMMISSION: Final = "decommission"
 _WORDS: Final = 3
 """Words of a container's command line among which the role is."""

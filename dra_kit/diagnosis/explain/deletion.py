@@ -85,8 +85,8 @@ def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
     for each in drivers:
         if each.presence == "removing":
             yield (
-                f"{each.driver} is being removed from {each.node} (node.undertake, pod {each.pod}): what this pod has "
-                "stays until it ends, and nothing new is prepared there"
+                f"{each.driver} is being removed from {each.node} (node.decommission, pod {each.pod}): what this pod "
+                "has stays until it ends, and nothing new is prepared there"
             )
         elif each.problem:
             yield f"{each.driver}: {each.problem}: pods with its devices can neither start nor end there; {each.remedy}"

@@ -31,7 +31,7 @@ class DriverOnNode(Struct, frozen=True):
     Attributes:
         driver: its name.
         node: name of the node.
-        presence: ``works``: it publishes devices of the node; ``removing``: its pod there runs ``dra-kit undertake``;
+        presence: ``works``: it publishes devices of the node; ``removing``: its pod there runs ``decommission``;
             ``absent``: there is neither a slice nor a pod of it; ``silent``: there is a pod, and no slice;
             ``unknown``: its devices belong to no node, so that slices do not show where it is registered.
         pod: namespace and name of its pod on the node; empty where none is known.
@@ -51,7 +51,7 @@ class DriverOnNode(Struct, frozen=True):
             case "silent":
                 return f"the driver has no slice of {self.node}, although its pod {self.pod} is there"
             case "removing":
-                return f"the driver is being removed (node.undertake), by pod {self.pod}"
+                return f"the driver is being removed (node.decommission), by pod {self.pod}"
             case "works" | "unknown":
                 return ""
 
@@ -61,8 +61,8 @@ class DriverOnNode(Struct, frozen=True):
         match self.presence:
             case "absent":
                 return (
-                    f"install {self.driver} again, or with node.undertake=true where it is to be removed: it releases "
-                    f"what pods on {self.node} have ({REMOVAL_PAGE})"
+                    f"install {self.driver} again, or with node.decommission=true where it is to be removed: it "
+                    f"releases what pods on {self.node} have ({REMOVAL_PAGE})"
                 )
             case "silent":
                 return f"look at the log of pod {self.pod}, and at `dra-kit status` in it"
@@ -106,7 +106,7 @@ def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str]
     name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('name', '')}" if pod is not None else ""
     specs = [slice_.spec for slice_ in cluster.slices if slice_.spec.driver == driver]
     presence: Presence = "absent"
-    if pod is not None and _undertakes(pod):
+    if pod is not None and _decommissions(pod):
         presence = "removing"
     elif any(spec.node_name == node for spec in specs):
         presence = "works"
@@ -118,8 +118,8 @@ def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str]
 
 
 def is_being_removed(cluster: ClusterView, driver: str) -> bool:
-    """Whether pods of a driver run ``dra-kit undertake``: it publishes no devices any more."""
-    return any(_undertakes(pod) for pod in _pods(cluster, driver))
+    """Whether pods of a driver run ``dra-kit decommission``: it publishes no devices any more."""
+    return any(_decommissions(pod) for pod in _pods(cluster, driver))
 
 
 def driver_label(driver: str) -> str:
@@ -127,7 +127,7 @@ def driver_label(driver: str) -> str:
     return f"{_NAME}={driver}"
 
 
-def _undertakes(pod: ObjectView) -> bool:
+def _decommissions(pod: ObjectView) -> bool:
     return any(role_words(container) for container in pod["spec"].get("containers") or ())
 
 

@@ -137,7 +137,7 @@ def title_without_class(record: EffectRecord) -> str:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
-REMEDY = "undertake it with the driver's TARGET, in the driver's image; or give it up with --abandon"
+REMEDY = "run dra-kit decommission with the driver's TARGET, in the driver's image; or give it up with --abandon"
 
 
 class _Abandoned(Effect[None, Any], id="dra-kit/abandoned"):

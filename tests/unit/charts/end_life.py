@@ -1,4 +1,4 @@
-"""The end of a driver whose chart says ``node.undertake``, played once in the sandbox: by its service account."""
+"""The end of a driver whose chart says ``node.decommission``, played once in the sandbox: by its service account."""
 
 from __future__ import annotations
 
@@ -87,11 +87,13 @@ async def play_end(manifests: Manifests) -> Audit:
         pool = {"name": node.name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": node.name, "pool": pool, "devices": [{"name": "pizza-0"}]}
         await sandbox.client.create(RESOURCE_SLICES, {"metadata": {"name": "left"}, "spec": spec})
-        await _undertake(sandbox, node, manifests, driver)
+        await _decommission(sandbox, node, manifests, driver)
     return audit
 
 
-async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, driver: dra.Driver[Any, Any]) -> None:
+async def _decommission(
+    sandbox: Sandbox, node: SandboxNode, manifests: Manifests, driver: dra.Driver[Any, Any]
+) -> None:
     server = sandbox.control_plane.server
     await sandbox.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     objects = [item for item in manifests.objects if item["kind"] in INSTALLED]

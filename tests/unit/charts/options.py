@@ -75,7 +75,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "prometheusRule": {"enabled": True, "labels": {"prometheus": "main"}},
         "dashboard": {"enabled": True, "labels": {"grafana": "main"}, "annotations": {"folder": "drivers"}},
     },
-    "drainGuard": {**_POD, "wait": 60, "undertakeWait": 120, "skipNodes": ["node-b"]},
+    "drainGuard": {**_POD, "wait": 60, "decommissionWait": 120, "skipNodes": ["node-b"]},
     "node": {
         **_ROLE,
         "kubeletDir": "/data/kubelet",
@@ -122,7 +122,7 @@ _BARE: Final[Mapping[str, Any]] = {
     "networkPolicy": {"enabled": False},
     "drainGuard": {"enabled": False},
     "node": {
-        "undertake": True,
+        "decommission": True,
         "extraRules": [{**_RULE, "verbs": ["patch"]}],
         "ownObjectsOnly": False,
         "poolNames": "any",

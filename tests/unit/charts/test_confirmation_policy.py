@@ -33,12 +33,12 @@ REFUSED: dict[str, dict[str, Any]] = {
 """Patches of a pod's status that say more than the confirmation."""
 PODS_OF_EFFECTS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch", "delete"]}
 ALL_OF_PODS = {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/*"], "verbs": ["*"]}
-EFFECT_PODS = {"undertake": True, "effectPods": {"labels": {"app.kubernetes.io/component": "mps"}}}
+EFFECT_PODS = {"decommission": True, "effectPods": {"labels": {"app.kubernetes.io/component": "mps"}}}
 NODES_OF_DRIVERS: dict[str, dict[str, Any]] = {
-    "plain": {"undertake": True},
+    "plain": {"decommission": True},
     "effect-pods": {**EFFECT_PODS, "namespacedRules": {NAMESPACE: [PODS_OF_EFFECTS]}},
     "all-of-pods": {**EFFECT_PODS, "extraRules": [ALL_OF_PODS]},
-    "status-of-pods": {"undertake": True, "extraRules": [{**PODS_OF_EFFECTS, "resources": ["pods/status"]}]},
+    "status-of-pods": {"decommission": True, "extraRules": [{**PODS_OF_EFFECTS, "resources": ["pods/status"]}]},
 }
 """Values of drivers that are being removed; policies for what their effects write apply to the same account."""
 
@@ -109,10 +109,10 @@ async def test_a_pod_does_not_confirm_for_another(world: World) -> None:
 
 @pytest.mark.parametrize("change", REFUSED)
 async def test_a_pod_changes_nothing_else_of_itself(change: str, world: World) -> None:
-    with pytest.raises(Forbidden, match="may change nothing of its pod but the condition dra-kit/Undertaken"):
+    with pytest.raises(Forbidden, match="may change nothing of its pod but the condition dra-kit/Decommissioned"):
         await world.patch(OWN, REFUSED[change])
 
 
 def test_an_ordinary_driver_has_no_right_to_pods(helm: Helm) -> None:
     manifests = helm.render(DEPLOYED)
-    assert f"{RELEASE}-node-undertake" not in manifests.names("Role")
+    assert f"{RELEASE}-node-decommission" not in manifests.names("Role")

@@ -81,10 +81,10 @@ def test_it_may_be_left_out(helm: Helm) -> None:
 
 def test_the_drivers_end_is_its_node_role_with_another_command(helm: Helm) -> None:
     ordinary = helm.render(DEPLOYED).named("DaemonSet")
-    ending = helm.render({**DEPLOYED, "node": {"undertake": True}}).named("DaemonSet")
+    ending = helm.render({**DEPLOYED, "node": {"decommission": True}}).named("DaemonSet")
     (container,) = ending["spec"]["template"]["spec"]["containers"]
     assert container["args"] == [
-        "undertake",
+        "decommission",
         f"/var/lib/kubelet/plugins/{DRIVER}",
         "pizza_driver.driver:driver",
         "--stay",
@@ -114,23 +114,23 @@ def test_the_drivers_end_is_its_node_role_with_another_command(helm: Helm) -> No
     ],
 )
 def test_all_nodes_begin_at_once(strategy: dict[str, Any], rolling: dict[str, Any], helm: Helm) -> None:
-    ending = helm.render({**DEPLOYED, "node": {"undertake": True, "updateStrategy": strategy}}).named("DaemonSet")
+    ending = helm.render({**DEPLOYED, "node": {"decommission": True, "updateStrategy": strategy}}).named("DaemonSet")
     assert ending["spec"]["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
-UNDERTAKING = {**DEPLOYED, "node": {"undertake": True}}
+DECOMMISSIONING = {**DEPLOYED, "node": {"decommission": True}}
 
 
 def test_before_an_uninstall_the_nodes_are_waited_for_less_long_than_helm_waits(helm: Helm) -> None:
-    arguments = guard(helm.render(UNDERTAKING))["args"]
+    arguments = guard(helm.render(DECOMMISSIONING))["args"]
     assert arguments[2:] == ["--allow-unknown", "--wait=240", "--until-removed", f"--namespace={NAMESPACE}"]
-    longer = guard(helm.render({**UNDERTAKING, "drainGuard": {"wait": 280}}))["args"]
+    longer = guard(helm.render({**DECOMMISSIONING, "drainGuard": {"wait": 280}}))["args"]
     assert "--wait=280" in longer
-    shorter = guard(helm.render({**UNDERTAKING, "drainGuard": {"undertakeWait": 0}}))["args"]
+    shorter = guard(helm.render({**DECOMMISSIONING, "drainGuard": {"decommissionWait": 0}}))["args"]
     assert "--wait=0" in shorter
 
 
-@pytest.mark.parametrize("values", [DEPLOYED, UNDERTAKING])
+@pytest.mark.parametrize("values", [DEPLOYED, DECOMMISSIONING])
 def test_nodes_may_be_skipped_before_an_uninstall(values: dict[str, Any], helm: Helm) -> None:
     arguments = guard(helm.render({**values, "drainGuard": {"skipNodes": ["node-b", "node-c"]}}))["args"]
     assert arguments[-2:] == ["--skip-node=node-b", "--skip-node=node-c"]
@@ -146,7 +146,7 @@ GUARD_RIGHTS: list[Right] = [
 
 
 async def test_what_asks_the_nodes_needs_all_of_its_rights_and_no_others(helm: Helm) -> None:
-    manifests, audit = helm.render(UNDERTAKING), Audit()
+    manifests, audit = helm.render(DECOMMISSIONING), Audit()
     assert sorted(granted(manifests, GUARD)) == GUARD_RIGHTS
     inside = {rule["resources"][0] for rule in manifests.named("Role", GUARD)["rules"]}
     assert inside == {"pods", "daemonsets"}, "of the release's namespace only"
@@ -165,5 +165,5 @@ async def test_what_asks_the_nodes_needs_all_of_its_rights_and_no_others(helm: H
 
 
 def test_the_drivers_end_is_where_its_state_is(helm: Helm) -> None:
-    manifests = helm.render({**DEPLOYED, "node": {"undertake": True, "stateDir": "/state"}})
-    assert manifests.container("node")["args"][:2] == ["undertake", "/state"]
+    manifests = helm.render({**DEPLOYED, "node": {"decommission": True, "stateDir": "/state"}})
+    assert manifests.container("node")["args"][:2] == ["decommission", "/state"]

@@ -151,7 +151,7 @@ class End:
 
 @pytest.fixture(scope="module")
 def end(helm: Helm) -> End:
-    manifests = helm.render({**DEPLOYED, "node": {"undertake": True}})
+    manifests = helm.render({**DEPLOYED, "node": {"decommission": True}})
     return End(manifests, asyncio.run(play_end(manifests)))
 
 

@@ -87,7 +87,7 @@ HELP = [
     "sandbox --color pizzeria",
     "sandbox --story stories/one",
     "template",
-    "undertake",
+    "decommission",
     "update",
     "webhook",
 ]

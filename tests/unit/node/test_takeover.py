@@ -372,7 +372,7 @@ async def test_one_that_ended_before_it_could_serve_holds_up_no_other(node: Node
 
 
 @pytest.mark.parametrize("with_code", [True, False], ids=["with code", "without code"])
-async def test_an_undertaker_takes_over_without_the_api_server(node: Node, tmp_path: Path, with_code: bool) -> None:
+async def test_a_decommission_takes_over_without_the_api_server(node: Node, tmp_path: Path, with_code: bool) -> None:
     elsewhere = yaml.safe_load(node.kubeconfig.read_text())
     elsewhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
     path = tmp_path / "kubeconfig"

@@ -15,8 +15,8 @@ SINCE = "2026-11-20T10:00:00Z"
 ENDED: Document = {"name": "eater", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
 RUNS: Document = {"name": "eater", "state": {"running": {"startedAt": SINCE}}}
 REMEDY = (
-    f"→ install {DRIVER} again, or with node.undertake=true where it is to be removed: it releases what pods on node-1 "
-    "have (docs/how-to/remove-a-driver.md)"
+    f"→ install {DRIVER} again, or with node.decommission=true where it is to be removed: it releases what pods on "
+    "node-1 have (docs/how-to/remove-a-driver.md)"
 )
 
 
@@ -40,7 +40,7 @@ def driver_pod(*args: str, node_name: str = "node-1", driver: str = DRIVER, phas
 
 
 WORKS = driver_pod("node", "pizza_driver:driver")
-REMOVES = driver_pod("undertake", "/var/lib/kubelet/plugins/dra.pizza", "pizza_driver:driver", "--stay")
+REMOVES = driver_pod("decommission", "/var/lib/kubelet/plugins/dra.pizza", "pizza_driver:driver", "--stay")
 LUNCH = claim("lunch", held=("node-1", "rustica"))
 PIZZAS = slice_of("node-1", rustica="cheddar")
 ELSEWHERE = slice_of("node-2", rustica="cheddar")
@@ -77,7 +77,7 @@ def test_a_pod_whose_driver_is_being_removed_says_so(tmp_path: Path) -> None:
 
     assert code == 3
     assert (
-        f"waits for {DRIVER} to release its devices: the driver is being removed (node.undertake), by pod "
+        f"waits for {DRIVER} to release its devices: the driver is being removed (node.decommission), by pod "
         "pizza-system/pizza-node-x7k2p"
     ) in text
     assert "the log of pod pizza-system/pizza-node-x7k2p says what is left" in text
@@ -152,7 +152,7 @@ def test_a_pod_that_runs_says_that_its_driver_is_being_removed(tmp_path: Path) -
     code, text = explained(tmp_path, guest(RUNS, deleted=False), LUNCH, REMOVES)
 
     assert code == 0
-    assert f"✓ pod default/guest runs on node-1 {DRIVER} is being removed from node-1 (node.undertake" in text
+    assert f"✓ pod default/guest runs on node-1 {DRIVER} is being removed from node-1 (node.decommission" in text
 
 
 def test_a_pod_that_starts_says_that_its_driver_is_not_registered(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_claim_without_devices_says_that_its_driver_is_being_removed(tmp_path:
     code, text = explained(tmp_path, claim("dinner"), REMOVES, what=("claim", "dinner"))
 
     assert code == 3
-    assert f"driver {DRIVER} is being removed (node.undertake): it has withdrawn its devices" in text
+    assert f"driver {DRIVER} is being removed (node.decommission): it has withdrawn its devices" in text
 
 
 def test_programs_get_what_a_deletion_waits_for(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_programs_get_what_a_deletion_waits_for(tmp_path: Path) -> None:
         (("pod", "guest"), f"waits for {DRIVER} to release its devices: the driver is being removed"),
         (
             ("claim", "lunch"),
-            f"! {DRIVER}: the driver is being removed (node.undertake), by pod pizza-system/pizza-node",
+            f"! {DRIVER}: the driver is being removed (node.decommission), by pod pizza-system/pizza-node",
         ),
     ],
 )

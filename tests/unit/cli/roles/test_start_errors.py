@@ -28,7 +28,7 @@ DRIVER = """
 
     driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
 """
-ROLES = ("node", "controller", "webhook", "undertake")
+ROLES = ("node", "controller", "webhook", "decommission")
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def arguments(role: str, target: object, tmp_path: Path) -> list[str]:
         "node": ["--node-name", "node-a", "--kubelet-dir", str(tmp_path / "kubelet")],
         "controller": [],
         "webhook": ["--cert", str(tmp_path / "tls.crt"), "--key", str(tmp_path / "tls.key")],
-        "undertake": ["--node-name", "node-a", "--kubelet-dir", str(tmp_path / "kubelet")],
+        "decommission": ["--node-name", "node-a", "--kubelet-dir", str(tmp_path / "kubelet")],
     }[role]
-    places = [str(tmp_path / "state"), str(target)] if role == "undertake" else [str(target)]
+    places = [str(tmp_path / "state"), str(target)] if role == "decommission" else [str(target)]
     return [role, *places, "--kubeconfig", str(tmp_path / "none"), *more]
 
 

@@ -18,7 +18,7 @@ from tests.support.api import Api
 from tests.unit.diagnosis.drain.test_drain import DRIVER, claim, drain, node_slice
 
 LABELS = {"app.kubernetes.io/name": DRIVER, "app.kubernetes.io/component": "node"}
-UNDERTAKE = ["undertake", f"/var/lib/kubelet/plugins/{DRIVER}", "pizza:driver", "--stay"]
+DECOMMISSION = ["decommission", f"/var/lib/kubelet/plugins/{DRIVER}", "pizza:driver", "--stay"]
 LAST = "/api/v1/nodes"  # what a look asks for last
 
 
@@ -34,7 +34,7 @@ class Cluster:
         self.api = api
         self.kubeconfig = kubeconfig
 
-    def daemon_set(self, desired: int, *, args: Sequence[str] = UNDERTAKE, seen: bool = True) -> None:
+    def daemon_set(self, desired: int, *, args: Sequence[str] = DECOMMISSION, seen: bool = True) -> None:
         """The driver's DaemonSet, which wants a pod on so many nodes."""
         template = {"spec": {"containers": [{"args": list(args)}]}}
         metadata = {"name": "pizza-node", "namespace": "pizza", "labels": LABELS, "uid": "ds", "generation": 2}
@@ -52,7 +52,7 @@ class Cluster:
         confirmed: bool | None = None,
         *,
         name: str = "",
-        args: Sequence[str] = UNDERTAKE,
+        args: Sequence[str] = DECOMMISSION,
         left: str = "",
         waiting: str = "",
         bound: bool = True,
@@ -138,7 +138,7 @@ def test_claims_in_use_come_before_confirmations(cluster: Cluster) -> None:
     assert cluster.drain("--until-removed").exit_code == 3
 
 
-def test_a_daemon_set_that_undertakes_is_waited_for_without_being_asked(cluster: Cluster) -> None:
+def test_a_daemon_set_that_decommissions_is_waited_for_without_being_asked(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1")
     assert cluster.drain().exit_code == 4
@@ -163,7 +163,7 @@ def test_a_removal_that_was_not_requested_is_an_error(cluster: Cluster) -> None:
     assert found.exit_code == 2
     assert found.stderr == (
         "error: driver dra.pizza is not being removed: DaemonSet pizza/pizza-node runs dra-kit node; upgrade the "
-        "release with node.undertake=true first [not-being-removed]\n"
+        "release with node.decommission=true first [not-being-removed]\n"
     )
 
 

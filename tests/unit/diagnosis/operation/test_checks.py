@@ -189,7 +189,7 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
 
 async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> None:
     driven = DriverAccount(name="dra.pizza", code=whole("dra.pizza"))
-    rights = dict.fromkeys(map(str, required_rights("undertaker", driven)))
+    rights = dict.fromkeys(map(str, required_rights("decommission", driven)))
     assert [right for right in rights if "resourceslices" in right] == [
         "list resourceslices.resource.k8s.io", "delete resourceslices.resource.k8s.io",
     ]  # fmt: skip
@@ -197,11 +197,11 @@ async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> No
     assert not any("nodemenus" in right for right in rights), "nothing is advertised"
     assert {*rights} - {*map(str, required_rights("node", driven))} == {"patch pods/status in default"}
     with server(
-        allowed=[(right.verb, right.resource) for right in required_rights("undertaker", DriverAccount())]
+        allowed=[(right.verb, right.resource) for right in required_rights("decommission", DriverAccount())]
     ) as address:
         async with await client_of(address, tmp_path) as client:
-            [finding] = await check_rights(client, "undertaker", DriverAccount())
-    assert finding.text.startswith("system:serviceaccount:a:b may do all that the undertaker needs")
+            [finding] = await check_rights(client, "decommission", DriverAccount())
+    assert finding.text.startswith("system:serviceaccount:a:b may do all that the decommission needs")
 
 
 async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_p
         (["/usr/bin/python3", "/bin/dra-kit", "controller", "pizza:driver"], RoleProcess("controller", "pizza:driver")),
         (["dra-kit", "node", "--globs", "x"], RoleProcess("node", "")),
         (["dra-kit", "webhook"], RoleProcess("webhook", "")),
-        (["dra-kit", "undertake", "/state", "pizza:driver", "--stay"], RoleProcess("undertaker", "pizza:driver")),
-        (["dra-kit", "undertake", "/state", "--driver", "dra.pizza"], RoleProcess("undertaker", "")),
+        (["dra-kit", "decommission", "/state", "pizza:driver", "--stay"], RoleProcess("decommission", "pizza:driver")),
+        (["dra-kit", "decommission", "/state", "--driver", "dra.pizza"], RoleProcess("decommission", "")),
         (["dra-kit", "check"], None),
         (["/sbin/init"], None),
         ([], None),
@@ -273,7 +273,7 @@ class RoleServer(Server):
     ("account", "nodes"),
     [
         ("node", "GET /api/v1/nodes/node-a"),
-        ("undertaker", "GET /api/v1/nodes/node-a"),
+        ("decommission", "GET /api/v1/nodes/node-a"),
         ("controller", "GET /api/v1/nodes"),
         ("webhook", ""),
     ],
@@ -283,7 +283,7 @@ def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
 ) -> None:
     asked: list[str] = []
     rights = [(right.verb, right.resource) for right in required_rights(account, DriverAccount(name="dra.pizza"))]
-    environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "undertaker"} else {}
+    environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "decommission"} else {}
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Of", (RoleServer,), {"asked": asked, "allowed": rights})) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         config = kubeconfig(f"http://127.0.0.1:{made.server_port}", tmp_path)

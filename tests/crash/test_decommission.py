@@ -1,4 +1,4 @@
-"""kill -9 of the undertaker at each step, one after the other in one life: all is undone, and no pod hangs."""
+"""kill -9 of `dra-kit decommission` at each step, one after the other in one life: all is undone, and no pod hangs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from dra_kit.node.failpoints import Failpoint
 from dra_kit.node.processes import DriverProcesses
-from tests.crash.invariants import check, check_undertaken
+from tests.crash.decommission import decommissioned
+from tests.crash.invariants import check, check_decommissioned
 from tests.crash.launch import FILE_CHANGE, CrashPoint
-from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Counts, World, world
 from tests.support.api import eventually
 
@@ -68,14 +68,14 @@ async def test_killed_after_each_step(counted: Callable[[Counts], None]) -> None
             await made.unprepare(claim)
         made.processes[0].arm(CrashPoint(STOPPING[0]))
         await made.unprepare(claims[-1])
-        await undertaken(made, map(CrashPoint, STOPPING[1:]))
-        check_undertaken(made)
+        await decommissioned(made, map(CrashPoint, STOPPING[1:]))
+        check_decommissioned(made)
         assert made.counts.crashes == [*STARTING, *RELEASING, *STOPPING], "a step that is in the list is reached"
         counted(made.counts)
 
 
 async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted: Callable[[Counts], None]) -> None:
-    """Nothing is left when the undertaker is killed before it answers; its successor does not end before it has."""
+    """A process killed before it answers leaves nothing; its successor does not exit before it has answered."""
     async with world("effects") as made:
         await made.start()
         claim = made.allocate(["pan-0"])
@@ -88,8 +88,8 @@ async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted
         successor = made.processes[0]
         await eventually(lambda: '"message": "left"' in successor.log())
         await made.unprepare(claim)
-        await undertaken(made, iter(()))
-        check_undertaken(made)
+        await decommissioned(made, iter(()))
+        check_decommissioned(made)
         counted(made.counts)
 
 
@@ -116,5 +116,5 @@ async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[
             await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
             await made.running()
         assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))
-        check_undertaken(made)
+        check_decommissioned(made)
         counted(made.counts)

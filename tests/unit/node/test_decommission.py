@@ -81,7 +81,7 @@ async def prepared(node: Node, of: dra.Driver[Any, Any]) -> dra.ClaimReference:
 
 
 async def release(node: Node, *claims: dra.ClaimReference) -> None:
-    """Release claims as a kubelet does: its checkpoint has them until it has the answer, and the undertaker waits."""
+    """Release claims as a kubelet does, whose checkpoint has them until `dra-kit decommission` answers."""
     checkpoint = Checkpoint(node.root)
     checkpoint.store([ClaimInfo(claim, {"pod"}, {DRIVER: ()}) for claim in claims])
     await node.unprepare(*claims)
@@ -89,8 +89,8 @@ async def release(node: Node, *claims: dra.ClaimReference) -> None:
 
 
 @asynccontextmanager
-async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
-    """The undertaker at work; it has ended by itself when the block is left."""
+async def decommissioning(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
+    """`dra-kit decommission` at work; it has ended by itself when the block is left."""
     task = asyncio.create_task(run_decommission(DRIVER, node.settings(), of, **how))
     await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
     if task.done():
@@ -101,7 +101,7 @@ async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -
 
 @asynccontextmanager
 async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[NodeAgent]:
-    """The undertaker at work until the block is left."""
+    """`dra-kit decommission` at work until the block is left."""
     agent = await decommission_agent(DRIVER, node.settings(), of, **how)
     task = asyncio.create_task(agent.run())
     await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
@@ -114,7 +114,7 @@ async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> Non
     of = kitchen()
     claim = await prepared(node, of)
     assert Heat.hardware.on == {"oven": 200}
-    async with undertaking(node, of):
+    async with decommissioning(node, of):
         await release(node, claim)
     assert Heat.hardware.on == {}
     assert node.specs() == []
@@ -122,7 +122,7 @@ async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> Non
 
 async def test_nothing_of_the_driver_stays_on_the_node(node: Node) -> None:
     claim = await prepared(node, kitchen())
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         await release(node, claim)
     assert not node.settings().state(DRIVER).exists()
     assert [path for path in node.root.rglob("*") if path.is_socket()] == []
@@ -132,7 +132,7 @@ async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, ca
     claim = await prepared(node, kitchen())
     notes = node.settings().state(DRIVER) / "author"
     (notes / "recipe").write_text("flour")
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         await release(node, claim)
     assert [path.name for path in node.settings().state(DRIVER).rglob("*")] == ["author", "recipe"]
     assert "state removed, but what is not the framework's" in caplog.text
@@ -141,7 +141,7 @@ async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, ca
 async def test_folders_without_files_in_the_state_directory_are_removed(node: Node) -> None:
     claim = await prepared(node, kitchen())
     (node.settings().state(DRIVER) / "author" / "journal" / "old").mkdir(parents=True)
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         await release(node, claim)
     assert not node.settings().state(DRIVER).exists()
 
@@ -149,14 +149,14 @@ async def test_folders_without_files_in_the_state_directory_are_removed(node: No
 async def test_devices_are_withdrawn(node: Node) -> None:
     claim = await prepared(node, kitchen())
     assert node.published()
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         await eventually(lambda: not node.slices())
         await release(node, claim)
 
 
 async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> None:
     claim, late = await prepared(node, kitchen()), node.claim("dinner", ["pizza-1"])
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
         assert await node.error(late) == (
             "claim default/dinner is not prepared: driver dra.pizza is being removed from this node; delete the pod, "
@@ -192,7 +192,7 @@ def watchful() -> dra.Driver[Any, Any]:
 async def test_what_does_not_hold_any_more_is_made_true_again_by_the_drivers_code(node: Node) -> None:
     Heat.hardware = Hardware()
     claim = await prepared(node, watchful())
-    async with undertaking(node, watchful()):
+    async with decommissioning(node, watchful()):
         Heat.hardware.on.clear()
         async with asyncio.timeout(60):
             while "FLAME=2" not in node.env(claim):  # until it has looked
@@ -209,7 +209,7 @@ async def test_hardware_that_is_not_found_holds_up_nothing(node: Node) -> None:
             yield from Path("/sys/bus/that-is-not-there").iterdir()  # type: ignore[misc]  # it raises
 
     claim = await prepared(node, kitchen())
-    async with undertaking(node, driver(Baker(), effects=[Heat], provider=Broken())):
+    async with decommissioning(node, driver(Baker(), effects=[Heat], provider=Broken())):
         assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
         await release(node, claim)
     assert Heat.hardware.on == {}
@@ -227,8 +227,8 @@ async def test_what_does_not_hold_any_more_is_named_without_the_drivers_code(nod
     async with staying(node, None):
         assert await node.error(claim) == (
             "claim default/lunch is not prepared again (heat on oven not in force): driver dra.pizza is being removed "
-            "from this node, and its code is not here; delete the pod, or undertake it with the driver's TARGET, in "
-            "the driver's image"
+            "from this node, and its code is not here; delete the pod, or run dra-kit decommission with the driver's "
+            "TARGET, in the driver's image"
         )
 
 
@@ -239,7 +239,7 @@ async def out_of_gas() -> None:
 async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> None:
     claim = await prepared(node, kitchen())
     node.boot_id.write_text("boot-2\n")
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         assert "is being removed from this node" in await node.error(claim)
         await release(node, claim)
     assert Heat.hardware.on == {}
@@ -264,7 +264,7 @@ async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
     claim = await prepared(node, hosting())
     [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
     assert runs(pid)
-    async with undertaking(node, None):
+    async with decommissioning(node, None):
         await release(node, claim)
     assert not runs(pid)
 
@@ -274,7 +274,7 @@ async def test_other_effects_are_kept_without_the_drivers_code(node: Node) -> No
     async with staying(node, None):
         assert (await node.unprepare_error(claim)).endswith(
             "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be undone by the driver's code; "
-            "undertake it with the "
+            "run dra-kit decommission with the "
             "driver's TARGET, in the driver's image; or give it up with --abandon"
         )
     assert node.effects() == [("heat", "applied", ["lunch"])]
@@ -292,7 +292,7 @@ async def test_effects_that_are_abandoned_leave_the_hardware_as_it_is(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     claim = await prepared(node, kitchen())
-    async with undertaking(node, None, abandon=True):
+    async with decommissioning(node, None, abandon=True):
         await release(node, claim)
     assert Heat.hardware.on == {"oven": 200}
     assert [item.__dict__["effect"] for item in caplog.records if item.getMessage() == "effect abandoned"] == [
@@ -305,7 +305,7 @@ async def test_a_claim_of_an_imperative_driver_needs_its_unprepare(node: Node) -
     async with staying(node, None):
         assert (await node.unprepare_error(claim)).endswith(
             "ResourceClaim lunch: claim default/lunch can only be released by the driver's unprepare (devices "
-            "node-1/pizza-0); undertake it "
+            "node-1/pizza-0); run dra-kit decommission "
             "with the driver's TARGET, in the driver's image; or give it up with --abandon"
         )
     assert node.records() == ["lunch"]
@@ -314,20 +314,20 @@ async def test_a_claim_of_an_imperative_driver_needs_its_unprepare(node: Node) -
 async def test_a_claim_of_an_imperative_driver_is_released_by_its_code(node: Node) -> None:
     cashier = Cashier()
     claim = await prepared(node, driver(cashier))
-    async with undertaking(node, driver(cashier)):
+    async with decommissioning(node, driver(cashier)):
         await release(node, claim)
     assert cashier.released == ["lunch"]
 
 
 async def test_a_claim_of_an_imperative_driver_is_abandoned(node: Node) -> None:
     claim = await prepared(node, driver(Cashier()))
-    async with undertaking(node, None, abandon=True):
+    async with decommissioning(node, None, abandon=True):
         await release(node, claim)
 
 
 async def test_a_claim_without_anything_to_undo_needs_no_code(node: Node) -> None:
     claim = await prepared(node, driver())
-    async with undertaking(node, None):
+    async with decommissioning(node, None):
         await release(node, claim)
 
 
@@ -336,7 +336,7 @@ POD = PodName("pizza-system", "pizza-node-x")
 
 @asynccontextmanager
 async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] = (), **how: Any) -> AsyncIterator[None]:
-    """An undertaker as a pod runs it, from the moment when it has released these claims until the block is left."""
+    """Run `dra-kit decommission` as a pod does; the block starts when the claims are released."""
     node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
     settings = node.settings(pod_uid="pod-2", **how)
     task = asyncio.create_task(run_decommission(DRIVER, settings, kitchen(), stays=True, pod=POD))
@@ -469,7 +469,7 @@ async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: 
 async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_that_it_knows(node: Node) -> None:
     claim, checkpoint = node.claim(), Checkpoint(node.root)
     checkpoint.store([ClaimInfo(claim, {"pod"}, {DRIVER: ()})])
-    async with undertaking(node, kitchen()) as task:
+    async with decommissioning(node, kitchen()) as task:
         await node.unprepare(claim)
         assert not task.done()
         checkpoint.store([])
@@ -511,7 +511,7 @@ async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, capl
     claim = await prepared(node, kitchen())
     if notes:
         (node.settings().state(DRIVER) / "author" / "recipe").write_text("flour")
-    async with undertaking(node, kitchen()):
+    async with decommissioning(node, kitchen()):
         await release(node, claim)
     caplog.set_level("INFO")
     for of in (kitchen(), None):

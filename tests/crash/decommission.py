@@ -1,4 +1,4 @@
-"""The end of a driver whose undertaker is killed: it is started again until nothing is left."""
+"""The end of a driver whose `dra-kit decommission` is killed: it is started again until nothing is left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.crash.launch import CrashPoint, NodeProcess
 from tests.crash.world import PATIENCE, World
 
 
-async def undertaken(world: World, crashes: Iterator[CrashPoint | None]) -> None:
-    """Wait until the undertaker has ended by itself, or was asked to when nothing was left.
+async def decommissioned(world: World, crashes: Iterator[CrashPoint | None]) -> None:
+    """Wait until `dra-kit decommission` has ended by itself, or was asked to when nothing was left.
 
     Args:
         world: whose driver was removed, and whose pods have ended.
@@ -31,9 +31,9 @@ async def undertaken(world: World, crashes: Iterator[CrashPoint | None]) -> None
                         process.send(signal.SIGTERM)
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"the undertaker does not end\n{world.logs()}") from None
+        raise AssertionError(f"`dra-kit decommission` does not end\n{world.logs()}") from None
 
 
 def nothing_left(process: NodeProcess) -> bool:
-    """Whether an undertaker has told so."""
+    """Whether a `dra-kit decommission` process reported this."""
     return '"message": "nothing is left"' in process.log()
