@@ -324,12 +324,11 @@ async def published_devices(cluster: Cluster) -> dict[str, PublishedDevice]:
     }
 
 
-async def device_texts(cluster: Cluster) -> set[str]:
-    """Return each published device with its pool, as a text; generations do not matter."""
+async def devices_in_slices(cluster: Cluster) -> dict[str, Mapping[str, Any]]:
+    """Return the published devices as slices describe them, by ``<pool>/<device>`` (after the driver, if several)."""
     several = len(cluster.drivers) > 1
     return {
-        f"device {item['spec']['driver'] + '/' if several else ''}{item['spec']['pool']['name']}/{device['name']} as "
-        f"{json.dumps(device, sort_keys=True)}"
+        f"{item['spec']['driver'] + '/' if several else ''}{item['spec']['pool']['name']}/{device['name']}": device
         for item in await _slices(cluster)
         for device in item["spec"].get("devices", [])
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import re
 import secrets
 import time
@@ -28,7 +29,7 @@ from dra_kit.sandbox.stories.facts import (
     DriverControl,
     PublishedDevice,
     StoryFacts,
-    device_texts,
+    devices_in_slices,
     gather,
     published_devices,
     published_pools,
@@ -401,7 +402,7 @@ class LeftoverCheck:
     namespace: str | None
     _claims: set[str] = dataclasses.field(default_factory=set, init=False)
     _node_state: set[str] = dataclasses.field(default_factory=set, init=False)
-    _devices: set[str] = dataclasses.field(default_factory=set, init=False)
+    _devices: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, init=False)
 
     async def note(self) -> None:
         """Note how the cluster is; without a call it is compared with an empty one."""
@@ -409,7 +410,7 @@ class LeftoverCheck:
         if self.namespace is None:
             self._claims = {claim["metadata"]["uid"] for claim in await self._all_claims()}
         else:
-            self._devices = await device_texts(self.cluster)
+            self._devices = await devices_in_slices(self.cluster)
 
     async def claims(self, own: Collection[tuple[str, str]] = ()) -> list[str]:
         """Return the claims that were not there before, each with what holds it.
@@ -440,8 +441,9 @@ class LeftoverCheck:
         """Return the published devices that differ; in namespaces of others nothing is done that changes devices."""
         if self.namespace is None:
             return []
-        before, now = self._devices, await device_texts(self.cluster)
-        return sorted([f"{text} is published" for text in now - before] + [f"{text} is gone" for text in before - now])
+        before, now = self._devices, await devices_in_slices(self.cluster)
+        names = sorted({*before, *now})
+        return [text for name in names if (text := _device_change(name, before.get(name), now.get(name)))]
 
     def title(self, kind: str, item: ObjectView) -> str:
         """Return how an object is named: ``<kind>/<name>`` as a story does, else with its namespace."""
@@ -451,3 +453,17 @@ class LeftoverCheck:
 
     async def _all_claims(self) -> Iterable[ObjectView]:
         return (await self.cluster.client.list(RESOURCE_CLAIMS, self.namespace)).items
+
+
+def _device_change(name: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
+    """Return what a test or story has changed of a device; a taint that is gone is no change, but a recovery."""
+    if before is None or now is None:
+        return f"device {name} is {'gone' if now is None else 'published'}"
+    recovered = all(taint in before.get("taints", ()) for taint in now.get("taints", ()))
+    fields = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    changes = [
+        f"{key} {json.dumps(now.get(key), sort_keys=True)} instead of {json.dumps(before.get(key), sort_keys=True)}"
+        for key in fields
+        if not (key == "taints" and recovered)
+    ]
+    return f"device {name} has {', '.join(changes)}" if changes else ""

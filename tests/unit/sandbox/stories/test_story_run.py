@@ -355,8 +355,32 @@ async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster:
     changed = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
 
     assert unchanged.passed, unchanged.report()
-    assert 'device node-a/b as {"name": "b"} is gone' in changed.report()
-    assert 'device node-a/c as {"name": "c"} is published' in changed.report()
+    assert "device node-a/b is gone" in changed.report()
+    assert "device node-a/c is published" in changed.report()
+
+
+@pytest.mark.parametrize("tainted", [True, False], ids=["gets a taint", "recovers"])
+async def test_a_new_taint_is_left_over_but_a_recovery_is_not(cluster: Cluster, tmp_path: Path, tainted: bool) -> None:
+    """A device may recover during any test, such as one whose fault an earlier test has injected."""
+    healthy, unhealthy = {"name": "a"}, {"name": "a", "taints": [{"key": "lost", "effect": "NoSchedule"}]}
+    spec: Object = {
+        "driver": "dra.pizza",
+        "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
+        "devices": [healthy if tainted else unhealthy],
+    }
+    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+
+    def change(item: Object) -> None:
+        _serve(cluster, item)
+        spec["devices"] = [unhealthy if tainted else healthy]
+
+    cluster.on_create = change
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    assert result.passed is not tainted
+    if tainted:
+        text = 'device node-a/a has taints [{"effect": "NoSchedule", "key": "lost"}] instead of null'
+        assert text in result.report()
 
 
 async def test_steps_come_one_after_the_other_and_edits_are_undone(cluster: Cluster, tmp_path: Path) -> None:
