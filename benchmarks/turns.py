@@ -33,7 +33,28 @@ REST = 0.05
 
 _TURNS, _ROUNDS = 3, 5
 _PART = 10  # claims: whose turn it is changes quicker than the load of a shared machine
-_SPARSE = 60  # claims of a turn that are called after rest
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far calls are apart.
+
+    Attributes:
+        name: completes the name of a row.
+        rest: seconds before each call.
+        claims: in each turn, each of them new and alone.
+        rounds: of 20 calls at once in each turn.
+    """
+
+    name: str
+    rest: float
+    claims: int
+    rounds: int
+
+
+AFTER_REST = Pace("after rest", REST, claims=60, rounds=_ROUNDS)
+SPARSE = Pace("after 2 s of rest", 2.0, claims=6, rounds=1)
+"""As the kubelet of a node that starts a pod now and then: all caches of the processor have been used by others."""
 
 
 async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale, binary: Path | None) -> list[Row]:
@@ -63,7 +84,11 @@ async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale,
                     for side in sides:
                         call(side)
                 sides.reverse()
-        rested = await after_rest(world, ours.caller, theirs.caller if theirs else None)
+        rested = [
+            row
+            for pace in (AFTER_REST, SPARSE)
+            for row in await at_pace(pace, world, ours.caller, theirs.caller if theirs else None)
+        ]
         for side in sides:
             side.caller.close()
         cpu = await _idle_cpu(process.pid)
@@ -78,26 +103,27 @@ async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale,
     ]
 
 
-async def after_rest(world: World, ours: Caller, theirs: Caller | None) -> list[Row]:
-    """Calls after rest, as the kubelet of a node that is not busy makes them: each claim is new, and alone."""
+async def at_pace(pace: Pace, world: World, ours: Caller, theirs: Caller | None) -> list[Row]:
+    """Calls with rest between them, as the kubelet of a node that is not busy makes them."""
     figures = Figures(), Figures()
+    many = max(pace.claims, 20)
     for _ in range(_TURNS):
-        sides = [Side(ours, await world.make_claims(_SPARSE), figures[0], REST)]
+        sides = [Side(ours, await world.make_claims(many), figures[0], pace.rest)]
         if theirs:
-            claims = await world.make_claims(_SPARSE, rival.DRIVER, rival.DEVICE)
-            sides.append(Side(theirs, claims, figures[1], REST))
+            claims = await world.make_claims(many, rival.DRIVER, rival.DEVICE)
+            sides.append(Side(theirs, claims, figures[1], pace.rest))
         made = [claim for side in sides for claim in side.claims]
-        for number in range(_SPARSE):
+        for number in range(pace.claims):
             for side in sides:
                 for what in Side.ONE_BY_ONE:
                     what(side, slice(number, number + 1))
             sides.reverse()
-        for _ in range(_ROUNDS):
+        for _ in range(pace.rounds):
             for side in sides:
                 side.prepare_twenty()
             sides.reverse()
         await world.delete_claims(made)
-    return _beside_after_rest(figures[0], figures[1] if theirs else None)
+    return _beside_at_pace(pace, figures[0], figures[1] if theirs else None)
 
 
 def _in_turn(what: Callable[[Side, slice], None], sides: list[Side]) -> None:
@@ -131,12 +157,12 @@ def _beside(ours: Figures, theirs: Figures | None, scale: Scale) -> list[Row]:
     return rows
 
 
-def _beside_after_rest(ours: Figures, theirs: Figures | None) -> list[Row]:
+def _beside_at_pace(pace: Pace, ours: Figures, theirs: Figures | None) -> list[Row]:
     what = [
-        ("prepare one claim after rest, p50", "one", 1.2),
-        ("the same claim again after rest, p50", "again", 1.2),
-        ("unprepare one claim after rest, p50", "released", 1.2),
-        ("20 calls at once after rest", "twenty", 1.0),
+        (f"prepare one claim {pace.name}, p50", "one", 1.2),
+        (f"the same claim again {pace.name}, p50", "again", 1.2),
+        (f"unprepare one claim {pace.name}, p50", "released", 1.2),
+        (f"20 calls at once {pace.name}", "twenty", 1.0),
     ]
     rows = []
     for name, field, share in what:
