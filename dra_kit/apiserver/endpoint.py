@@ -18,6 +18,8 @@ from urllib.parse import unquote
 import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
+from prometheus_client import Metric, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.authentication import (
@@ -98,7 +100,10 @@ class Endpoint:
         target = Target.parse(path)
         if target is None:
             require_allowed(self.api.rbac, user, attributes_of_path(raw.method, path))
-            return metrics(self.requests) if path == "/metrics" else serve_non_resource(self.api.registry, raw)
+            if path == "/metrics":
+                body = generate_latest(_RequestMetrics(self.requests))
+                return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
+            return serve_non_resource(self.api.registry, raw)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
@@ -354,30 +359,28 @@ def _selected_name(selector: str) -> str:
     return ""
 
 
-_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
-_HEAD: Final = (
-    "# HELP apiserver_request_total [STABLE] Counter of apiserver requests broken out for each verb and resource.\n"
-    "# TYPE apiserver_request_total counter\n"
-)
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
-def metrics(requests: Mapping[tuple[str, str, str], int]) -> web.Response:
-    """Answer the request for metrics; requests are counted by (user agent, verb, resource with its subresource)."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for (_, verb, resource), count in requests.items():
-        plural, _, subresource = resource.partition("/")
-        key = plural, subresource, verb.upper()
-        counts[key] = counts.get(key, 0) + count
-    name = "apiserver_request_total"
-    lines = [
-        f'{name}{{resource="{_escaped(plural)}",subresource="{_escaped(part)}",verb="{verb}"}} {count}\n'
-        for (plural, part, verb), count in sorted(counts.items())
-    ]
-    return web.Response(body=(_HEAD + "".join(lines)).encode(), headers={"Content-Type": _TYPE})
+class _RequestMetrics:
+    """A collector of the number of requests, given by (user agent, verb, resource with its subresource)."""
 
+    def __init__(self, requests: Mapping[tuple[str, str, str], int]) -> None:
+        self._requests = requests
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def collect(self) -> Iterator[Metric]:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for (_, verb, resource), count in self._requests.items():
+            plural, _, subresource = resource.partition("/")
+            counts[plural, subresource, verb.upper()] += count
+        metric = CounterMetricFamily(
+            "apiserver_request_total",
+            "[STABLE] Counter of apiserver requests broken out for each verb and resource.",
+            labels=("resource", "subresource", "verb"),
+        )
+        for labels, count in sorted(counts.items()):
+            metric.add_metric(labels, count)
+        yield metric
 
 
 _EXTRA: Final = "impersonate-extra-"

@@ -192,7 +192,7 @@ async def test_metrics_count_requests(http: Http) -> None:
 
     _, text, _ = await http("GET", "/metrics")
 
-    assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1' in text.splitlines()
+    assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1.0' in text.splitlines()
 
 
 def test_the_built_in_roles_are_plain_json() -> None:
