@@ -22,8 +22,7 @@ from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.values.json import loads
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import bound_socket
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import REVIEW_DURATION
 

@@ -165,7 +165,7 @@ class ApiServer:
 
     def route_services(self, address: ServiceAddress) -> None:
         """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self._admission.services = address
+        self._admission.webhooks.services = address
 
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with what a function gives."""
@@ -193,7 +193,7 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
         await self.stop_listening()
-        await self._admission.close()
+        await self._admission.webhooks.close()
         await self._connections_gone()
 
     async def listen(self) -> None:

@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import bound_socket
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
 

@@ -146,20 +146,6 @@ POLICIES: Final = f"validatingadmissionpolicies.{_GROUP}"
 BINDINGS: Final = f"validatingadmissionpolicybindings.{_GROUP}"
 
 
-def has_webhooks(api: Api) -> bool:
-    """Return whether there is a configuration of webhooks."""
-    return any(_has(api, resource) for resource in (MUTATING, VALIDATING))
-
-
-def has_policies(api: Api) -> bool:
-    """Return whether a policy may be bound."""
-    return _has(api, BINDINGS)
-
-
-def _has(api: Api, resource: str) -> bool:
-    return next(api.storage.items(resource), None) is not None
-
-
 def matching_version(rules: Sequence[Object], policy: str | None, write: AdmissionAttributes) -> str | None:
     """Return the ``apiVersion`` in which the object is shown, None when no rule matches.
 
