@@ -131,7 +131,7 @@ class AdmissionPlugin(Protocol):
             warnings: receives warnings for the client.
 
         Raises:
-            Refusal: the object is rejected.
+            StatusError: the object is rejected.
         """
         ...
 
@@ -143,7 +143,7 @@ class AdmissionPlugin(Protocol):
             warnings: receives warnings for the client, even if the write is rejected.
 
         Raises:
-            Refusal: the write is rejected.
+            StatusError: the write is rejected.
         """
         ...
 

@@ -167,7 +167,7 @@ class Authenticator:
             tokens: of service accounts.
 
         Raises:
-            Refusal: 401, 403 or 415; it is not let in.
+            StatusError: 401, 403 or 415; it is not let in.
         """
         if not _means_this_server(request):
             raise self._refusal("host", forbidden_path("this server has another name: use the one in its kubeconfig"))
@@ -258,7 +258,7 @@ class User(Struct, frozen=True):
 
 
 ADMIN: Final = User("system:admin", (MASTERS, AUTHENTICATED))
-"""Who holds the server's own token, and everybody where there is no door."""
+"""The user of the server's own token, and of every request to a server without access control."""
 ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 

@@ -209,7 +209,7 @@ def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: Autho
     """Refuse what a user may not do.
 
     Raises:
-        Refusal: 403, the user may not.
+        StatusError: 403, the user may not.
     """
     decision = authorizer.authorize(user, attributes)
     if not decision.allowed:

@@ -88,7 +88,7 @@ class Endpoint:
         """Return the user of the token of a request; without a door every other user is the administrator.
 
         Raises:
-            Refusal: it is not let in.
+            StatusError: it is not let in.
         """
         if self._door is not None:
             return self._door.check(raw, self.api.tokens)
@@ -390,7 +390,7 @@ def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestA
     """Return the user that the headers of a request name; the user itself without such headers.
 
     Raises:
-        Refusal: 400, they name no user; 403, the user may not be whom they name.
+        StatusError: 400, they name no user; 403, the user may not be whom they name.
     """
     wanted = _wanted(headers)
     if wanted is None:

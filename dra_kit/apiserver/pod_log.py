@@ -64,7 +64,7 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
             pod: its name, for errors.
 
         Raises:
-            Refusal: 400 or 422, an option makes no sense.
+            StatusError: 400 or 422, an option makes no sense.
         """
         options = cls(
             container=query.text("container"),
@@ -114,7 +114,7 @@ def requested_container(pod: Object, name: str) -> str:
         name: the name of the container; may be empty if the pod has only one.
 
     Raises:
-        Refusal: 400, the container does not exist, or the name is empty and ambiguous.
+        StatusError: 400, the container does not exist, or the name is empty and ambiguous.
     """
     about = pod["metadata"]["name"]
     regular = [item["name"] for item in pod["spec"].get("containers") or ()]

@@ -43,7 +43,7 @@ class Query(Struct, frozen=True):
         """Return an integer parameter, None when it is missing or empty.
 
         Raises:
-            Refusal: 400, the value is not an integer.
+            StatusError: 400, the value is not an integer.
         """
         text = self.text(name)
         return integer(text) if text else None
@@ -53,7 +53,7 @@ def integer(text: str) -> int:
     """Return an int64 as Go reads it (``strconv.ParseInt``).
 
     Raises:
-        Refusal: 400, it is none.
+        StatusError: 400, it is none.
     """
     valid = re.fullmatch(r"[+-]?\d+", text, re.ASCII) is not None
     if valid and -(2**63) <= (number := int(text)) < 2**63:
@@ -153,7 +153,7 @@ class WriteOptions(Struct, frozen=True):
             apply: whether the patch is server-side apply.
 
         Raises:
-            Refusal: 422, an option has no such value.
+            StatusError: 422, an option has no such value.
         """
         errors: list[FieldError] = []
         manager = query.text("fieldManager")
@@ -208,7 +208,7 @@ def parse_resource_version(text: str, *, code: int) -> int:
         code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
 
     Raises:
-        Refusal: the text is not a number.
+        StatusError: the text is not a number.
     """
     if not text:
         return 0
@@ -289,7 +289,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
         streams: whether watches are offered too.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     if accept and not any(clause.media_type in {"*/*", *offered} for clause in accept_clauses(accept)):
         shown = ", ".join((*offered, *(_STREAMS if streams else ())))
@@ -300,7 +300,7 @@ def check_plain(accept: str) -> None:
     """Refuse a client that does not take a document as it is.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     types = {"*/*", "application/*", JSON, YAML}
     if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
@@ -315,7 +315,7 @@ def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
         streams: whether the resource can be watched at the requested path.
 
     Raises:
-        Refusal: 406, no alternative can be served.
+        StatusError: 406, no alternative can be served.
     """
     if not accept:
         return ResponseFormat()

@@ -52,7 +52,7 @@ async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiRespo
         request: the request for the subresource.
 
     Raises:
-        Refusal: the workload does not exist, or the request is invalid.
+        StatusError: the workload does not exist, or the request is invalid.
     """
     scale = _Scale(api, workload, request)
     if request.method == "HEAD":

@@ -341,7 +341,7 @@ def _encode(call: ClientRequest, body: object) -> bytes:
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise Invalid(f"{call}: the object is no JSON: {error}") from error
+        raise Invalid(f"{call}: the object cannot be encoded as JSON: {error}") from error
 
 
 class WatchEvent(Struct, frozen=True):

@@ -57,10 +57,10 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
         outer = json.loads(content)
         text = outer["Data"]
         if zlib.crc32(text.encode()) != outer["Checksum"]:
-            raise ValueError("checkpoint is corrupted")
+            raise ValueError("checkpoint is corrupt: wrong checksum")
         data = json.loads(text)
         if data["apiVersion"] != _API_VERSION:
-            raise ValueError(f"its form is {data['apiVersion']}, not {_API_VERSION}")
+            raise ValueError(f"its format is {data['apiVersion']}, not {_API_VERSION}")
         return list(data["ClaimInfoStateList"] or ())
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -121,7 +121,9 @@ class KubeletCheckpoint:
     def pods(self) -> Mapping[str, frozenset[str]]:
         """Return the result of :func:`read_claim_pods`; nothing if it cannot be read, which is logged."""
         return self._read(
-            partial(read_claim_pods, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
+            partial(read_claim_pods, self._kubelet_dir),
+            {},
+            "checkpoint of the kubelet not read, using the age of claims only",
         )
 
     def claims(self, driver: str) -> AbstractSet[ClaimReference]:
@@ -129,7 +131,7 @@ class KubeletCheckpoint:
         return self._read(
             partial(read_driver_claims, self._kubelet_dir, driver),
             set(),
-            "checkpoint of the kubelet not read, the state alone tells",
+            "checkpoint of the kubelet not read, using the claims of the state only",
         )
 
     def _read(self, read: Callable[[], _T], otherwise: _T, message: str) -> _T:

@@ -45,7 +45,8 @@ async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
             status = await runtime.Status(pb.StatusRequest(verbose=True), timeout=timeout)
     except grpc.aio.AioRpcError as error:
         raise Unavailable(
-            f"nobody tells at {socket} how the runtime is configured ({error.code().name})", code="no-answer"
+            f"the container runtime at {socket} does not report its configuration ({error.code().name})",
+            code="no-answer",
         ) from error
     name = f"{version.runtime_name} {version.runtime_version.removeprefix('v')}"
     return RuntimeInfo(name.strip() or "the runtime", _config(status.info))

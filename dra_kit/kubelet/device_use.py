@@ -95,7 +95,7 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
         texts = {field: value.get(key, "") for key, field in _TEXTS.items()}
         ids = value.get("hardwareIDs", [])
         if not all(isinstance(item, str) for item in [*texts.values(), *ids]):
-            raise ValueError(f"this is no device in use: {value}")
+            raise ValueError(f"not a device in use: {value}")
         return cls(**texts, hardware_ids=tuple(ids))
 
 

@@ -265,7 +265,8 @@ async def _answer(
         text = error_text(error, f"{verb} of {len(asked)} ResourceClaims" if len(asked) > 1 else _doing(verb, asked))
         return answered | dict.fromkeys(asked, text)
     if unasked:
-        logger.error("%s answered for claims nobody asked for: %s: %s", verb, ", ".join(map(str, unasked)), _BUG)
+        listed = ", ".join(map(str, unasked))
+        logger.error("%s returned results for claims that were not requested: %s: %s", verb, listed, _BUG)
     for uid, claim in asked.items():
         try:
             answered[uid] = _result(results, uid, check)

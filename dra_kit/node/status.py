@@ -39,7 +39,7 @@ from dra_kit.process.metrics import (
     PREPARED_CLAIMS,
     REGISTERED,
     STORE_BYTES,
-    STORE_DAMAGED,
+    STORE_CORRUPT_ROWS,
     process_metrics,
     publication_metrics,
 )
@@ -390,7 +390,7 @@ class NodeMetrics:
         store = self._view.store
         yield from store.commit_seconds.collect()
         yield STORE_BYTES.of(store.size_bytes())
-        yield STORE_DAMAGED.of(len(store.damage()))
+        yield STORE_CORRUPT_ROWS.of(len(store.damage()))
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:

@@ -69,36 +69,34 @@ _ALL: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
 _CLIENTS: Final[tuple[Role, ...]] = ("node", "controller")
 """The roles that have a client of the API server."""
 DEVICE_INFO: Final = MetricDescription(
-    "dra_device_info", "gauge", "A device in use, with what the hardware calls it and who has it; always 1.",
+    "dra_device_info", "gauge", "A device in use, with its hardware id and the pod that uses it; always 1.",
     ("pool", "device", "share", "hardware_id", "namespace", "claim", "pod", "container"),
 )  # fmt: skip
 BUILD_INFO: Final = MetricDescription(
-    "dra_driver_build_info", "gauge", "The release of dra-kit that runs; always 1.", ("version", "role"), _ALL
+    "dra_driver_build_info", "gauge", "The version of dra-kit; always 1.", ("version", "role"), _ALL
 )
 KUBELET_CALL_SECONDS: Final = MetricDescription(
     "dra_driver_kubelet_call_duration_seconds", "histogram",
-    "Time of a call of the kubelet; its result is an error when any of its claims has one.", ("method", "result"),
+    "Duration of a call of the kubelet; its result is an error if any of its claims fails.", ("method", "result"),
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0),  # answered within 40 seconds
 )  # fmt: skip
 KUBELET_CLAIMS: Final = MetricDescription(
     "dra_driver_kubelet_claims", "counter",
-    "Claims that the kubelet has asked to prepare or unprepare, by the code of the error.",
+    "Claims that the kubelet asked to prepare or unprepare, by error code.",
     ("method", "result", "code"),
 )  # fmt: skip
 REGISTERED: Final = MetricDescription(
     "dra_driver_registered", "gauge",
-    "1 when the kubelet has registered this process, 0 when it has refused or not come, or an older process serves.",
+    "1 if the kubelet has registered this process; 0 if it rejected or has not called it, or calls an older process.",
 )  # fmt: skip
-PREPARED_CLAIMS: Final = MetricDescription(
-    "dra_driver_prepared_claims", "gauge", "Claims that are prepared on the node."
-)
+PREPARED_CLAIMS: Final = MetricDescription("dra_driver_prepared_claims", "gauge", "Prepared claims on the node.")
 DEVICES: Final = MetricDescription(
     "dra_driver_devices", "gauge",
-    "Devices of the inventory: prepared or free, and their health: healthy, unhealthy, unknown or not_reported.",
+    "Devices of the inventory by state (prepared, free) and health (healthy, unhealthy, unknown, not_reported).",
     ("state", "health"),
 )  # fmt: skip
 PUBLICATIONS: Final = MetricDescription(
-    "dra_driver_publications", "counter", "Times that the slices were compared with the inventory.", ("result",),
+    "dra_driver_publications", "counter", "Comparisons of the ResourceSlices with the inventory.", ("result",),
     _CLIENTS,
 )  # fmt: skip
 SLICE_WRITES: Final = MetricDescription(
@@ -106,7 +104,7 @@ SLICE_WRITES: Final = MetricDescription(
 )
 LAST_PUBLICATION: Final = MetricDescription(
     "dra_driver_last_publication_timestamp_seconds", "gauge",
-    "When the slices were last found, or made, as they are wanted; 0 for never.", (),
+    "When the ResourceSlices last matched the inventory; 0 for never.", (),
     _CLIENTS,
 )  # fmt: skip
 POOL_GENERATION: Final = MetricDescription(
@@ -114,49 +112,49 @@ POOL_GENERATION: Final = MetricDescription(
 )
 EFFECTS: Final = MetricDescription(
     "dra_driver_effects", "gauge",
-    "Effects on the hardware: in_force, pending (being applied, or to be applied again), reverting, revert_failed.",
+    "Effects by state: in_force, pending (being applied or waiting for a retry), reverting, revert_failed.",
     ("effect", "state"),
 )  # fmt: skip
 STORE_COMMIT_SECONDS: Final = MetricDescription(
-    "dra_driver_store_commit_duration_seconds", "histogram", "Time of a durable transaction of the node's state.",
+    "dra_driver_store_commit_duration_seconds", "histogram", "Duration of a durable transaction of the node's state.",
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0),
 )  # fmt: skip
 STORE_BYTES: Final = MetricDescription(
-    "dra_driver_store_size_bytes", "gauge", "Size of the node's state, its log included."
+    "dra_driver_store_size_bytes", "gauge", "Size of the node's state database with its log."
 )
-STORE_DAMAGED: Final = MetricDescription(
-    "dra_driver_store_damaged_rows", "gauge", "Rows of the state that are damaged."
+STORE_CORRUPT_ROWS: Final = MetricDescription(
+    "dra_driver_store_damaged_rows", "gauge", "Corrupt rows of the node's state."
 )
 API_REQUESTS: Final = MetricDescription(
     "dra_driver_api_requests", "counter",
-    "Requests to the API server, but kopf's own, by HTTP status; code error when there was no answer.",
+    "Requests to the API server, except kopf's, by HTTP status; code error without a response.",
     ("verb", "code"), _CLIENTS,
 )  # fmt: skip
 LOOP_LAG_SECONDS: Final = MetricDescription(
-    "dra_driver_event_loop_lag_seconds", "histogram", "How late the event loop is, asked every second.", (), _ALL,
+    "dra_driver_event_loop_lag_seconds", "histogram", "Delay of the event loop, measured every second.", (), _ALL,
     buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0),
 )  # fmt: skip
 KOPF_RESTARTS: Final = MetricDescription(
-    "dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.", (), _CLIENTS
+    "dra_driver_kopf_restarts", "counter", "Restarts of kopf after it stopped.", (), _CLIENTS
 )
 PART_READY: Final = MetricDescription(
-    "dra_driver_part_ready", "gauge", "1 for a part of the process that does what it is there for.", ("part",), _ALL
+    "dra_driver_part_ready", "gauge", "1 if the part of the process is ready.", ("part",), _ALL
 )
 CLAIMS: Final = MetricDescription(
-    "dra_driver_claims", "gauge", "Claims of the cluster that hold devices of the driver.", (), ("controller",)
+    "dra_driver_claims", "gauge", "Claims in the cluster with allocated devices of the driver.", (), ("controller",)
 )
 REVIEW_DURATION: Final = MetricDescription(
-    "dra_driver_review_duration_seconds", "histogram", "Time of an admission review.", ("result",), ("webhook",),
+    "dra_driver_review_duration_seconds", "histogram", "Duration of an admission review.", ("result",), ("webhook",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),  # the API server waits for 10 seconds
 )  # fmt: skip
 CERTIFICATE_EXPIRY: Final = MetricDescription(
     "dra_driver_webhook_certificate_expiry_timestamp_seconds", "gauge",
-    "When the webhook's certificate expires: serving, and the authority of one that it made itself.",
+    "When the webhook's certificate expires: the serving certificate, and its authority if the webhook created it.",
     ("certificate",), ("webhook",),
 )  # fmt: skip
 LEADER: Final = MetricDescription(
     "leader_election_master_status", "gauge",
-    "1 in the replica that holds the Lease of that name, 0 in those that stand by; named as Kubernetes' own.",
+    "1 in the replica that holds the Lease of that name, 0 in the others; the same name as in Kubernetes.",
     ("name",), ("controller",),
 )  # fmt: skip
 FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, MetricDescription))

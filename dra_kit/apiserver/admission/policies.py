@@ -51,7 +51,7 @@ class PolicyAdmission:
         """Ask each policy that is bound.
 
         Raises:
-            Refusal: one of them denies the write; the first one is raised.
+            StatusError: one of them denies the write; the first one is raised.
         """
         if write.kind.resource in {POLICIES, BINDINGS}:
             return

@@ -208,7 +208,7 @@ TEMPLATE: Final = (
     Column("Containers", _containers("name"), priority=1),
     Column("Images", _containers("image"), priority=1),
 )
-"""What ``-o wide`` tells of a pod template."""
+"""The columns of a pod template that only ``-o wide`` shows."""
 SELECTOR: Final = Column("Selector", selector_cell("spec.selector"), priority=1)
 """The selector of a workload, which only ``-o wide`` shows."""
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000

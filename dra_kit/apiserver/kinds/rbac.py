@@ -192,7 +192,7 @@ def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old
     """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     if user.is_master or _only_collected(role, old):
         return
@@ -211,7 +211,7 @@ def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Objec
     """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
-        Refusal: 403, or 404 if the role does not exist.
+        StatusError: 403, or 404 if the role does not exist.
     """
     if user.is_master or _only_collected(binding, old):
         return

@@ -74,7 +74,7 @@ class WatchStream:
         request: the request.
 
     Raises:
-        Refusal: the request is not a valid watch.
+        StatusError: the request is not a valid watch.
     """
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:

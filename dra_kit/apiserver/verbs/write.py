@@ -90,7 +90,7 @@ async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Create an object by a POST to a collection.
 
     Raises:
-        Refusal: the object is not created.
+        StatusError: the object is not created.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -163,7 +163,7 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Update an object or its status by a PUT.
 
     Raises:
-        Refusal: the object is not changed.
+        StatusError: the object is not changed.
     """
     options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
     context = api.context(request)
@@ -192,7 +192,7 @@ def require_create(write: WriteRequest, name: str) -> None:
     """Refuse an update or an apply that makes a new object, from those who may not create it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     kind, request = write.kind, write.request
     attributes = Authorized("create", kind.group, kind.plural, namespace=request.target.namespace, name=name)
@@ -225,7 +225,7 @@ async def replace_object(
         managed_fields: those of an apply; without them the writer owns what it changes.
 
     Raises:
-        Refusal: 409 when the object changed in the meantime, or the object is not valid.
+        StatusError: 409 when the object changed in the meantime, or the object is not valid.
     """
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version

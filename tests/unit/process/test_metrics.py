@@ -143,7 +143,7 @@ async def test_hanging_collector_blocks_neither_probes_nor_further_scrapes() -> 
         first = asyncio.create_task(asked(port, "/metrics"))
         await asyncio.to_thread(slow.asked.wait, 60)
 
-        assert await asked(port, "/metrics") == (503, "the former scrape has not ended\n")
+        assert await asked(port, "/metrics") == (503, "the previous scrape has not finished\n")
         assert await asked(port, "/healthz") == (200, "ok\n")
 
         slow.may.set()
