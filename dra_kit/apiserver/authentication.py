@@ -151,7 +151,7 @@ class Authenticator:
       without asking.
 
     Attributes:
-        token: the bearer token, a new random one for each door.
+        token: the bearer token, a new random one for each instance.
         refused: how many requests were turned away, by reason: ``host``, ``origin``, ``token``, ``content type``.
     """
 
@@ -161,10 +161,6 @@ class Authenticator:
 
     def check(self, request: web.BaseRequest, tokens: TokenIssuer) -> User:
         """Let a request in; whose it is.
-
-        Args:
-            request: what comes.
-            tokens: of service accounts.
 
         Raises:
             StatusError: 401, 403 or 415; it is not let in.
@@ -224,8 +220,6 @@ class User(Struct, frozen=True):
 
     Attributes:
         name: such as ``system:serviceaccount:<namespace>:<name>``.
-        groups: those that the user is in.
-        uid: empty for none.
         extra: what else is known, such as the node of the pod whose token it is; keys in lower case.
     """
 

@@ -59,15 +59,15 @@ class Endpoint:
 
     Args:
         api: what they are about.
-        door: lets requests in; None lets in everybody.
+        authenticator: rejects requests without a valid token; None accepts all requests.
 
     Attributes:
         requests: how many came, by (user agent, verb, resource).
     """
 
-    def __init__(self, api: Api, door: Authenticator | None = None) -> None:
+    def __init__(self, api: Api, authenticator: Authenticator | None = None) -> None:
         self.api = api
-        self._door = door
+        self._authenticator = authenticator
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.closing = False
 
@@ -85,13 +85,13 @@ class Endpoint:
             return _refused(raw, StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     def _user(self, raw: web.BaseRequest) -> User:
-        """Return the user of the token of a request; without a door every other user is the administrator.
+        """Return the user of a request's token; without an authenticator, any other client is the administrator.
 
         Raises:
             StatusError: it is not let in.
         """
-        if self._door is not None:
-            return self._door.check(raw, self.api.tokens)
+        if self._authenticator is not None:
+            return self._authenticator.check(raw, self.api.tokens)
         scheme, _, token = raw.headers.get("Authorization", "").partition(" ")
         return (self.api.tokens.user(token.strip()) if scheme.lower() == "bearer" else None) or ADMIN
 

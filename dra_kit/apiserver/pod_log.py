@@ -36,12 +36,9 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
     """``PodLogOptions`` of core/v1.
 
     Attributes:
-        container: name of the container; empty for the only one.
-        follow: go on until the container has ended.
         previous: of the container before the one that there is.
         since_seconds: only what came in so many seconds.
         since_time: only what came since then.
-        timestamps: begin each line with the time when it came.
         tail_lines: only so many last lines.
         limit_bytes: end after so many bytes.
     """
@@ -58,10 +55,6 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, query: Query, pod: str) -> Self:
         """Read them from a query.
-
-        Args:
-            query: of the request.
-            pod: its name, for errors.
 
         Raises:
             StatusError: 400 or 422, an option makes no sense.

@@ -66,12 +66,6 @@ class Target(Struct, frozen=True):
     """The resource that a path names.
 
     Attributes:
-        group: API group, empty for the core group.
-        version: API version.
-        plural: of the resource.
-        namespace: empty for cluster-scoped ones and for all namespaces.
-        name: of the object, empty for the collection.
-        subresource: such as ``status``, empty for none.
         rest: the segments after the subresource.
         watch: whether the path has ``watch`` before the resource: an old way to ask for a watch, of one object too.
     """
@@ -130,10 +124,8 @@ class WriteOptions(Struct, frozen=True):
     """Options of a write.
 
     Attributes:
-        dry_run: do everything but store.
         field_manager: who owns the fields that it sets.
         field_validation: ``Ignore``, ``Warn`` or ``Strict``.
-        force: take over fields of other managers (apply only).
     """
 
     dry_run: bool = False
@@ -244,11 +236,9 @@ class ResponseFormat(Struct, frozen=True):
     """The form of an answer.
 
     Attributes:
-        media_type: JSON or YAML.
         kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
         list: whether the metadata of a list are asked for.
         version: of meta.k8s.io for those.
-        pretty: whether JSON is indented.
     """
 
     media_type: str = JSON

@@ -46,11 +46,6 @@ _SCALE: Final = Kind(
 async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResponse:
     """Get, update, patch or apply the scale of a workload.
 
-    Args:
-        api: the API that serves the workload.
-        workload: the kind of the workload.
-        request: the request for the subresource.
-
     Raises:
         StatusError: the workload does not exist, or the request is invalid.
     """

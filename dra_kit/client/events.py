@@ -32,11 +32,6 @@ class ObjectReference(Struct, frozen=True):
     """The object that an event is about.
 
     Attributes:
-        api_version: of the object.
-        kind: of the object.
-        name: of the object.
-        uid: of the object.
-        namespace: of the object; empty for a cluster-scoped one.
         field_path: the part that it is about, such as ``spec.containers{eater}``; empty for the whole object.
     """
 

@@ -50,8 +50,6 @@ class ClientRequest:
         subject: what it is about, as ``<plural>.<group>[/<subresource>] [<namespace>/]<name>``.
         rbac_resource: ``<plural>[/<subresource>]``, as in RBAC rules; the path for a request without a resource.
         rbac_group: API group, None for a request without a resource.
-        body: JSON to send.
-        content_type: of the body.
         name: of the object it is about, empty for a request on a collection or a path.
     """
 

@@ -69,9 +69,6 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
 def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
     """Return UIDs of the claims that the kubelet knows, and will release when their containers have exited.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-
     Returns:
         By claim, the UIDs of its pods with containers that have not exited.
 
@@ -89,10 +86,6 @@ def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
 def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
     """Return claims that the kubelet will ask a driver to release: those with its entry in ``DriverState``.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-
     Raises:
         OSError: the file does not exist, or cannot be read from here.
         ValueError: it is corrupt, or has another format.
@@ -108,11 +101,7 @@ def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
 
 
 class KubeletCheckpoint:
-    """The current content of the checkpoint; reading it blocks as briefly as reading one small file.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-    """
+    """The current content of the checkpoint; reading it blocks as briefly as reading one small file."""
 
     def __init__(self, kubelet_dir: Path) -> None:
         self._kubelet_dir = kubelet_dir

@@ -21,7 +21,6 @@ class RuntimeInfo(Struct, frozen=True):
 
     Attributes:
         name: such as ``containerd 2.4.2``.
-        config: its reported configuration; empty if it reports none.
     """
 
     name: str
@@ -30,10 +29,6 @@ class RuntimeInfo(Struct, frozen=True):
 
 async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
     """Query a runtime (CRI ``Version`` and verbose ``Status``; containerd reports its configuration, CRI-O does not).
-
-    Args:
-        socket: of the runtime.
-        timeout: seconds for each response.
 
     Raises:
         Unavailable: it does not respond.

@@ -86,7 +86,6 @@ class ConnectionLimiter:
         server: aiohttp's, which makes a protocol for each. Its handler is wrapped, to track what each connection does.
         listening: a bound socket; the caller closes it.
         context: TLS context; None for a server without TLS.
-        limits: of the connections.
     """
 
     def __init__(
@@ -271,16 +270,11 @@ class _Connection(asyncio.Protocol):
     """One connection: aiohttp's protocol, and its state.
 
     Attributes:
-        handler: aiohttp's protocol.
-        peer: the client's address.
-        socket: of the connection.
-        request: the request being handled.
         begun: whether a part of a request has arrived; the TLS handshake is part of the first one.
         since: when the request began, or when the idle time began; by :func:`time.monotonic`.
         received: bytes received since then.
         made: whether the TLS handshake is done.
         served: whether one of its requests was answered without an error.
-        ended: it is closed.
     """
 
     def __init__(self, handler: web.RequestHandler, waiting: WaitingConnection) -> None:

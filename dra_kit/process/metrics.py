@@ -24,10 +24,7 @@ class MetricDescription(Struct, frozen=True):
 
     Attributes:
         name: its name; for a counter without ``_total``, which the text format adds.
-        kind: the metric type.
-        help: its description, in one sentence.
         labels: in addition to ``driver``, which all have.
-        roles: the roles whose processes report it.
         buckets: upper bounds of a histogram's buckets in seconds, ascending.
     """
 
@@ -165,11 +162,7 @@ OTHER: Final = "other"
 
 
 class BoundedLabel:
-    """Limits the values of a label that other code defines, such as error codes; further values are combined into one.
-
-    Args:
-        most: maximum number of values.
-    """
+    """Limits the number of values of a label that other code defines, such as error codes; further ones become one."""
 
     def __init__(self, most: int = 50) -> None:
         self._most = most
@@ -239,14 +232,7 @@ def publication_metrics(counts: PublicationCounts) -> Iterator[Metric]:
 
 
 def process_metrics(role: Role, client: Client | None, supervisor: Supervisor, lag: Histogram) -> Iterator[Metric]:
-    """Yield the metrics that all roles have; may be called from any thread.
-
-    Args:
-        role: of the process.
-        client: of the API server; None if there is none.
-        supervisor: runs the parts of the process.
-        lag: of the event loop.
-    """
+    """Yield the metrics that all roles have; may be called from any thread."""
     yield BUILD_INFO.of(1, __version__, role)
     if client is not None:
         yield API_REQUESTS.of_each(list(client.answers.items()))

@@ -155,12 +155,6 @@ def collect_params(
 ) -> Sequence[Any]:
     """Return the parameters of a binding as values of CEL; one None where policy or binding have none.
 
-    Args:
-        api: where they are.
-        params: what :func:`find_param_kind` says of the policy.
-        reference: ``paramRef`` of the binding.
-        namespace: of the request's object.
-
     Raises:
         NotConfigured: they cannot be found.
     """

@@ -60,11 +60,7 @@ class RequesterAuthorizer:
 
 
 class VersionedWrite:
-    """What a write is in the versions that policies want to see; each is made once.
-
-    Args:
-        write: what is asked for.
-    """
+    """What a write is in the versions that policies want to see; each is made once."""
 
     def __init__(self, write: AdmissionAttributes) -> None:
         self._write = write

@@ -34,11 +34,7 @@ _SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
 class RoleStrategy(PathSegmentNameStrategy):
-    """A role, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A role, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural
@@ -82,11 +78,7 @@ class RoleStrategy(PathSegmentNameStrategy):
 
 
 class RoleBindingStrategy(PathSegmentNameStrategy):
-    """A binding, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A binding, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural

@@ -160,9 +160,6 @@ class WrongKindError(StatusError):
     """400: a JSON object that cannot be handled as one of its kind.
 
     Args:
-        kind: the kind.
-        version: of its group.
-        detail: why.
         mistyped: the value that does not fit the type of its field, if that is why.
     """
 

@@ -115,10 +115,6 @@ class ObjectPatchTarget:
 async def patch_target(write: WriteRequest, subject: PatchTarget) -> ApiResponse:
     """Patch a subject; tried again when it changes in the meantime.
 
-    Args:
-        write: of the kind that the client sees.
-        subject: what is patched.
-
     Raises:
         StatusError: it is not changed.
     """

@@ -23,13 +23,7 @@ _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": 
 
 
 class ListSelection(Struct, frozen=True):
-    """Which objects of a collection a request is about.
-
-    Attributes:
-        prefix: of the keys.
-        labels: label selector.
-        fields: field selector.
-    """
+    """Which objects of a collection a request is about."""
 
     prefix: str
     labels: LabelSelector

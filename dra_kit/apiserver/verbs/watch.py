@@ -68,11 +68,6 @@ class _Options(Struct):
 class WatchStream:
     """One open watch; it sees every change from its creation on.
 
-    Args:
-        api: the API to watch.
-        kind: the kind of the objects.
-        request: the request.
-
     Raises:
         StatusError: the request is not a valid watch.
     """

@@ -37,14 +37,7 @@ from dra_kit.kubernetes.values.json import Object
 
 
 class WriteRequest(Struct, frozen=True):
-    """One write.
-
-    Attributes:
-        api: where.
-        kind: of the object.
-        request: who asks for it.
-        options: of the request.
-    """
+    """One write."""
 
     api: Api
     kind: Kind

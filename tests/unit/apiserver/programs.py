@@ -74,5 +74,5 @@ class User:
 @contextmanager
 def at_a_terminal(home: Path) -> Iterator[User]:
     """A user with its own server, with the access control of a sandbox."""
-    with run_in_thread(tls=True, door=Authenticator()) as server:
+    with run_in_thread(tls=True, authenticator=Authenticator()) as server:
         yield User(home, server)

@@ -88,7 +88,7 @@ async def test_impersonation_needs_the_right_to_impersonate(
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[ApiServer]:
-    async with ApiServer(door=Authenticator()) as running:
+    async with ApiServer(authenticator=Authenticator()) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""The door of a server that listens where others can reach it."""
+"""Authentication of a server that other users can reach."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BODY = json.dumps(config_map()).encode()
 class Visitor:
     """A client of a server with access control."""
 
-    def __init__(self, server: ApiServer, door: Authenticator, session: aiohttp.ClientSession) -> None:
-        self.server, self.door, self.session = server, door, session
+    def __init__(self, server: ApiServer, authenticator: Authenticator, session: aiohttp.ClientSession) -> None:
+        self.server, self.authenticator, self.session = server, authenticator, session
         self.ssl = server.connection().ssl_context() or True
 
     async def ask(
@@ -38,7 +38,7 @@ class Visitor:
     ) -> tuple[int, Any]:
         """Status and Status object; ``token`` is the right one unless another is given, empty for none."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        token = self.door.token if token is None else token
+        token = self.authenticator.token if token is None else token
         if token:
             given["Authorization"] = f"Bearer {token}"
         async with self.session.request(
@@ -55,15 +55,15 @@ class Visitor:
 
 @pytest.fixture
 async def visitor() -> AsyncIterator[Visitor]:
-    door = Authenticator()
-    async with ApiServer(tls=True, door=door) as server, aiohttp.ClientSession() as session:
-        yield Visitor(server, door, session)
+    authenticator = Authenticator()
+    async with ApiServer(tls=True, authenticator=authenticator) as server, aiohttp.ClientSession() as session:
+        yield Visitor(server, authenticator, session)
 
 
 async def test_request_with_the_token_is_accepted(visitor: Visitor) -> None:
     assert (await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json"))[0] == 201
     assert await visitor.maps() >= {"settings"}
-    assert not visitor.door.refused
+    assert not visitor.authenticator.refused
 
 
 @pytest.mark.parametrize("token", ["", "admin", "any"])
@@ -72,7 +72,7 @@ async def test_read_without_the_token_is_rejected(visitor: Visitor, path: str, t
     status, answer = await visitor.ask("GET", path, token=token)
 
     assert (status, answer["kind"], answer["reason"]) == (401, "Status", "Unauthorized")
-    assert visitor.door.refused == {"token": 1}
+    assert visitor.authenticator.refused == {"token": 1}
 
 
 async def test_write_without_the_token_is_rejected(visitor: Visitor) -> None:
@@ -84,7 +84,7 @@ async def test_write_without_the_token_is_rejected(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
 async def test_a_token_counts_as_a_bearer_token_only(visitor: Visitor, scheme: str) -> None:
-    header = f"{scheme} {visitor.door.token}".strip()
+    header = f"{scheme} {visitor.authenticator.token}".strip()
     assert (await visitor.ask("GET", "/api", token="", Authorization=header))[0] == 401
 
 
@@ -108,7 +108,7 @@ async def test_unknown_host_name_is_rejected_despite_the_token(visitor: Visitor,
     status, answer = await visitor.ask("GET", "/api", Host=host.format(port=visitor.server.port))
 
     assert (status, answer["reason"]) == (403, "Forbidden")
-    assert visitor.door.refused == {"host": 1}
+    assert visitor.authenticator.refused == {"host": 1}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]"])
@@ -122,7 +122,7 @@ async def test_requests_of_web_pages_are_rejected_despite_the_token(visitor: Vis
     status, answer = await visitor.ask("GET", path, Origin=origin.format(port=visitor.server.port))
 
     assert (status, answer["reason"]) == (403, "Forbidden")
-    assert visitor.door.refused == {"origin": 1}
+    assert visitor.authenticator.refused == {"origin": 1}
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ async def test_certificate_is_valid_for_each_host_name(visitor: Visitor) -> None
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Visitor]:
     """One who comes over the unix socket."""
-    door = Authenticator()
-    server = ApiServer(tls=True, door=door)
+    authenticator = Authenticator()
+    server = ApiServer(tls=True, authenticator=authenticator)
     server.socket = tmp_path / "api.sock"
     async with server, aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session:
-        yield Visitor(server, door, session)
+        yield Visitor(server, authenticator, session)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_abandoned_watch_leaves_no_connection() -> None:
             await asyncio.wait([reading])
             await watching.aclose()
 
-    with run_in_thread(tls=True, door=Authenticator()) as server:
+    with run_in_thread(tls=True, authenticator=Authenticator()) as server:
         for _ in range(5):
             asyncio.run(look(server))
             server.requests.clear()
