@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client import Metric
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -36,7 +37,7 @@ from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
@@ -134,8 +135,8 @@ async def run_webhook(
                 live: list[Check] = [watchdog.blocked, queue.hanging]
                 metrics = Metrics()
                 metrics.read(server.readings, driver=driver.name)
-                metrics.read(partial(_expiry, certificate, own))
-                metrics.read(lambda: process_metrics("webhook", client, supervisor, watchdog))
+                metrics.read(partial(_expiry, certificate, own), driver=driver.name)
+                metrics.read(partial(process_metrics, "webhook", client, supervisor, watchdog.lag), driver=driver.name)
                 supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
             if own is not None:
                 supervisor.add(own)
@@ -183,12 +184,10 @@ async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
             return own
 
 
-def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) -> Iterator[Reading]:
+def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) -> Iterator[Metric]:
     """Yield when the certificates expire; from any thread."""
-    if (serving := certificate.not_after()) is not None:
-        yield CERTIFICATE_EXPIRY.of(serving, "serving")
-    if own is not None and (authority := own.authority_not_after()) is not None:
-        yield CERTIFICATE_EXPIRY.of(authority, "authority")
+    expiry = {"serving": certificate.not_after(), "authority": own.authority_not_after() if own is not None else None}
+    yield CERTIFICATE_EXPIRY.of_each(((name,), at) for name, at in expiry.items() if at is not None)
 
 
 _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object

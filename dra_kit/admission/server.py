@@ -7,12 +7,13 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
+from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
 from dra_kit.admission.review import ReviewRejection, object_identity
@@ -21,11 +22,9 @@ from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.values.json import loads
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import bound_socket
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.measures import REVIEW_SECONDS, Durations
-from dra_kit.process.metrics import REVIEW_DURATION, Reading
+from dra_kit.process.metrics import REVIEW_DURATION
 
 logger: logging.Logger = logging.getLogger(__name__)
 VERDICT: Final = "verdict"
@@ -84,7 +83,9 @@ class ReviewServer:
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
         self._serving = False
-        self._seconds = {result: Durations(REVIEW_SECONDS) for result in ("allowed", "refused", "error")}
+        self._seconds = REVIEW_DURATION.histogram()
+        for result in ("allowed", "refused", "error"):
+            self._seconds.labels(result)  # from the start, as 0
         self._socket = bound_socket(host, port, who="webhook", remedy="give another --host or --port")
 
     @property
@@ -96,10 +97,9 @@ class ReviewServer:
         """Return a line while no reviews are answered; may be asked from any thread."""
         return [] if self._serving else ["no reviews are served"]
 
-    def readings(self) -> Iterator[Reading]:
-        """Yield how long reviews took, by what they came to; from any thread."""
-        for result, durations in self._seconds.items():
-            yield REVIEW_DURATION.of(durations, result)
+    def readings(self) -> Iterable[Metric]:
+        """Return how long reviews took, by their result; from any thread."""
+        return self._seconds.collect()
 
     def close(self) -> None:
         """Give the port back; for a server that was never entered."""
@@ -172,7 +172,7 @@ class ReviewServer:
             allowed = bool(response.get("response", {}).get("allowed"))
             result = "allowed" if allowed else "refused"
             response = web.json_response(response if allowed else _audited(response))
-        self._seconds[result].add(time.monotonic() - began)
+        self._seconds.labels(result).observe(time.monotonic() - began)
         return response
 
     async def _reviewed(

@@ -30,14 +30,7 @@ class ApiRequest(Struct, frozen=True):
     """A request on a resource.
 
     Attributes:
-        method: HTTP method.
-        target: the resource.
-        query: its parameters.
-        body: as sent.
         content_type: of the body, without parameters.
-        accept: the header.
-        agent: the user agent.
-        user: who asks.
         warnings: texts for ``Warning`` headers of the answer, whichever it is.
     """
 
@@ -56,8 +49,6 @@ class ApiResponse(Struct):
     """An answer with one JSON value.
 
     Attributes:
-        code: HTTP status.
-        body: the JSON value, or its encoding.
         kind: what it is an object or list of, for tables.
         items: the objects in it in storage version, for tables; None where a table is never made.
         warnings: texts for ``Warning`` headers.
@@ -86,20 +77,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat()[:19] + "Z"
 
 
-def micro_now() -> str:
-    """Return the time as ``metav1.MicroTime``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 class AdmissionAttributes(Struct, frozen=True):
     """What admission learns of one write.
 
     Attributes:
-        api: where.
-        kind: of the object.
-        request: who asks for it.
-        dry_run: nothing is stored.
-        operation: CREATE, UPDATE or DELETE.
         obj: after it, in storage version; None for a deletion.
         old: before it, in storage version; None for a creation.
     """
@@ -126,12 +107,8 @@ class AdmissionPlugin(Protocol):
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
         """Return the object to store for a creation or an update, in storage version.
 
-        Args:
-            write: the requested write.
-            warnings: receives warnings for the client.
-
         Raises:
-            Refusal: the object is rejected.
+            StatusError: the object is rejected.
         """
         ...
 
@@ -143,7 +120,7 @@ class AdmissionPlugin(Protocol):
             warnings: receives warnings for the client, even if the write is rejected.
 
         Raises:
-            Refusal: the write is rejected.
+            StatusError: the write is rejected.
         """
         ...
 
@@ -153,13 +130,7 @@ class Api:
     """One cluster's API.
 
     Attributes:
-        gates: feature gates.
-        registry: the served kinds.
-        admission: the admission plugins that check each write.
-        storage: the objects.
         pod_log: returns the logs of containers; None if the cluster runs no containers.
-        rbac: decides what users may do.
-        tokens: the tokens of service accounts.
     """
 
     gates: FeatureGates

@@ -151,7 +151,7 @@ class Authenticator:
       without asking.
 
     Attributes:
-        token: the bearer token, a new random one for each door.
+        token: the bearer token, a new random one for each instance.
         refused: how many requests were turned away, by reason: ``host``, ``origin``, ``token``, ``content type``.
     """
 
@@ -162,12 +162,8 @@ class Authenticator:
     def check(self, request: web.BaseRequest, tokens: TokenIssuer) -> User:
         """Let a request in; whose it is.
 
-        Args:
-            request: what comes.
-            tokens: of service accounts.
-
         Raises:
-            Refusal: 401, 403 or 415; it is not let in.
+            StatusError: 401, 403 or 415; it is not let in.
         """
         if not _means_this_server(request):
             raise self._refusal("host", forbidden_path("this server has another name: use the one in its kubeconfig"))
@@ -224,8 +220,6 @@ class User(Struct, frozen=True):
 
     Attributes:
         name: such as ``system:serviceaccount:<namespace>:<name>``.
-        groups: those that the user is in.
-        uid: empty for none.
         extra: what else is known, such as the node of the pod whose token it is; keys in lower case.
     """
 
@@ -258,7 +252,7 @@ class User(Struct, frozen=True):
 
 
 ADMIN: Final = User("system:admin", (MASTERS, AUTHENTICATED))
-"""Who holds the server's own token, and everybody where there is no door."""
+"""The user of the server's own token, and of every request to a server without access control."""
 ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 

@@ -33,12 +33,7 @@ Rule: TypeAlias = dict[str, Any]
 
 
 class GrantedRule(Struct, frozen=True):
-    """A rule granted to a user.
-
-    Attributes:
-        rule: what it allows.
-        through: a text that names the binding.
-    """
+    """A rule granted to a user."""
 
     rule: Rule
     through: str
@@ -153,9 +148,6 @@ class AuthorizationAttributes(Struct, frozen=True):
         verb: such as ``create`` or ``deletecollection``; for a path, the method in lower case.
         group: the API group; empty for the core group.
         resource: the plural of the kind; empty for a path.
-        subresource: the subresource; empty for none.
-        namespace: the namespace; empty for the whole cluster.
-        name: the name of the object; empty for all.
         path: the path of a non-resource request; empty for resources.
     """
 
@@ -209,7 +201,7 @@ def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: Autho
     """Refuse what a user may not do.
 
     Raises:
-        Refusal: 403, the user may not.
+        StatusError: 403, the user may not.
     """
     decision = authorizer.authorize(user, attributes)
     if not decision.allowed:

@@ -33,7 +33,6 @@ class ObjectControllers:
     """Follows every change of an API.
 
     Args:
-        api: the API.
         namespace_seconds: how long the contents of a deleted namespace stay.
     """
 

@@ -32,7 +32,6 @@ class FieldNode(Struct, frozen=True):
 
     Attributes:
         shape: ``struct``, ``map``, ``set`` and ``keyed`` have parts; ``scalar`` and ``atomic`` are one thing.
-        type: the value's type.
         keys: for ``keyed``: the fields that identify an item.
     """
 
@@ -290,11 +289,8 @@ class FieldManager(Struct, frozen=True):
     """One entry of ``managedFields``.
 
     Attributes:
-        name: of the manager.
-        operation: whether it applied the fields or wrote them otherwise.
         api_version: the version in which its fields are spelled.
         subresource: through which it wrote, empty for none.
-        fields: what it owns.
         time: of its last change, empty when unknown.
     """
 
@@ -321,11 +317,7 @@ class FieldManager(Struct, frozen=True):
 
 
 class ApplyConflict(Exception):
-    """Fields of an applied object that others own, with other values.
-
-    Args:
-        conflicts: each manager and the paths.
-    """
+    """Fields of an applied object that others own, with other values."""
 
     def __init__(self, conflicts: Sequence[tuple[FieldManager, Sequence[Path]]]) -> None:
         self.conflicts = conflicts

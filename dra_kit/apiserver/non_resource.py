@@ -25,7 +25,7 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
     """Return the answer to a request for a path that names no resource.
 
     Raises:
-        Refusal: 404, 405 or 406.
+        StatusError: 404, 405 or 406.
     """
     if (answer := serve_health(raw)) is not None:
         return answer
@@ -101,7 +101,7 @@ def _wants_aggregated(accept: str) -> bool:
     """Return whether the aggregated form is the first that the client asks for and we have.
 
     Raises:
-        Refusal: 406, the client takes nothing that we have.
+        StatusError: 406, the client takes nothing that we have.
     """
     for clause in accept_clauses(accept):
         if "as" in clause.parameters:

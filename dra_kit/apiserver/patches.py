@@ -246,7 +246,7 @@ def json_patch(document: Any, patch: Any) -> Any:
         raise PatchInvalid("json: cannot unmarshal the body into a list of operations")
     for operation in patch:
         if not isinstance(operation, dict):
-            raise PatchInvalid("json: cannot unmarshal an operation that is no object")
+            raise PatchInvalid("json: cannot unmarshal an operation that is not an object")
         for name in _STRINGS:
             if not isinstance(operation.get(name, ""), str):
                 raise PatchInvalid(f"json: cannot unmarshal the {name} of an operation into a string")
@@ -293,10 +293,10 @@ def _parse(operation: dict[str, Any], name: str) -> list[str]:
 
 def _index(part: str, end: int) -> int:
     if not part.removeprefix("-").isdecimal():
-        raise PatchFailed(f"{part} is no index")
+        raise PatchFailed(f"{part} is not an index")
     index = int(part)
     if not -end <= index < end:
-        raise PatchFailed(f"there is no item {part}")
+        raise PatchFailed(f"item {part} does not exist")
     return index % end if end else 0
 
 

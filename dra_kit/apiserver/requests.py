@@ -43,7 +43,7 @@ class Query(Struct, frozen=True):
         """Return an integer parameter, None when it is missing or empty.
 
         Raises:
-            Refusal: 400, the value is not an integer.
+            StatusError: 400, the value is not an integer.
         """
         text = self.text(name)
         return integer(text) if text else None
@@ -53,7 +53,7 @@ def integer(text: str) -> int:
     """Return an int64 as Go reads it (``strconv.ParseInt``).
 
     Raises:
-        Refusal: 400, it is none.
+        StatusError: 400, it is none.
     """
     valid = re.fullmatch(r"[+-]?\d+", text, re.ASCII) is not None
     if valid and -(2**63) <= (number := int(text)) < 2**63:
@@ -66,12 +66,6 @@ class Target(Struct, frozen=True):
     """The resource that a path names.
 
     Attributes:
-        group: API group, empty for the core group.
-        version: API version.
-        plural: of the resource.
-        namespace: empty for cluster-scoped ones and for all namespaces.
-        name: of the object, empty for the collection.
-        subresource: such as ``status``, empty for none.
         rest: the segments after the subresource.
         watch: whether the path has ``watch`` before the resource: an old way to ask for a watch, of one object too.
     """
@@ -130,10 +124,8 @@ class WriteOptions(Struct, frozen=True):
     """Options of a write.
 
     Attributes:
-        dry_run: do everything but store.
         field_manager: who owns the fields that it sets.
         field_validation: ``Ignore``, ``Warn`` or ``Strict``.
-        force: take over fields of other managers (apply only).
     """
 
     dry_run: bool = False
@@ -153,7 +145,7 @@ class WriteOptions(Struct, frozen=True):
             apply: whether the patch is server-side apply.
 
         Raises:
-            Refusal: 422, an option has no such value.
+            StatusError: 422, an option has no such value.
         """
         errors: list[FieldError] = []
         manager = query.text("fieldManager")
@@ -208,7 +200,7 @@ def parse_resource_version(text: str, *, code: int) -> int:
         code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
 
     Raises:
-        Refusal: the text is not a number.
+        StatusError: the text is not a number.
     """
     if not text:
         return 0
@@ -244,11 +236,9 @@ class ResponseFormat(Struct, frozen=True):
     """The form of an answer.
 
     Attributes:
-        media_type: JSON or YAML.
         kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
         list: whether the metadata of a list are asked for.
         version: of meta.k8s.io for those.
-        pretty: whether JSON is indented.
     """
 
     media_type: str = JSON
@@ -289,7 +279,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
         streams: whether watches are offered too.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     if accept and not any(clause.media_type in {"*/*", *offered} for clause in accept_clauses(accept)):
         shown = ", ".join((*offered, *(_STREAMS if streams else ())))
@@ -300,7 +290,7 @@ def check_plain(accept: str) -> None:
     """Refuse a client that does not take a document as it is.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     types = {"*/*", "application/*", JSON, YAML}
     if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
@@ -315,7 +305,7 @@ def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
         streams: whether the resource can be watched at the requested path.
 
     Raises:
-        Refusal: 406, no alternative can be served.
+        StatusError: 406, no alternative can be served.
     """
     if not accept:
         return ResponseFormat()

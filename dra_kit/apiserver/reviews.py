@@ -34,7 +34,7 @@ def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
     """Return the answer to a review, None if the request is not a review.
 
     Raises:
-        Refusal: the request is not a POST of a valid review.
+        StatusError: the request is not a POST of a valid review.
     """
     target = request.target
     kind = _KINDS.get((target.group, target.plural)) if target.version == "v1" else None

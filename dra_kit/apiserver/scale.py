@@ -46,13 +46,8 @@ _SCALE: Final = Kind(
 async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResponse:
     """Get, update, patch or apply the scale of a workload.
 
-    Args:
-        api: the API that serves the workload.
-        workload: the kind of the workload.
-        request: the request for the subresource.
-
     Raises:
-        Refusal: the workload does not exist, or the request is invalid.
+        StatusError: the workload does not exist, or the request is invalid.
     """
     scale = _Scale(api, workload, request)
     if request.method == "HEAD":

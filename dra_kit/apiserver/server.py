@@ -56,7 +56,7 @@ class ApiServer:
         host: the address to listen on.
         port: the port; 0 for a free one.
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
-        door: authenticates requests; without it, every client is the administrator.
+        authenticator: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
         controllers: garbage-collect dependents and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
@@ -73,7 +73,7 @@ class ApiServer:
         port: int = 0,
         *,
         tls: bool = False,
-        door: Authenticator | None = None,
+        authenticator: Authenticator | None = None,
         gates: FeatureGates | None = None,
         controllers: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
@@ -83,8 +83,8 @@ class ApiServer:
         self.socket: Path | None = None
         self._admission = AdmissionChain()
         self.api: Api = Api(gates or FeatureGates.default(), KindRegistry(KINDS), self._admission)
-        self._endpoint = Endpoint(self.api, door)
-        self._door = door
+        self._endpoint = Endpoint(self.api, authenticator)
+        self._authenticator = authenticator
         self._tls = tls
         self._ca: bytes | None = None
         self._ssl: ssl.SSLContext | None = None
@@ -121,7 +121,7 @@ class ApiServer:
         Args:
             token: of its holder; the administrator's where it is empty.
         """
-        token = token or (self._door.token if self._door is not None else "")
+        token = token or (self._authenticator.token if self._authenticator is not None else "")
         path = str(self.socket) if self.socket is not None else None
         return Connection(self.url, f"Bearer {token}" if token else None, ca=self._ca, socket=path)
 
@@ -152,7 +152,7 @@ class ApiServer:
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
-        token = token or (self._door.token if self._door is not None else "any")
+        token = token or (self._authenticator.token if self._authenticator is not None else "any")
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -165,7 +165,7 @@ class ApiServer:
 
     def route_services(self, address: ServiceAddress) -> None:
         """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self._admission.services = address
+        self._admission.webhooks.services = address
 
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with what a function gives."""
@@ -193,7 +193,7 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
         await self.stop_listening()
-        await self._admission.close()
+        await self._admission.webhooks.close()
         await self._connections_gone()
 
     async def listen(self) -> None:
@@ -289,24 +289,15 @@ def run_in_thread(
     port: int = 0,
     *,
     tls: bool = False,
-    door: Authenticator | None = None,
+    authenticator: Authenticator | None = None,
     gates: FeatureGates | None = None,
     controllers: bool = True,
 ) -> Iterator[ApiServer]:
-    """Run an :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller stops.
-
-    Args:
-        host: as for :class:`ApiServer`, as are the others.
-        port: 0 for a free one.
-        tls: serve HTTPS.
-        door: lets requests in.
-        gates: feature gates.
-        controllers: whether garbage is collected and namespaces are emptied.
-    """
+    """Run an :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller stops."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(host, port, tls=tls, door=door, gates=gates, controllers=controllers)
+    server = ApiServer(host, port, tls=tls, authenticator=authenticator, gates=gates, controllers=controllers)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

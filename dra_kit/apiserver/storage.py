@@ -38,9 +38,6 @@ class StorageChange(Struct, frozen=True):
 
     Attributes:
         revision: the revision of the storage after the write.
-        type: the type of the write.
-        resource: the resource of the object.
-        key: the key of the object.
         stored: the object after the write; for a deletion, its last state with the revision of the deletion.
         previous: the object before the write; None for a creation.
     """

@@ -65,7 +65,7 @@ async def serve_subresource(
     """Serve one of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
 
     Raises:
-        Refusal: the object does not exist, or the request makes no sense.
+        StatusError: the object does not exist, or the request makes no sense.
     """
     target = request.target
     if target.subresource == "log":
@@ -105,7 +105,7 @@ def _body(request: ApiRequest) -> Object:
     except BodyParseError as error:
         raise bad_request(str(error)) from None
     if not isinstance(value, dict):
-        raise bad_request("the body is no object")
+        raise bad_request("the body is not an object")
     return value
 
 
@@ -131,7 +131,7 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
     pod = _stored(api, kind, request).object
     options = replace(options, container=requested_container(pod, options.container))
     if api.pod_log is None:
-        raise StatusError(501, "", "this cluster runs no containers, so that there are no logs")
+        raise StatusError(501, "", "this cluster runs no containers, so it has no logs")
     node = pod["spec"].get("nodeName")
     if not node:
         return None
@@ -150,7 +150,7 @@ def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) ->
     """Give a pod its node.
 
     Raises:
-        Refusal: the pod is another than the binding means, or can have no node now.
+        StatusError: the pod is another than the binding means, or can have no node now.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -233,7 +233,7 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
-        Refusal: the body is not an Eviction of this pod, or the pod may not be deleted.
+        StatusError: the body is not an Eviction of this pod, or the pod may not be deleted.
     """
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
@@ -268,7 +268,7 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
     """Create a token of a service account.
 
     Raises:
-        Refusal: the request makes no sense, names a pod that does not use the account, or admission refuses it.
+        StatusError: the request makes no sense, names a pod that does not use the account, or admission refuses it.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)

@@ -241,7 +241,7 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
 def _check_supported(paths: str, server: str, proxy: str | None, user: Any) -> None:
     if not server.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"kubeconfig {paths}: server {server!r} is no http:// or https:// URL", remedy="correct it"
+            f"kubeconfig {paths}: server {server!r} is not an http:// or https:// URL", remedy="correct it"
         )
     if proxy is not None and not proxy.startswith(("http://", "https://")):
         raise ConfigurationError(f"kubeconfig {paths}: proxy {proxy} is not supported", remedy="use an HTTP proxy")

@@ -32,11 +32,6 @@ class ObjectReference(Struct, frozen=True):
     """The object that an event is about.
 
     Attributes:
-        api_version: of the object.
-        kind: of the object.
-        name: of the object.
-        uid: of the object.
-        namespace: of the object; empty for a cluster-scoped one.
         field_path: the part that it is about, such as ``spec.containers{eater}``; empty for the whole object.
     """
 
@@ -362,12 +357,12 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, {"series": _series(series)}, event.namespace)
         except NotFound:  # the API server forgets events after an hour
-            anew = _Occurrences(series.last, series.last)
+            new = _Occurrences(series.last, series.last)
             with self._lock:
                 del self._series[event]
-                self._under_way = event, anew
-            await self._create_or_keep(event, anew)
-            self._settle(anew)
+                self._under_way = event, new
+            await self._create_or_keep(event, new)
+            self._settle(new)
         except Unavailable:
             raise
         except KubeError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from prometheus_client import Metric
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -40,7 +41,7 @@ from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, 
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
-from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
@@ -156,10 +157,10 @@ def _wired(
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCallCheck(loop, settings.hang_timeout)]
 
-        def readings() -> Iterator[Reading]:
+        def readings() -> Iterator[Metric]:
             yield LEADER.of(int(leadership.leading), lease)
             yield CLAIMS.of(follower.claims)
-            yield from process_metrics("controller", client, supervisor, watchdog)
+            yield from process_metrics("controller", client, supervisor, watchdog.lag)
 
         metrics.read(readings, driver=driver.name)
         ready = [partial(unready_parts, supervisor)]
@@ -205,7 +206,7 @@ def _wired(
             driver, registry, context,
             credentials=credentials, client=client, user_agent=_user_agent(driver),
         )  # fmt: skip
-        metrics.read(handlers.readings)
+        metrics.read(handlers.readings, driver=driver.name)
         active.add(handlers)
     supervisor.add(active, after=elected)
     return supervisor
@@ -237,7 +238,7 @@ def _for_cluster(
             driver.name, source, client, context, ControllerOwner(client, settings.cluster_role),
             published=settings.pools_published,
         )  # fmt: skip
-        metrics.read(pools.readings)
+        metrics.read(pools.readings, driver=driver.name)
         yield pools
     if driver.taint_rules is not None:
         yield TaintRuleReconciler(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from prometheus_client import Metric
 from typing_extensions import override
 
 from dra_kit.author.calls import author_location
@@ -22,7 +23,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
-from dra_kit.process.metrics import KOPF_RESTARTS, Reading
+from dra_kit.process.metrics import KOPF_RESTARTS
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_AGAIN: Final = (1.0, 2.0, 5.0, 10.0)
@@ -62,7 +63,7 @@ class AuthorHandlers:
         self._user_agent = user_agent
         self._restarts: tuple[int, KopfThread | None] = (0, None)  # of former lives of the part, and this one's
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield how often kopf was started again, in all lives of the part; from any thread."""
         yield KOPF_RESTARTS.of(self._count_restarts())
 

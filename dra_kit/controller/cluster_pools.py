@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from prometheus_client import Metric
 from typing_extensions import override
 
 from dra_kit.author.device import Device
@@ -17,7 +18,7 @@ from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.api_model import OwnerReference
-from dra_kit.process.metrics import Reading, publication_metrics
+from dra_kit.process.metrics import publication_metrics
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
@@ -165,7 +166,7 @@ class ClusterPools:
         self._record = PublicationCounts()
         self._publishing = False
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield what was published so far; from any thread. A replica that stands by publishes no pools."""
         if self._publishing:
             yield from publication_metrics(self._record)

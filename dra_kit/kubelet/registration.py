@@ -36,7 +36,6 @@ class RegistrationServer:
     in separate threads, no matter what the event loop and the author's code are doing.
 
     Args:
-        driver: the driver's name.
         endpoint: path of the service socket as the host sees it.
         supported_versions: what the service socket serves, newest first.
         socket: path of the registration socket, as returned by ``registration_socket``.

@@ -252,7 +252,7 @@ class SocketFile:
         check_length(self.path, "socket")
         try:
             _make_directory(self.path.parent)
-            self._refuse_what_is_no_leftover()
+            self._reject_files_in_use()
             self._hidden.unlink(missing_ok=True)
             if not os.access(self.path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write to {self.path.parent}")
@@ -279,12 +279,12 @@ class SocketFile:
             self.path.unlink(missing_ok=True)
         self._identity = None
 
-    def _refuse_what_is_no_leftover(self) -> None:
+    def _reject_files_in_use(self) -> None:
         if not os.path.lexists(self.path):
             return
         if not self.path.is_socket():
             raise ConfigurationError(
-                f"{self.path} is in the way of the driver's socket and is no socket: remove it",
+                f"{self.path} is at the path of the driver's socket and is not a socket: remove it",
                 code="socket-path-taken",
             )
         if is_listening(self.path) is not False:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -60,7 +60,7 @@ from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
-from dra_kit.process.metrics import Metrics, Reading
+from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.discovery import Discovery
@@ -580,12 +580,7 @@ def operation_of(
         ConfigurationError: the path of the socket is too long.
     """
     driver, prepared = view.prepared.driver, view.prepared
-    loop = asyncio.get_running_loop()
-
-    def readings() -> Iterator[Reading]:
-        return NodeMetrics(view, loop, calls, watchdog, kopf_restarts)()
-
-    metrics.read(readings, driver=driver)
+    metrics.read(NodeMetrics(view, asyncio.get_running_loop(), calls, watchdog, kopf_restarts), driver=driver)
 
     async def who() -> Mapping[str, Any]:
         uses = await prepared.in_use()

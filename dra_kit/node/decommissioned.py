@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from prometheus_client import Metric
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import DECOMMISSIONED, PODS
@@ -27,7 +28,7 @@ from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.metrics import REGISTERED, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import REGISTERED, Metrics, process_metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
@@ -91,7 +92,7 @@ async def answer_late_calls(
     if settings.probe_address:
         metrics = Metrics()
         metrics.read(late.readings, driver=driver)
-        metrics.read(lambda: process_metrics("node", None, supervisor, watchdog))
+        metrics.read(partial(process_metrics, "node", None, supervisor, watchdog.lag), driver=driver)
         live, ready = [watchdog.blocked], [partial(unready_parts, supervisor)]
         supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
@@ -132,7 +133,7 @@ class _LateCallServer:
             socket=registration_socket(settings.kubelet_dir, driver, settings.pod_uid),
         )
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield whether the kubelet has registered the driver; an alert on that metric needs this process, too."""
         status = self._registration.status
         yield REGISTERED.of(int(status is not None and status.registered))

@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from prometheus_client import Metric
+
 from dra_kit.author.calls import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
@@ -24,8 +26,7 @@ from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
-from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
+from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, BoundedLabel
 from dra_kit.process.tracing import span
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ class MeasuredService:
 
     def __init__(self, service: NodeService) -> None:
         self._service = service
-        self._seconds: dict[tuple[Method, str], Durations] = {}
+        self._seconds = KUBELET_CALL_SECONDS.histogram()
         self._claims: Counter[tuple[Method, str, str]] = Counter()
         self._codes = BoundedLabel()  # an author may use any code
 
@@ -291,15 +292,9 @@ class MeasuredService:
                 self._claims[method, "error", self._codes.of(code)] += 1
             else:
                 self._claims[method, "success", ""] += 1
-        key: tuple[Method, str] = (method, "error" if failed else "success")
-        durations = self._seconds.get(key)
-        if durations is None:
-            durations = self._seconds[key] = Durations(CALL_SECONDS)
-        durations.add(time.monotonic() - began)
+        self._seconds.labels(method, "error" if failed else "success").observe(time.monotonic() - began)
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield the counters."""
-        for key, durations in list(self._seconds.items()):
-            yield KUBELET_CALL_SECONDS.of(durations, *key)
-        for labels, count in list(self._claims.items()):
-            yield KUBELET_CLAIMS.of(count, *labels)
+        yield from self._seconds.collect()
+        yield KUBELET_CLAIMS.of_each(list(self._claims.items()))

@@ -19,8 +19,7 @@ from aiohttp import web
 from dra_kit.client.reconcile import wait_for_event
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import wait_until_readable
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger, wait_until_readable
 from dra_kit.process.metrics import CONTENT_TYPE
 
 logger: logging.Logger = logging.getLogger(__name__)

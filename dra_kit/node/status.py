@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client import Metric
 
 from dra_kit import __version__
 from dra_kit.author.device import Device
@@ -38,9 +39,7 @@ from dra_kit.process.metrics import (
     PREPARED_CLAIMS,
     REGISTERED,
     STORE_BYTES,
-    STORE_COMMIT_SECONDS,
-    STORE_DAMAGED,
-    Reading,
+    STORE_CORRUPT_ROWS,
     process_metrics,
     publication_metrics,
 )
@@ -341,7 +340,7 @@ class NodeMetrics:
         self._watchdog = watchdog
         self._kopf_restarts = kopf_restarts
 
-    def __call__(self) -> Iterator[Reading]:
+    def __call__(self) -> Iterator[Metric]:
         """Yield all metrics; those that cannot be read are missing."""
         yield from self._calls.readings()
         status = self._view.kubelet.status
@@ -350,10 +349,10 @@ class NodeMetrics:
             with suppress(DraKitError):  # the disk is failing, which is logged
                 yield from list(read())
         yield from publication_metrics(self._view.publisher.record)
-        yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog)
+        yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog.lag)
         yield KOPF_RESTARTS.of(self._kopf_restarts())
 
-    def _devices(self) -> Iterator[Reading]:
+    def _devices(self) -> Iterator[Metric]:
         recorded = self._view.prepared.recorded()
         yield PREPARED_CLAIMS.of(len({use.claim_uid for use in recorded}))
         inventory = self._view.inventory.latest
@@ -364,10 +363,9 @@ class NodeMetrics:
             for device in pool.devices:
                 key = (pool.name or "", device.name)
                 found["prepared" if key in used else "free", health.get(key, "not_reported")] += 1
-        for labels, count in found.items():
-            yield DEVICES.of(count, *labels)
-        for info in sorted({item for use in self._in_use(recorded) for item in _info(use)}):
-            yield DEVICE_INFO.of(1, *info)
+        yield DEVICES.of_each(found.items())
+        infos = sorted({item for use in self._in_use(recorded) for item in _info(use)})
+        yield DEVICE_INFO.of_each((info, 1) for info in infos)
 
     def _health(self) -> Sequence[ReportedHealth]:
         return self._view.health() if self._view.health is not None else ()
@@ -381,19 +379,18 @@ class NodeMetrics:
             asking.cancel()
             return recorded
 
-    def _effects(self) -> Iterator[Reading]:
+    def _effects(self) -> Iterator[Metric]:
         states = Counter(
             (record.effect, effect_state(record, in_force=self._view.in_force(record)))
             for record in self._view.store.effects()
         )
-        for labels, count in states.items():
-            yield EFFECTS.of(count, *labels)
+        yield EFFECTS.of_each(states.items())
 
-    def _state(self) -> Iterator[Reading]:
+    def _state(self) -> Iterator[Metric]:
         store = self._view.store
-        yield STORE_COMMIT_SECONDS.of(store.commit_seconds)
+        yield from store.commit_seconds.collect()
         yield STORE_BYTES.of(store.size_bytes())
-        yield STORE_DAMAGED.of(len(store.damage()))
+        yield STORE_CORRUPT_ROWS.of(len(store.damage()))
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:

@@ -97,9 +97,6 @@ def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
     """Log JSON from the first line of a process on, also Python's warnings and exceptions of threads and finalizers.
 
     :func:`configure` sets another level later.
-
-    Args:
-        stream: standard error if omitted.
     """
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:

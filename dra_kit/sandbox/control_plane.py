@@ -81,7 +81,7 @@ class ControlPlane:
             gates=self._gates,
             port=port,
             tls=True,
-            door=self.door,
+            authenticator=self.door,
             namespace_seconds=NAMESPACE_SECONDS / time_scale,
         )
         self._stack = AsyncExitStack()

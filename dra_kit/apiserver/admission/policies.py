@@ -51,7 +51,7 @@ class PolicyAdmission:
         """Ask each policy that is bound.
 
         Raises:
-            Refusal: one of them denies the write; the first one is raised.
+            StatusError: one of them denies the write; the first one is raised.
         """
         if write.kind.resource in {POLICIES, BINDINGS}:
             return
@@ -154,12 +154,6 @@ def collect_params(
     api: Api, params: tuple[Kind, str] | None, reference: Object | None, namespace: str
 ) -> Sequence[Any]:
     """Return the parameters of a binding as values of CEL; one None where policy or binding have none.
-
-    Args:
-        api: where they are.
-        params: what :func:`find_param_kind` says of the policy.
-        reference: ``paramRef`` of the binding.
-        namespace: of the request's object.
 
     Raises:
         NotConfigured: they cannot be found.

@@ -79,7 +79,7 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
-        Refusal: the request has no object, or the result of the patch is not a valid object.
+        StatusError: the request has no object, or the result of the patch is not a valid object.
     """
     wire = _wire(write, write.obj, api_version)
     if wire is None:
@@ -122,7 +122,7 @@ class WebhookAdmission:
         """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
 
         Raises:
-            Refusal: one refuses, or cannot be asked and must be.
+            StatusError: one refuses, or cannot be asked and must be.
         """
         obj = write.obj
         for webhook, conditions in self._configured(MUTATING, write):
@@ -139,7 +139,7 @@ class WebhookAdmission:
         """Ask the validating webhooks.
 
         Raises:
-            Refusal: one refuses, or cannot be asked and must be.
+            StatusError: one refuses, or cannot be asked and must be.
         """
         for webhook, conditions in self._configured(VALIDATING, write):
             if (api_version := _asked_version(webhook, conditions, write)) is not None:
@@ -253,7 +253,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
         raise _CallFailed(f'unsupported patch type "{type_}"')
     operations = json.loads(base64.b64decode(patch))
     if not isinstance(operations, list):
-        raise _CallFailed("received undecodable patch in webhook response: it is no list of operations")
+        raise _CallFailed("received undecodable patch in webhook response: it is not a list of operations")
     return operations
 
 
@@ -261,7 +261,7 @@ def _asked_version(webhook: Object, conditions: CompiledPolicy, write: Admission
     """Return the version in which a webhook is to see the object; None when it is not to be called.
 
     Raises:
-        Refusal: its match conditions cannot be evaluated, and it is to fail closed.
+        StatusError: its match conditions cannot be evaluated, and it is to fail closed.
     """
     api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
     if api_version is None or not is_selected(webhook, write):

@@ -70,11 +70,7 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
 
 
 class CustomResourceStrategy(Strategy):
-    """A custom resource; versions differ in name only.
-
-    Args:
-        status: whether the status has a subresource.
-    """
+    """A custom resource; versions differ in name only."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ()
 

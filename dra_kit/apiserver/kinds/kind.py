@@ -20,7 +20,6 @@ class Column(Struct, frozen=True):
     """A column of the table that ``kubectl get`` prints.
 
     Attributes:
-        name: its heading.
         cell: the value for an object in storage version; None for the age.
         type: ``string``, ``integer`` or ``date``.
         format: ``name`` for the column of names.
@@ -43,16 +42,8 @@ class Kind(Struct, frozen=True):
 
     Attributes:
         group: API group, empty for the core group.
-        plural: the name in paths.
-        kind: the kind.
-        namespaced: whether its objects live in namespaces.
         types: for each served version the name of its type in the schema table, the preferred one first.
         storage: the ``apiVersion`` that is stored.
-        storage_type: its type.
-        strategy: its rules.
-        short_names: for kubectl.
-        categories: such as ``all``.
-        status: whether it has the subresource ``status``.
         generation: whether ``metadata.generation`` counts the changes of its spec.
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.
@@ -61,7 +52,6 @@ class Kind(Struct, frozen=True):
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
-        columns: its table.
         deprecated: warning for each deprecated version.
         stored_as: the resource whose objects it shows, when that is another.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
@@ -208,7 +198,7 @@ TEMPLATE: Final = (
     Column("Containers", _containers("name"), priority=1),
     Column("Images", _containers("image"), priority=1),
 )
-"""What ``-o wide`` tells of a pod template."""
+"""The columns of a pod template that only ``-o wide`` shows."""
 SELECTOR: Final = Column("Selector", selector_cell("spec.selector"), priority=1)
 """The selector of a workload, which only ``-o wide`` shows."""
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000

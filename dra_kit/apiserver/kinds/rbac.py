@@ -34,11 +34,7 @@ _SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
 class RoleStrategy(PathSegmentNameStrategy):
-    """A role, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A role, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural
@@ -82,11 +78,7 @@ class RoleStrategy(PathSegmentNameStrategy):
 
 
 class RoleBindingStrategy(PathSegmentNameStrategy):
-    """A binding, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A binding, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural
@@ -192,7 +184,7 @@ def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old
     """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     if user.is_master or _only_collected(role, old):
         return
@@ -211,7 +203,7 @@ def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Objec
     """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
-        Refusal: 403, or 404 if the role does not exist.
+        StatusError: 403, or 404 if the role does not exist.
     """
     if user.is_master or _only_collected(binding, old):
         return

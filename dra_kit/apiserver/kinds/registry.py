@@ -14,11 +14,7 @@ from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 
 
 class KindRegistry:
-    """Finds kinds by group, version and plural.
-
-    Args:
-        kinds: the built-in ones.
-    """
+    """Finds kinds by group, version and plural."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: dict[str, Kind] = {kind.full_name: kind for kind in kinds}

@@ -44,11 +44,7 @@ from dra_kit.kubernetes.values.json import Object, value_at
 
 
 class ResourceStrategy(Strategy):
-    """A kind of resource.k8s.io.
-
-    Attributes:
-        kind: its name.
-    """
+    """A kind of resource.k8s.io."""
 
     kind: ClassVar[str]
 
@@ -428,13 +424,7 @@ _STATUS: Final = "resource/v1.ResourceClaimStatus"
 
 
 def claim_status_rights(obj: Object, old: Object, context: StrategyContext) -> Iterator[FieldError]:
-    """Yield what the writer of a status lacks.
-
-    Args:
-        obj: the claim with its new status.
-        old: the claim before.
-        context: of the request.
-    """
+    """Yield what the writer of a status lacks."""
     if context.user.is_master:
         return
     status, before = (prune(one.get("status") or {}, _STATUS) for one in (obj, old))

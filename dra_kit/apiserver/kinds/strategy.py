@@ -22,13 +22,9 @@ class StrategyContext(Struct):
     """The request that an object is written by.
 
     Attributes:
-        gates: the server's feature gates.
         api_version: of the request's body and answer.
-        now: the time, as ``metav1.Time``.
         lookup: any stored object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
         listed: all stored objects of a resource.
-        rbac: decides what users may do.
-        user: who asks.
         verb: of the request, as in RBAC rules; empty for none.
         warnings: texts for ``Warning`` headers of the answer.
     """

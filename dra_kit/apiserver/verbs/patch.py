@@ -36,7 +36,7 @@ async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Patch an object or its status; try again when the object changes in the meantime.
 
     Raises:
-        Refusal: the object is not changed.
+        StatusError: the object is not changed.
     """
     write = write_of(api, kind, request)
     if request.content_type == APPLY:
@@ -48,7 +48,7 @@ def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
     """Return the write that a PATCH asks for.
 
     Raises:
-        Refusal: 415 or 422, the type of the patch or an option is not supported.
+        StatusError: 415 or 422, the type of the patch or an option is not supported.
     """
     supported = {JSON_PATCH, MERGE_PATCH, APPLY}
     if not api.registry.is_custom(kind):
@@ -68,7 +68,7 @@ class PatchTarget(Protocol):
         """Return the object as it is now.
 
         Raises:
-            Refusal: 404.
+            StatusError: 404.
         """
         ...
 
@@ -80,7 +80,7 @@ class PatchTarget(Protocol):
         """Store what the patch made of it.
 
         Raises:
-            Refusal: it is not changed.
+            StatusError: it is not changed.
         """
         ...
 
@@ -115,12 +115,8 @@ class ObjectPatchTarget:
 async def patch_target(write: WriteRequest, subject: PatchTarget) -> ApiResponse:
     """Patch a subject; tried again when it changes in the meantime.
 
-    Args:
-        write: of the kind that the client sees.
-        subject: what is patched.
-
     Raises:
-        Refusal: it is not changed.
+        StatusError: it is not changed.
     """
     request = write.request
     body = parse_patch_body(request)
@@ -200,7 +196,7 @@ def parse_patch_body(request: ApiRequest) -> Any:
     """Return the JSON of a patch.
 
     Raises:
-        Refusal: 400.
+        StatusError: 400.
     """
     try:
         return parse_json(request.body)
@@ -212,7 +208,7 @@ def formed(value: Any, request: ApiRequest) -> Any:
     """Return the operations of a JSON patch, the object of the others.
 
     Raises:
-        Refusal: 400 or 413.
+        StatusError: 400 or 413.
     """
     if request.content_type == JSON_PATCH:
         return _operations(value)
@@ -260,7 +256,7 @@ async def apply(write: WriteRequest) -> ApiResponse:
     """Apply: create the object, or merge the configuration into it.
 
     Raises:
-        Refusal: 409 for fields that others own, and all that a create or update may raise.
+        StatusError: 409 for fields that others own, and all that a create or update may raise.
     """
     api, kind, request, options = write.api, write.kind, write.request, write.options
     target = request.target
@@ -327,7 +323,7 @@ def configuration(write: WriteRequest) -> Object:
     """Return the applied configuration as the client sent it.
 
     Raises:
-        Refusal: 400 or 500, the configuration is not of the kind that the path names.
+        StatusError: 400 or 500, the configuration is not of the kind that the path names.
     """
     body = write.request.body
     try:

@@ -37,14 +37,7 @@ from dra_kit.kubernetes.values.json import Object
 
 
 class WriteRequest(Struct, frozen=True):
-    """One write.
-
-    Attributes:
-        api: where.
-        kind: of the object.
-        request: who asks for it.
-        options: of the request.
-    """
+    """One write."""
 
     api: Api
     kind: Kind
@@ -90,7 +83,7 @@ async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Create an object by a POST to a collection.
 
     Raises:
-        Refusal: the object is not created.
+        StatusError: the object is not created.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -163,7 +156,7 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Update an object or its status by a PUT.
 
     Raises:
-        Refusal: the object is not changed.
+        StatusError: the object is not changed.
     """
     options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
     context = api.context(request)
@@ -192,7 +185,7 @@ def require_create(write: WriteRequest, name: str) -> None:
     """Refuse an update or an apply that makes a new object, from those who may not create it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     kind, request = write.kind, write.request
     attributes = Authorized("create", kind.group, kind.plural, namespace=request.target.namespace, name=name)
@@ -225,7 +218,7 @@ async def replace_object(
         managed_fields: those of an apply; without them the writer owns what it changes.
 
     Raises:
-        Refusal: 409 when the object changed in the meantime, or the object is not valid.
+        StatusError: 409 when the object changed in the meantime, or the object is not valid.
     """
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version

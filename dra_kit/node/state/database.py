@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
+from prometheus_client import Histogram
 
 from dra_kit.errors import StoreError
 from dra_kit.node.deadlines import UncancellableFuture, wait_to_completion
@@ -30,7 +31,7 @@ from dra_kit.node.state.database_files import (
 )
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
 from dra_kit.node.state.schema import fact, migrate, set_fact
-from dra_kit.process.measures import COMMIT_SECONDS, Durations
+from dra_kit.process.metrics import STORE_COMMIT_SECONDS
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.commit_seconds: Durations = Durations(COMMIT_SECONDS)
+        self.commit_seconds: Histogram = STORE_COMMIT_SECONDS.histogram()
         # one connection has one snapshot at a time: a reader that shared another's snapshot would miss acknowledged
         # writes
         self._reading = threading.Lock()
@@ -252,7 +253,7 @@ class Database:
             if number:
                 self._log.committed()
                 self._transactions.committed(number)
-                self.commit_seconds.add(time.monotonic() - began)
+                self.commit_seconds.observe(time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread continues
             self._give_up()
             self._note_damage(error)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from prometheus_client import Histogram
+
 from dra_kit.errors import ConfigurationError, StoreError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.failpoints import Failpoint, hit
@@ -18,7 +20,6 @@ from dra_kit.node.state.effect_store import EffectStore
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.rows import CLAIM, CorruptRow, CorruptRows, Row, claim_of, claim_row, put_devices
 from dra_kit.node.state.salvage import is_corrupt
-from dra_kit.process.measures import Durations
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REMEMBERED: Final = 256  # records; more than a node has
@@ -61,7 +62,7 @@ class StateStore(EffectStore):
         self._db.at_rest()
 
     @property
-    def commit_seconds(self) -> Durations:
+    def commit_seconds(self) -> Histogram:
         """How long durable transactions took. Thread-safe."""
         return self._db.commit_seconds
 

@@ -36,8 +36,8 @@ spec: {podSelector: {}, policyTypes: [Ingress]}
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as somebody:
-        yield somebody
+    with at_a_terminal(tmp_path) as user:
+        yield user
 
 
 @pytest.fixture

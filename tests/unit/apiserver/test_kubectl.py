@@ -35,8 +35,8 @@ spec:
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as somebody:
-        yield somebody
+    with at_a_terminal(tmp_path) as user:
+        yield user
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def kubectl(user: User) -> Kubectl:
     return user.kubectl
 
 
-def test_apply_creates_then_leaves_alone_then_changes(kubectl: Kubectl) -> None:
+def test_apply_creates_then_does_nothing_then_changes(kubectl: Kubectl) -> None:
     first = kubectl("apply", "-f", "-", stdin=MANIFEST)
     second = kubectl("apply", "-f", "-", stdin=MANIFEST)
     third = kubectl("apply", "-f", "-", stdin=MANIFEST.replace("app: oven", "app: grill"))

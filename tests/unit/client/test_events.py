@@ -217,7 +217,7 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
     assert events.dropped == 0
 
 
-async def test_what_a_lost_answer_leaves_uncertain_is_told_again() -> None:
+async def test_event_without_a_response_is_counted_again() -> None:
     async with served(status(503, "Timeout", "?"), status(409, "AlreadyExists", "exists"), answer({})) as wire:
         events = recorder(wire)
         tell(events)
@@ -239,7 +239,7 @@ async def test_when_too_many_wait_the_oldest_are_dropped() -> None:
     assert [body["note"] for body in wire.bodies] == ["2", "3", "4"]
 
 
-async def test_a_refusal_is_told_once_and_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_event_is_logged_once_and_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with recording(status(403, "Forbidden", 'User "x" cannot create resource "events"')) as (wire, events):
             tell(events)
@@ -344,7 +344,7 @@ async def test_a_conflict_that_is_not_about_the_name_does_not_mean_that_the_even
     assert [request.method for request in wire.requests] == ["POST", "POST"]
 
 
-async def test_what_was_told_and_did_not_happen_again_is_not_counted() -> None:
+async def test_written_event_without_repetition_is_not_counted() -> None:
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
         for repeat in (True, False):
@@ -382,7 +382,7 @@ def told_when_written(events: EventRecorder, note: str, seen: list[str], **how: 
     )  # fmt: skip
 
 
-async def test_who_records_learns_when_it_is_written_or_given_up() -> None:
+async def test_recorder_reports_when_an_event_is_written_or_dropped() -> None:
     seen: list[str] = []
     down, there, refused = (status(code, reason, "no") for code, reason in ANSWERS)
     async with recording(down, answer({}, 201), there, refused) as (_, events):
@@ -396,7 +396,7 @@ async def test_who_records_learns_when_it_is_written_or_given_up() -> None:
         assert len(seen) == 4
 
 
-async def test_who_records_the_same_twice_learns_of_both() -> None:
+async def test_recorder_reports_both_of_two_equal_events() -> None:
     seen: list[str] = []
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
@@ -407,7 +407,7 @@ async def test_who_records_the_same_twice_learns_of_both() -> None:
     assert seen == ["once"] * 3
 
 
-async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_none_out() -> None:
+async def test_full_queue_drops_the_oldest_unless_the_caller_waits() -> None:
     seen: list[str] = []
     async with served(answer({}, 201)) as wire:
         events = recorder(wire, capacity=4)
@@ -419,7 +419,7 @@ async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_
             assert len(events._waiting) <= 2
 
 
-async def test_one_that_is_being_written_is_not_counted_again_when_it_did_not_happen_again() -> None:
+async def test_event_being_written_is_not_counted_again_without_repetition() -> None:
     seen: list[str] = []
     recorded = asyncio.Event()
 
@@ -430,7 +430,7 @@ async def test_one_that_is_being_written_is_not_counted_again_when_it_did_not_ha
     async with served(slow, status(404, "NotFound", "no"), slow) as wire:
         events = recorder(wire)
         told_when_written(events, "once", seen)
-        for requests in (1, 3):  # it is written, and written anew when the API server has forgotten it
+        for requests in (1, 3):  # it is written, and again after the API server has deleted it
             recorded.clear()
             flushed = asyncio.create_task(events.flush(60))
             await until(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one

@@ -98,10 +98,10 @@ async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the
             )  # fmt: skip
 
             def restarts() -> int:
-                [(family, _, value)] = part.readings()
-                assert family.shown_name == "dra_driver_kopf_restarts_total"
-                assert isinstance(value, int)
-                return value
+                [metric] = part.readings()
+                [sample] = metric.samples
+                assert sample.name == "dra_driver_kopf_restarts_total"
+                return int(sample.value)
 
             assert restarts() == 0
             for _ in range(2):

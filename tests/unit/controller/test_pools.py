@@ -97,7 +97,7 @@ async def test_pools_are_published_with_the_nodes_that_may_use_them(client: Clie
 
 def told(made: ClusterPools) -> dict[tuple[str, ...], Any]:
     """What the part tells Prometheus, by name and labels."""
-    return {(family.shown_name, *labels): value for family, labels, value in made.readings()}
+    return {(one.name, *one.labels.values()): one.value for metric in made.readings() for one in metric.samples}
 
 
 async def test_publications_are_counted_over_all_times_that_a_replica_is_the_active_one(client: Client) -> None:

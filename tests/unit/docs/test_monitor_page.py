@@ -76,8 +76,8 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "With the extra `dra-kit[otel]`": (
         f"{TRACES}::test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_write",
-        "tests/unit/process/test_tracing.py::test_the_environment_says_whether_somebody_collects",
-        "tests/unit/process/test_tracing.py::test_nothing_of_it_is_loaded_by_a_node_without_a_collector",
+        "tests/unit/process/test_tracing.py::test_tracing_is_configured_by_the_environment",
+        "tests/unit/process/test_tracing.py::test_node_without_a_collector_does_not_load_opentelemetry",
     ),
 }
 """The beginning of each paragraph, and the tests of what it says."""

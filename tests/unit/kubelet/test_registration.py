@@ -67,7 +67,7 @@ def test_get_info(server: RegistrationServer, socket: Path) -> None:
     )
 
 
-def test_there_is_no_status_before_the_first_verdict(server: RegistrationServer) -> None:
+def test_status_is_none_before_the_first_verdict(server: RegistrationServer) -> None:
     assert server.status is None
 
 
@@ -92,7 +92,7 @@ def test_a_refusal_is_logged_as_an_error(
     ]
 
 
-def test_a_callback_that_blocks_or_fails_keeps_nobody_waiting(socket: Path) -> None:
+def test_blocking_or_failing_callback_delays_no_call(socket: Path) -> None:
     go_on, called = threading.Event(), queue.Queue[RegistrationStatus]()
 
     def callback(status: RegistrationStatus) -> None:
@@ -121,7 +121,7 @@ def test_stop_removes_the_socket_and_a_second_stop_is_harmless(server: Registrat
     assert list(socket.parent.iterdir()) == []
 
 
-def test_a_file_in_the_way_is_refused(socket: Path) -> None:
+def test_other_file_at_the_registration_path_is_an_error(socket: Path) -> None:
     socket.parent.mkdir()
     socket.write_text("")
     server = RegistrationServer("dra.pizza", endpoint=ENDPOINT, supported_versions=["v1.DRAPlugin"], socket=socket)

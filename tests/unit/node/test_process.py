@@ -257,7 +257,7 @@ async def test_a_regular_file_in_the_way_of_the_socket(node: Node, caplog: pytes
     path.write_text("")
     agent = await node.agent(driver())
     assert await agent.run() == 2
-    assert any("is in the way of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
+    assert any("is at the path of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
 
 
 async def test_a_directory_that_no_kubelet_watches_is_told_once(

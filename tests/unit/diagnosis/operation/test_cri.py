@@ -79,7 +79,7 @@ async def test_a_configuration_that_is_none_is_nothing_told(config: str) -> None
 async def test_one_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
     [finding] = await check_runtime(tmp_path / "none.sock", CDI)
     assert (finding.verdict, finding.text) == (
-        "warn", f"nobody tells at {tmp_path}/none.sock how the runtime is configured (UNAVAILABLE)",
+        "warn", f"the container runtime at {tmp_path}/none.sock does not report its configuration (UNAVAILABLE)",
     )  # fmt: skip
     assert finding.remedy
 

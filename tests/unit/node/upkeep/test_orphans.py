@@ -115,7 +115,7 @@ async def test_a_checkpoint_that_cannot_be_read_leaves_it_to_time(
         clock.now += 600.0
         await agent.orphans.look()
         assert node.records() == []
-    assert caplog.messages.count("checkpoint of the kubelet not read, time alone decides") == 1
+    assert caplog.messages.count("checkpoint of the kubelet not read, using the age of claims only") == 1
 
 
 async def test_a_claim_that_is_not_understood_is_kept_and_ends_no_search(node: Node, clock: Clock) -> None:
