@@ -69,7 +69,7 @@ def test_a_folder_has_more_than_manifests(tmp_path: Path) -> None:
 
     assert kinds(tree=False) == ["A", "H"]
     assert kinds(tree=True) == ["A", "D"]
-    with pytest.raises(ConfigurationError, match=r"b\.json, document 1 has no apiVersion, which must be a text"):
+    with pytest.raises(ConfigurationError, match=r"b\.json, document 1 lacks apiVersion, which must be a string"):
         [read_objects(file) for file in source_files(tmp_path / "b.json")]
 
 
@@ -81,5 +81,5 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"kind: \xe9")
-    with pytest.raises(ConfigurationError, match=r"latin\.yaml cannot be read: byte 6 is none of a text in UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"latin\.yaml cannot be read: byte 6 is not valid UTF-8"):
         list(source_files(tmp_path / "latin.yaml"))

@@ -23,7 +23,7 @@ def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
 
 def test_a_larger_one_is_refused_with_the_limit(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789a")
-    with pytest.raises(ConfigurationError, match=r"/a is larger than 10 bytes, the most that is read of one file"):
+    with pytest.raises(ConfigurationError, match=r"/a is larger than 10 bytes, the limit for one file"):
         read_file(tmp_path / "a", SMALL)
     with pytest.raises(ConfigurationError, match="standard input is larger than 10 bytes"):
         read_stream(io.BytesIO(bytes(11)), "standard input", SMALL)
@@ -32,7 +32,7 @@ def test_a_larger_one_is_refused_with_the_limit(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, kind in ((tmp_path / "fifo", "a FIFO"), (Path("/dev/null"), "a device"), (tmp_path, "a folder")):
-        with pytest.raises(ConfigurationError, match=f"{path} is {kind}; only regular files are read"):
+        with pytest.raises(ConfigurationError, match=f"{path} is {kind}, not a regular file; save its content"):
             read_file(path, SMALL)
     with pytest.raises(ConfigurationError, match="nowhere cannot be read: No such file"):
         read_file(tmp_path / "nowhere", SMALL)

@@ -78,10 +78,10 @@ def test_too_many_levels_are_told_with_the_limit(text: str) -> None:
 
 
 def test_aliases_count_with_all_that_they_stand_for() -> None:
-    assert "line 2, column 5: it has more than 20 values once its aliases are replaced, keys among them" in refusal(
+    assert "line 2, column 5: it has more than 20 values and keys with its aliases expanded; split it" in refusal(
         "a: &a [1, 2, 3, 4, 5, 6, 7, 8]\nb: [*a, *a]\n", SMALL
     )
-    assert "characters once its aliases are replaced" in refusal(f"a: &a {'x' * 400}\nb: [*a, *a]\n", SMALL)
+    assert "characters with its aliases expanded" in refusal(f"a: &a {'x' * 400}\nb: [*a, *a]\n", SMALL)
 
 
 def test_documents_count_together() -> None:
@@ -91,16 +91,16 @@ def test_documents_count_together() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: &a [*a]", "line 1, column 8: an alias stands inside of what it repeats"),
-        ("a: *b", "line 1, column 4: there is no anchor b before its alias"),
-        ("a: &a 1\n---\nb: *a", "line 3, column 4: there is no anchor a"),
+        ("a: &a [*a]", "line 1, column 8: an alias is inside the value of its anchor"),
+        ("a: *b", "line 1, column 4: the alias b has no anchor before it"),
+        ("a: &a 1\n---\nb: *a", "line 3, column 4: the alias a has no anchor"),
         ("a:\n  b: .inf", "line 2, column 6: JSON has neither infinite numbers nor NaN"),
-        ("? [a]\n: b", "line 1, column 3: a list or mapping is no key"),
-        ("a: {<<: [1]}", "line 1, column 9: << merges a mapping or a list of mappings"),
+        ("? [a]\n: b", "line 1, column 3: a list or mapping cannot be a key"),
+        ("a: {<<: [1]}", "line 1, column 9: << needs a mapping or a list of mappings"),
         ("a: \x07", "line 1, column 4: control characters are not allowed"),
         ("é: \x07", "line 1, column 4: control characters are not allowed"),
         ("%TAG !a! x\n" * 30, "30 lines begin with %"),
-        ('{"a": 1e999}', "a number is larger than a float of 64 bits can be"),
+        ('{"a": 1e999}', "a number is too large for a 64-bit float"),
     ],
 )
 def test_what_has_no_value_is_told_with_its_place(text: str, problem: str) -> None:
