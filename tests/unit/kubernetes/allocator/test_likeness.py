@@ -48,7 +48,7 @@ def outcome(evaluator: CelEvaluator, expression: str, one: AdvertisedDevice, *, 
 
 
 @given(st.lists(DEVICES, min_size=2, max_size=6), st.one_of(CONDITIONS, ANYTHING), st.booleans())
-def test_a_verdict_is_the_same_as_if_there_were_no_other_device(
+def test_verdict_is_independent_of_other_devices(
     fields: list[dict[str, Any]], expression: str, sees_sharing: bool
 ) -> None:
     together = CelEvaluator()

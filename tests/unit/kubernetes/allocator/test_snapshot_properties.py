@@ -64,7 +64,9 @@ def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
     st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
     st.sampled_from([AllocatorRules.of("1.34"), AllocatorRules(partitionable_devices=True), AllocatorRules.of("1.37")]),
 )
-def test_after_any_publications(publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules) -> None:
+def test_incremental_state_equals_new_state(
+    publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules
+) -> None:
     classes = [device_class()]
     kept = AllocatorState(classes=classes)
     listed: list[Document] = []

@@ -71,7 +71,7 @@ def _recorded(body: dict[str, Any], step: dict[str, Any]) -> set[tuple[str, str,
 
 
 @pytest.mark.parametrize(("name", "number"), _FILES.items())
-def test_an_object_is_refused_in_the_words_of_the_api_server(name: str, number: int) -> None:
+def test_rejected_object_has_message_of_api_server(name: str, number: int) -> None:
     compared, differences = 0, {}
     for line, gates, body, step in creations(name):
         theirs = _recorded(body, step)
@@ -88,7 +88,7 @@ def test_an_object_is_refused_in_the_words_of_the_api_server(name: str, number: 
     assert compared == number
 
 
-def test_an_object_is_stored_as_the_api_server_stores_it() -> None:
+def test_stored_object_equals_api_server() -> None:
     compared, differences = 0, {}
     for name in _FILES:
         for line, gates, body, step in creations(name):

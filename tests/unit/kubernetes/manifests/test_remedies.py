@@ -18,7 +18,7 @@ from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
     ],
     ids=["too deep", "in between", "tab", "no colon"],
 )
-def test_an_error_of_indentation_has_its_place_and_what_to_do(text: str, place: str, remedy: str) -> None:
+def test_indentation_error_has_position_and_remedy(text: str, place: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_objects(SourceFile("order.yaml", text))
 

@@ -280,7 +280,7 @@ TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(stateful_step_count=20)
 
 
-def test_an_answer_that_comes_after_the_news_of_a_later_state_is_none() -> None:
+def test_late_response_does_not_replace_newer_state() -> None:
     world = Interleavings()
     world.create()
     world.see()
@@ -294,7 +294,7 @@ def test_an_answer_that_comes_after_the_news_of_a_later_state_is_none() -> None:
     assert not world.held
 
 
-def test_a_placement_that_fails_leaves_what_another_one_is_writing() -> None:
+def test_failed_placement_keeps_writes_of_another() -> None:
     world = Interleavings()
     world.create()
     world.see()

@@ -29,22 +29,22 @@ def _places(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 
 
 @given(_JSON)
-def test_every_value_is_at_its_path(value: Any) -> None:
+def test_value_at_finds_every_value(value: Any) -> None:
     for keys, item in _places(value):
         assert value_at(value, keys) is item
 
 
 @given(_JSON, _KEYS)
-def test_what_is_at_no_path_is_none(value: Any, keys: list[str | int]) -> None:
+def test_missing_path_is_none(value: Any, keys: list[str | int]) -> None:
     places = dict(_places(value))
     # an index is no key of an object, and True is no index
     assert value_at(value, keys) is places.get(tuple(keys))
 
 
 @pytest.mark.parametrize("keys", [("a", "b"), ("a", 0), ("list", "0"), ("list", -1), ("list", 2), ("text", 0)])
-def test_a_path_that_something_stands_in_the_way_of_leads_nowhere(keys: tuple[str | int, ...]) -> None:
+def test_path_through_scalar_is_none(keys: tuple[str | int, ...]) -> None:
     assert value_at({"a": None, "list": [1, 2], "text": "abc"}, keys) is None
 
 
-def test_any_mapping_will_do() -> None:
+def test_value_at_accepts_any_mapping() -> None:
     assert value_at(MappingProxyType({"spec": MappingProxyType({"x": 1})}), ("spec", "x")) == 1
