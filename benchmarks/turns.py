@@ -1,4 +1,4 @@
-"""Calls of the kubelet, ours and the rival's in turn: how long each takes, in tight turns and after rest."""
+"""Durations of alternating calls to dra-kit's driver and the rival, consecutive and after rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 
 @dataclass(frozen=True)
 class Scale:
-    """How much slower than the rival's machine this one is, by the floors."""
+    """The ratio of this machine's floors to those of the rival's machine."""
 
     get: float
     fsync: float
@@ -29,15 +29,15 @@ class Scale:
 RIVAL_GET, RIVAL_FSYNC = 1.0, 0.18
 
 REST = 0.05
-"""Seconds before a call that count as rest: what is warm only amid other calls is cold then."""
+"""Idle seconds before a call after rest: caches that stay warm between consecutive calls are cold then."""
 
 _TURNS, _ROUNDS = 3, 5
-_PART = 10  # claims: whose turn it is changes quicker than the load of a shared machine
-_SPARSE = 60  # claims of a turn that are called after rest
+_PART = 10  # claims per turn: turns are shorter than changes in the load of a shared machine
+_SPARSE = 60  # claims per turn that are called after rest
 
 
 async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale, binary: Path | None) -> list[Row]:
-    """Claims prepared and released: one by one, at once, a hundred in one call.
+    """Prepare and release claims one by one, at the same time, and a hundred in one call.
 
     With the rival's ``binary`` both run at once and are called in turn, and the budgets follow from its figures;
     without it, from those that it had elsewhere.
@@ -79,7 +79,7 @@ async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale,
 
 
 async def after_rest(world: World, ours: Caller, theirs: Caller | None) -> list[Row]:
-    """Calls after rest, as the kubelet of a node that is not busy makes them: each claim is new, and alone."""
+    """Call after rest, like the kubelet of a node that is not busy: one new claim per call."""
     figures = Figures(), Figures()
     for _ in range(_TURNS):
         sides = [Side(ours, await world.make_claims(_SPARSE), figures[0], REST)]
@@ -104,7 +104,7 @@ def _in_turn(what: Callable[[Side, slice], None], sides: list[Side]) -> None:
     for part in range(0, len(sides[0].claims), _PART):
         for side in sides:
             what(side, slice(part, part + _PART))
-        sides.reverse()  # neither is always the one that finds the API server at rest
+        sides.reverse()  # alternate which one finds the API server idle
 
 
 async def _idle_cpu(pid: int) -> float:
@@ -115,7 +115,7 @@ async def _idle_cpu(pid: int) -> float:
 
 
 def _beside(ours: Figures, theirs: Figures | None, scale: Scale) -> list[Row]:
-    # what is measured, what the rival took elsewhere (milliseconds), its floor, and how much of that ours may take
+    # figure, field, milliseconds of the rival on its machine, its floor, and our budget relative to it
     what = [
         ("prepare one claim, p50", "one", 2.9, scale.get, 1.2),
         ("prepare 100 claims in one call", "hundred", 280, scale.get, 0.5),

@@ -1,4 +1,4 @@
-"""An error says what it is about in fields, so that nobody has to read its message."""
+"""Errors name claim, request and device in fields, so that code does not parse messages."""
 
 from __future__ import annotations
 

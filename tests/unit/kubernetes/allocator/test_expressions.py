@@ -32,7 +32,7 @@ DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for n
 
 @contextmanager
 def evaluations() -> Iterator[list[str]]:
-    """The expressions that are evaluated, once for each time."""
+    """A list with an entry for each evaluation."""
     found: list[str] = []
     matches = Selector.matches
 

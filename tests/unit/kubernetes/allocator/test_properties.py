@@ -84,7 +84,7 @@ def slices_of(inventory: list[Document]) -> list[Document]:
 
 
 def allocated_in_turn(inventory: list[Document], pods: list[Document]) -> list[AllocationResult]:
-    """The allocations of those pods that fit, each after the other."""
+    """Allocate pods in order; return the allocations of those that fit."""
     world = world_of(inventory)
     found = []
     for pod in pods:
@@ -208,7 +208,7 @@ def test_search_finds_existing_solution(
     distinct: bool,
     gates: AllocatorRules,
 ) -> None:
-    """Two requests over exclusive devices with counters, and a constraint: against trying all sets of devices."""
+    """Compare with trying all sets of devices, for two requests, counters and a constraint."""
     slots, draws = [slot for slot, _ in described], [amount for _, amount in described]
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": slot}}, consumesCounters=[counters(amount)] if amount else [])
@@ -252,7 +252,7 @@ def test_pruned_search_finds_first_solution(
     lists: bool,
     apart: int,
 ) -> None:
-    """Against trying all sets of devices in order, before and after KEP-5491 for attributes that are lists."""
+    """Compare with trying all sets of devices in order, with and without list attributes (KEP-5491)."""
     gates = AllocatorRules.alpha() if lists else AllocatorRules.of("1.37")
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))

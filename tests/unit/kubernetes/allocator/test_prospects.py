@@ -1,4 +1,4 @@
-"""Ending a search early never changes what Kubernetes' full search would find."""
+"""Pruning never changes the result of Kubernetes' full search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOT = f"{DRIVER}/slot"
 SELECTORS = [
     "true",
     "false",
-    f'device.attributes["{DRIVER}"].slot == 0',  # an error where a device has no slot
+    f'device.attributes["{DRIVER}"].slot == 0',  # an error for devices without a slot
     f'device.attributes["{DRIVER}"].?slot.orValue(0) == 0',
 ]
 DERIVED = [{"name": SLOT, "expression": f'device.attributes["{DRIVER}"].slot'}]

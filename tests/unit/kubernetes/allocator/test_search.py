@@ -43,7 +43,7 @@ def test_many_devices_do_not_exceed_recursion_limit() -> None:
 
 
 def test_step_limit_error_names_request() -> None:
-    # each later request is possible by itself: only trying tells that they are not together
+    # each later request is possible alone; only the search finds that they cannot be combined
     sides = [device(f"d{n}", attributes={"numa": {"int": n % 2}, "odd": {"int": n // 2}}) for n in range(24)]
     world = snapshot(slice_of(*sides))
     wanted = claim(
@@ -84,7 +84,7 @@ def test_missing_device_ends_search_early() -> None:
 
 
 def test_error_of_other_combination_is_raised() -> None:
-    # The first request must take d1 before the second looks at d0, whose attribute it cannot read.
+    # the first request must take d1 before the second evaluates d0, which fails
     world = snapshot(
         slice_of(
             device("d0"),

@@ -1,4 +1,4 @@
-"""A snapshot that is kept up to date answers like one that is made anew."""
+"""An updated snapshot gives the same results as a new one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slices(draw: st.DrawFn) -> Document:
 
 
 def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
-    """What each pod would get on each node, or the error it would meet."""
+    """Return the allocation or the error of each pod on each node."""
     found: list[object] = []
     allocator = Allocator(world, gates)
     for pod in PODS:

@@ -26,7 +26,7 @@ from dra_kit.kubernetes.cel.values import StringMapValue
 
 
 class Asked:
-    """Lets everybody get things, and remembers what it was asked."""
+    """Allows ``get`` and records all access checks."""
 
     def __init__(self) -> None:
         self.questions: list[AccessQuestion] = []

@@ -22,7 +22,7 @@ UNBOUNDED = 2**64 - 1
         ("$c.includes(null)", 35),
         ('$c["memory"].includes(quantity("1"))', 5),
         ('$c.memory.includes(quantity("1"))', UNBOUNDED),
-        # cel-go writes the step to the values over the step to the keys, so that keys are as large as values
+        # cel-go overwrites the size of keys by that of values
         ('$a.exists(name, value, name.includes("x"))', 2212),
         ('$a.exists(name, name.includes("x"))', 1188),
         ("device.capacity.exists(domain, names, names.exists(name, value, name.includes('x')))", 5315),
@@ -73,7 +73,7 @@ def test_operators_do_not_absorb_cost_limit() -> None:
 
 
 def doubled(template: str, first: str, times: int, last: str) -> str:
-    """Each variable is made of two of the one before it."""
+    """Return an expression in which each variable contains the previous one twice."""
     expression = last.replace("$", f"v{times}")
     for number in range(times, 0, -1):
         value = template.replace("$", f"v{number - 1}")
@@ -99,7 +99,7 @@ def doubled(template: str, first: str, times: int, last: str) -> str:
     ],
 )
 def test_expensive_expression_does_not_stall_process(expression: str) -> None:
-    # a stall runs into the time limit of the test
+    # a stall exceeds the time limit of the test
     kind = "cost"
     try:
         evaluate(expression)

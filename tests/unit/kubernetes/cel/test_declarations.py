@@ -1,4 +1,4 @@
-"""What functions there are, beside what Kubernetes declares (``tests/data/cel``)."""
+"""Declared functions equal those of Kubernetes (``tests/data/cel``)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_overloads_finds_functions_of_all_libraries() -> None:
     assert {name: admission_overloads(name) for name in all_functions()} == all_functions()
 
 
-# the first overload that fits binds the unknown type, so that the other one does not fit any more
+# the first matching overload binds the unknown type, so that the other one no longer matches
 @pytest.mark.parametrize("method", ["add", "sub"])
 @pytest.mark.parametrize("element", ["first", "last"])
 def test_first_overload_determines_unknown_type(method: str, element: str) -> None:

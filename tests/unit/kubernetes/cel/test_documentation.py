@@ -1,4 +1,4 @@
-"""The blocks of docs/reference/cel.md run, and its tables tell of every function what it does."""
+"""The code blocks of docs/reference/cel.md run, and its tables describe every function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "cel.md").read_text(e
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ROWS = re.findall(r"^\| (`.*`) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 LISTED = [name for names, _, _ in ROWS for name in re.findall(r"`([^`]*)`", names)]
-# operators, and what macros stand for
+# operators, and functions behind macros
 INTERNAL = re.compile(r"[@_!-].*|.*_|cel\.@.*")
 
 

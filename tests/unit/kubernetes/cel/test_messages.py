@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers, which Kubernetes has for durations, timestamps and wrappers."""
+"""Protocol Buffers messages: durations, timestamps and wrappers."""
 
 from __future__ import annotations
 

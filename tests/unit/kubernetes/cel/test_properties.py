@@ -24,7 +24,7 @@ from tests.unit.kubernetes.cel.expressions import ANYTHING, CONDITIONS, LISTS, N
 
 
 def shape(node: SyntaxNode) -> object:
-    """What is written, without the places."""
+    """Return the syntax tree without positions."""
     match node:
         case LiteralNode():
             own: tuple[object, ...] = (type(node.value), repr(node.value))
@@ -49,7 +49,7 @@ def test_text_of_subexpression_parses_to_it(expression: str) -> None:
     for node in walk(parse(expression)):
         text = node.text(expression)
         if isinstance(node, CallNode) and node.macro not in {"", "chain"}:
-            continue  # what a macro is expanded to has the place of the macro
+            continue  # the expansion of a macro has the position of the macro
         if isinstance(node, (IdentNode, LiteralNode)) and text not in {getattr(node, "name", ""), "true", "false"}:
             continue
         if not isinstance(node, (ListNode, ComprehensionNode)):

@@ -1,4 +1,4 @@
-"""What an expression reads of a device."""
+"""The reads of an expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reader: with places or without, of files, folders or values, the objects are the same."""
+"""Objects are equal with and without positions, and from files, folders and values."""
 
 from __future__ import annotations
 

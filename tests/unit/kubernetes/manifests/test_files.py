@@ -1,4 +1,4 @@
-"""Which files are read: regular ones, inside of what was named, of a size that somebody may have meant."""
+"""Readable files: regular files of limited size inside of the named folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader gives the values that kubectl gives, as recorded from it."""
+"""The reader returns the values recorded from kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts beyond the limits are refused with the limit, before they become anything; those within are read."""
+"""Texts beyond the limits are rejected before they are parsed; others are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def depth(value: Any) -> int:
 
 
 def size(value: Any) -> int:
-    """How many values there are, a value of a mapping without its key."""
+    """Return the number of values without keys."""
     if isinstance(value, dict | list):
         return 1 + sum(map(size, value.values() if isinstance(value, dict) else value))
     return 1
@@ -61,7 +61,7 @@ def test_json_and_yaml_have_same_values_and_limits(value: Any) -> None:
 @given(VALUES)
 def test_document_at_value_limit_is_read(value: Any) -> None:
     text = json.dumps({"a": value})
-    # brackets and keys count, too
+    # brackets and keys also count
     for form in (text, f"---\n{text}\n"):
         (document,) = parse_documents(form, Limits(values=2 * size({"a": value})))
         assert document.value == {"a": value}

@@ -1,4 +1,4 @@
-"""The places of fields and of characters of values, however they are written."""
+"""Positions of fields and of characters of values, in any notation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 
-# what a manifest's author types
+# characters in manifests
 WORDS = st.text(st.sampled_from("abz019 \"'\\&|=.[]()#:-\n\té🍕"), min_size=1, max_size=60)
 
 

@@ -1,4 +1,4 @@
-"""YAML that cannot be read is told so that who wrote it can mend it."""
+"""Errors of invalid YAML contain a remedy."""
 
 from __future__ import annotations
 

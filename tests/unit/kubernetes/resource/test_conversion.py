@@ -1,4 +1,4 @@
-"""Older versions of resource.k8s.io and v1: nothing is lost on the way there and back."""
+"""Conversion between v1 and older versions of resource.k8s.io preserves all data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of the API accept, keep and write."""
+"""Input and output of the API models."""
 
 from __future__ import annotations
 

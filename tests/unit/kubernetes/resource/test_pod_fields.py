@@ -1,4 +1,4 @@
-"""What the API server refuses of a pod besides its claims, in its words."""
+"""The API server's errors for fields of pods except claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server says of pods; the texts are those of kube-apiserver 1.37.1."""
+"""The API server's errors for pods; texts are from kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def texts(spec: dict[str, Any]) -> list[str]:
 
 
 def using(*uses: dict[str, str]) -> list[str]:
-    """The texts for a container with these claims, without what all have in common."""
+    """Return the errors for a container with these claims, without the common prefix."""
     container = {"name": "a", "image": "x", "resources": {"claims": list(uses)}}
     return [text.removeprefix("spec.containers[0].resources.claims") for text in texts(
         {"resourceClaims": CLAIMS, "containers": [container]}

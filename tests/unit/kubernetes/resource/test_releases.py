@@ -1,4 +1,4 @@
-"""The releases that are named as supported are those that the code knows."""
+"""Documentation and code support the same releases."""
 
 from __future__ import annotations
 

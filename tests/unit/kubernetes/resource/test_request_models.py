@@ -1,4 +1,4 @@
-"""What users and administrators write: requests, constraints, classes and taint rules."""
+"""Models of requests, constraints, classes and taint rules."""
 
 from __future__ import annotations
 

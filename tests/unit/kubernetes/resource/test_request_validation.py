@@ -1,4 +1,4 @@
-"""Rules for claims, templates and classes beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+"""Rules for claims, templates and classes that recorded answers do not cover; measured on kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 

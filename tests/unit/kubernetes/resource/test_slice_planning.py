@@ -32,7 +32,7 @@ def _publish(server: ModelServer, desired: DesiredSlices) -> None:
 
 
 def _shape(server: ModelServer) -> list[tuple[int, int, int]]:
-    """(generation, resourceSliceCount, devices) of each slice in the order of names."""
+    """Return (generation, resourceSliceCount, devices) of each slice in the order of names."""
     return [
         (item.spec.pool.generation, item.spec.pool.resource_slice_count, len(item.spec.devices))
         for item in server.list()

@@ -1,4 +1,4 @@
-"""What planning promises whatever is desired and whatever happened before."""
+"""Guarantees of slice planning for any desired state and any history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POOL = "pool-1"
 
 @st.composite
 def _pools(draw: st.DrawFn) -> DesiredPool:
-    """Up to about 300 devices in runs of one kind; the numbers in names make runs shrink and grow at both ends."""
+    """Up to about 300 devices in runs of one kind, which shrink and grow at both ends."""
     runs = draw(st.lists(st.tuples(st.sampled_from(list(_KINDS)), st.integers(0, 2), st.integers(1, 100)), max_size=3))
     devices = [
         v1.Device(name=f"{kind}-{run}-{i}", **_KINDS[kind])  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_readers_never_see_mixed_generations(
     _publish(server, first)
     for desired, limit in ((broken_off, writes), (last, None)):
         if limit is None:
-            for index in deleted:  # by hand
+            for index in deleted:  # manually
                 for item in server.list()[index : index + 1]:
                     del server.slices[item.metadata.name]
         allowed = {None, _visible(server), _names(desired)}

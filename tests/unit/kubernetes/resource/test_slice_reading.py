@@ -1,4 +1,4 @@
-"""Slices of a whole cluster are read as pydantic reads each of them."""
+"""The slice reader equals pydantic."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def outcome(read: Any, document: Document) -> Any:
 
 
 def parts(value: Any) -> Any:
-    """All that is in a model: also the order of its fields, and which of them were given."""
+    """Return the whole content of a model, with the order of its fields and the set of given fields."""
     if isinstance(value, BaseModel):
         fields = [(name, parts(item)) for name, item in vars(value).items()]
         return type(value), fields, value.model_fields_set, value.model_extra

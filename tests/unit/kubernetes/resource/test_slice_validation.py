@@ -1,4 +1,4 @@
-"""Rules for slices beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+"""Rules for slices that recorded answers do not cover; measured on kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_fractional_range_accepts_only_its_steps(lowest: int, step: int, steps: 
     highest = lowest + step * steps
     default = lowest + step * min(chosen, steps) + offset % step
     amounts = {"min": lowest, "max": highest, "step": step}
-    # a fraction somewhere is what makes the server count thousandths
+    # the server counts thousandths if any amount has a fraction
     device = _policy("1000000", f"{default}m", **{name: f"{amount}m" for name, amount in amounts.items()})
     in_thousandths = any(Decimal(amount) % 1000 for amount in (default, *amounts.values()))
 

@@ -1,4 +1,4 @@
-"""Validation beyond what recorded answers of one API server can tell."""
+"""Validation that recorded answers do not cover."""
 
 from __future__ import annotations
 

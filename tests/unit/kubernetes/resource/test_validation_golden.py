@@ -19,7 +19,7 @@ _SLICE_PATHS = {f"/apis/resource.k8s.io/{version}/resourceslices" for version in
 
 
 def _slice_requests(*statuses: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """(id, body, answer) of requests that are about a slice's spec: not about metadata, raw bytes or the query."""
+    """Yield (id, body, answer) of requests that test a slice's spec, not metadata, raw bytes or the query."""
     requests = []
     for line in sequences("A-slices"):
         step = line["steps"][0]
@@ -49,7 +49,7 @@ def test_slice_errors_equal_api_server() -> None:
 
 
 def test_undecodable_slices_are_rejected() -> None:
-    # strict decoding refuses unknown fields, which the models keep
+    # strict decoding rejects unknown fields, which models preserve
     requests = [item for item in _slice_requests(400) if "strict decoding" not in item[2]["message"]]
     for name, body, _ in requests:
         with pytest.raises(ValidationError):

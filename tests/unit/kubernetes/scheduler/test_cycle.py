@@ -24,7 +24,7 @@ CLASSES: dict[tuple[str, str], Object] = {
 
 
 class Cluster:
-    """Nodes with devices, and the scheduler's knowledge of them."""
+    """Nodes with devices, and the scheduler's state."""
 
     def __init__(self, devices: dict[str, list[Object]]) -> None:
         resources = {"pods": "110"}
@@ -53,7 +53,7 @@ class Cluster:
         return schedule_pod(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
 
     def hold(self, placement: Placement) -> list[str]:
-        """Carry a placement out; names of the devices."""
+        """Apply a placement; return the names of the devices."""
         self.placed.append((placement.node, dict(placement.pod)))
         names = []
         for claim, allocation in placement.allocations:
@@ -262,7 +262,7 @@ def test_changes_during_attempt_are_seen_afterwards() -> None:
 
 
 def told(cluster: Cluster, placement: Placement) -> list[str]:
-    """What is told of the choices of a placement."""
+    """Return the explanations of the choices of a placement."""
     node = node_loads(cluster.nodes, [])[placement.node].node
     return [str(choice) for _, choice in cluster.devices.explain(node, placement.allocations)]
 
@@ -282,7 +282,7 @@ def test_choice_is_explained() -> None:
 def test_shareable_device_with_too_little_capacity_is_taken() -> None:
     shared = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "8"}}}
     cluster = Cluster({"node-1": [{**item, **shared} for item in devices(2)]})
-    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # asks for no amount: all of pizza-0
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # no requested amount: all of pizza-0
 
     assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
         "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"

@@ -1,4 +1,4 @@
-"""What Kubernetes 1.37.1 made of the same pods is what is expected here."""
+"""Expected values are recorded from Kubernetes 1.37.1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pod(*containers: Object, inits: list[Object] | None = None) -> Object:
 
 
 def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
-    """Number of devices by request."""
+    """Return the number of devices by request."""
     extended = extended_resources(pod, CLASSES)
     assert extended is not None
     requests = extended.claim_on(allocatable).document["spec"]["devices"]["requests"]

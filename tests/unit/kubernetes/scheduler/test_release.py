@@ -60,7 +60,7 @@ def claims(draw: st.DrawFn) -> Object:
 
 
 def applied(claim: Object, pods: dict[tuple[str, str], Object]) -> Object:
-    """The claim after its next step."""
+    """Return the claim after its next update."""
     step = claim_update(claim, pods)
     status = claim["status"] if step.status is None else step.status
     metadata = dict(claim["metadata"])

@@ -76,7 +76,7 @@ def test_pod_without_toleration_is_evicted_immediately() -> None:
         ([toleration(), toleration(7)], None),
         ([toleration(7), toleration()], None),
         ([toleration(-3)], 0),
-        # lets the scheduler choose the device, and protects nobody
+        # lets the scheduler select the device, but prevents no eviction
         ([toleration(effect="")], 0),
         ([toleration(effect="NoSchedule")], 0),
     ],

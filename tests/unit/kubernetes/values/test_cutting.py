@@ -1,4 +1,4 @@
-"""Texts of bounded length."""
+"""Shortened texts."""
 
 from __future__ import annotations
 

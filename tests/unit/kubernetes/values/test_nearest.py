@@ -1,4 +1,4 @@
-"""The name that must be meant by one that is not known."""
+"""Corrections of misspelled names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELDS = ("deviceClassName", "count", "selectors", "allocationMode", "name", "gp
         ("deviceClasName", "deviceClassName"),  # missing
         ("countt", "count"),  # too many
         ("selektors", "selectors"),  # wrong
-        ("alloactionMode", "allocationMode"),  # exchanged
+        ("alloactionMode", "allocationMode"),  # swapped
         ("device_class_name", "deviceClassName"),
         ("GPU", "gpu"),
         ("gpus", "gpu"),

@@ -1,4 +1,4 @@
-"""Values inside of JSON, by the keys and indexes that lead to them."""
+"""Values in JSON by path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = st.lists(st.text(max_size=2) | st.integers(-3, 3), max_size=4)
 
 
 def _places(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every value inside of one, with the path to it."""
+    """Yield every nested value with its path."""
     yield keys, value
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
@@ -37,7 +37,7 @@ def test_value_at_finds_every_value(value: Any) -> None:
 @given(_JSON, _KEYS)
 def test_missing_path_is_none(value: Any, keys: list[str | int]) -> None:
     places = dict(_places(value))
-    # an index is no key of an object, and True is no index
+    # an index is not an object key, and True is not an index
     assert value_at(value, keys) is places.get(tuple(keys))
 
 

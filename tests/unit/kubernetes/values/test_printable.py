@@ -1,4 +1,4 @@
-"""Text of others, for a terminal."""
+"""Escaping of text from other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities of configs: numbers to the program, texts as their writer wrote them."""
+"""Quantities in configs: numbers with their original text."""
 
 from __future__ import annotations
 

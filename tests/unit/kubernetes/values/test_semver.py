@@ -74,7 +74,7 @@ def test_other_types_are_not_versions() -> None:
         Version(1.2)  # type: ignore[arg-type]
 
 
-# the chain that semver.org gives in item 11
+# the example of semver.org, item 11
 def test_precedence_of_prereleases() -> None:
     chain = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11",
              "1.0.0-rc.1", "1.0.0", "2.0.0", "2.1.0", "2.1.1", "2.10.0"]  # fmt: skip
