@@ -42,7 +42,7 @@ _WHOLE: Final = 64  # a text that is itself the beginning of a word is more like
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")  # names of fields, which errors and logs need
 _CUT: Final = re.compile(r"[ \t]*(?:\.\.\.|…)|[ \t]*(?=[\r\n]|\\n)|\Z")
 """What follows the beginning of a word that was cut: a mark, or the end of the line or of the text."""
-_RESUMED: Final = re.compile(r"(?:\.\.\.|… (?:\d+ bytes in all … )?)")
+_RESUMED: Final = re.compile(r"(?:\.\.\.|… (?:\d+ bytes in total … )?)")
 """What comes before the end of a word whose middle was cut out."""
 _SCHEMA: Final = frozenset({"apiVersion", "kind"})  # of opaque configuration: the driver's documentation has them
 _HIDDEN_FIELDS: Final = frozenset({"parameters", "data"})  # of opaque configuration, and of status.devices[]

@@ -225,19 +225,19 @@ def _extension(path: Path) -> None:
 
 
 ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a file of 6 GB": (_zeros, "64 MiB are the most"),
-    "2 GB of files": (_many_zeros, "larger than 256 MiB once it is unpacked"),
+    "a file of 6 GB": (_zeros, "the limit is 64 MiB"),
+    "2 GB of files": (_many_zeros, "larger than 256 MiB when unpacked"),
     "10,050 files": (_members, "more than 10000 members"),
-    "a header of 200 MB": (_extension, "bytes, 'a', and"),
+    "a header of 200 MB": (_extension, "bytes, 'a'; the limit is"),
     "a link": (lambda path: archive(path, (member("a.json", tarfile.SYMTYPE), b"")), "a link"),
     "a hard link": (lambda path: archive(path, (member("a.json", tarfile.LNKTYPE), b"")), "a link"),
     "a device": (lambda path: archive(path, (member("a.json", tarfile.CHRTYPE), b"")), "a device"),
     "a FIFO": (lambda path: archive(path, (member("a.json", tarfile.FIFOTYPE), b"")), "a FIFO"),
-    "a name that leads out": (lambda path: archive(path, (member("../a.json"), b"")), "leads out of it"),
-    "an absolute name": (lambda path: archive(path, (member("/etc/a.json"), b"")), "leads out of it"),
+    "a name that leads out": (lambda path: archive(path, (member("../a.json"), b"")), "path outside of it"),
+    "an absolute name": (lambda path: archive(path, (member("/etc/a.json"), b"")), "path outside of it"),
     "a broken stream": (
         lambda path: path.write_bytes(gzip.compress(member("a.json", size=MIB).tobuf() + os.urandom(MIB))[:5_000]),
-        "is no archive",
+        "is not an archive",
     ),
 }
 

@@ -43,7 +43,7 @@ def check(root: SyntaxNode, environment: CompileEnvironment) -> None:
     """Set the type of every node and the overloads of every call, and resolve qualified names.
 
     Raises:
-        Refusal: a name is not declared or the types do not fit.
+        CompileFailure: a name is not declared or the types do not fit.
     """
     checker = _Checker(environment)
     checker.check(root)
@@ -329,7 +329,7 @@ def check_literals(root: SyntaxNode) -> None:
     """Reject what Kubernetes' validators of checked expressions reject.
 
     Raises:
-        Refusal: a literal is invalid at its place.
+        CompileFailure: a literal is invalid at its place.
     """
     stack: list[tuple[SyntaxNode, bool]] = [(root, False)]
     while stack:

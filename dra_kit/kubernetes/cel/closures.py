@@ -46,7 +46,7 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNo
     """Compile a call of a function that evaluates all of its arguments.
 
     Raises:
-        Refusal: a constant cannot be converted, or is not a regular expression.
+        CompileFailure: a constant cannot be converted, or is not a regular expression.
     """
     overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
@@ -271,7 +271,7 @@ def _general(invoke: _Invoke, runs: Sequence[Run], charge: int | Charge) -> Run:
 
 
 Run: TypeAlias = Callable[[Frame], Any]
-"""Evaluates a sub-expression and adds what it costs; raises Failure or Exhausted."""
+"""Evaluates a sub-expression and adds what it costs; raises EvaluationFailure or CostLimitExceeded."""
 Guard: TypeAlias = Callable[[Any], bool]
 """Whether a value has the type that an overload is declared for."""
 
@@ -380,7 +380,7 @@ def as_bool(value: Any) -> bool:
     """Return a value as a condition.
 
     Raises:
-        Failure: it is not bool.
+        EvaluationFailure: it is not bool.
     """
     if value is True or value is False:
         return bool(value)

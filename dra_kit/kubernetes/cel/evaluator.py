@@ -55,7 +55,7 @@ class Evaluator:
         observer: wraps the code of each node, for explanations.
 
     Raises:
-        Refusal: a constant cannot be converted or compiled.
+        CompileFailure: a constant cannot be converted or compiled.
     """
 
     def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
@@ -76,7 +76,7 @@ class Evaluator:
             meter: counts what it cost, even if it fails; what it raises ends the evaluation.
 
         Raises:
-            Failure: the evaluation fails.
+            EvaluationFailure: the evaluation fails.
         """
         frame: Frame = [0, 0, given, *self._empty]
         try:

@@ -87,7 +87,7 @@ def expand(
     """Return a call, or the expansion of the macro of this name and number of arguments.
 
     Raises:
-        Refusal: an argument of a macro is not of the form that it must have.
+        CompileFailure: an argument of a macro is not of the form that it must have.
     """
     site = _Site(name, start, end, place)
     if target is None:

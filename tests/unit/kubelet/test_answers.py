@@ -168,7 +168,7 @@ async def test_long_error_is_shortened_in_the_middle(kind: type[Exception]) -> N
     assert len(text.encode()) <= ERROR_BYTES
     assert "claim default/oven: no such topping " in text
     assert "; use basil" in text
-    assert " bytes in all … " in text
+    assert " bytes in total … " in text
 
 
 async def test_claims_with_long_and_odd_names_are_answered_in_a_short_line() -> None:

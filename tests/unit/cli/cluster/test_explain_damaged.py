@@ -156,5 +156,5 @@ def test_a_time_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
 def test_a_folder_with_a_damaged_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"apiVersion": "v1", "kind": "List", "items": [1]}')
 
-    with pytest.raises(ConfigurationError, match=r"list\.json, document 1, items\[0\] is no object"):
+    with pytest.raises(ConfigurationError, match=r"list\.json, document 1, items\[0\] is not an object"):
         load(tmp_path)

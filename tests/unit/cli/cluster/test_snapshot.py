@@ -78,7 +78,7 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
     [
         (b"", "holds no objects that a claim could be explained with"),
         (b"kind: [", "saved.yaml cannot be read: line 1, column 8: "),
-        (b"- 1\n", "is no object; it must have apiVersion, kind and metadata"),
+        (b"- 1\n", "is not an object; it must have apiVersion, kind and metadata"),
     ],
 )
 def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, content: bytes, error: str) -> None:
@@ -95,7 +95,7 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "saved.tar.gz"
     file.write_bytes(b"no archive")
 
-    assert "is no archive of dra-kit snapshot" in run("explain", "claim", "lunch", "--from", file).output
+    assert "is not an archive of dra-kit snapshot" in run("explain", "claim", "lunch", "--from", file).output
 
 
 def test_a_snapshot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_saved_objects_are_checked_against(folder: Path) -> None:
         (["nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["class.yaml", "--driver", "./nowhere.py"], "nowhere.py does not exist"),
         (["class.yaml", "--from", "config.json"], "holds no objects"),
-        (["latin.yaml"], "is none of a text in UTF-8"),
+        (["latin.yaml"], "is not valid UTF-8"),
     ],
 )
 def test_a_check_that_cannot_be_made_ends_with_2(

@@ -221,12 +221,14 @@ def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
 
 def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
-    assert "--feature-gates: DRAPizza is no feature gate of resource.k8s.io; there are DRAAdminAccess," in output
+    assert (
+        "--feature-gates: DRAPizza is not a feature gate of resource.k8s.io; known gates are DRAAdminAccess," in output
+    )
 
 
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
-    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes that nothing implements here" in output
+    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes without effect here" in output
     assert "; there are DRAAdminAccess," in output
 
 

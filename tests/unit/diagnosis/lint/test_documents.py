@@ -61,7 +61,7 @@ def test_a_file_of_yaml_may_start_with_a_mark() -> None:
     ("text", "line", "problem"),
     [
         ("a: [1, 2\nb: 3\n", 2, "expected ',' or ']'"),
-        ("a: &x [*x]\n", 1, "an alias stands inside of what it repeats"),
+        ("a: &x [*x]\n", 1, "an alias is inside the value of its anchor"),
         ("a: b: c\n", 1, "mapping values are not allowed"),
         ("a: \x07\n", 1, "control characters are not allowed"),
         ('{"a": 1,}}', 1, "expected"),
@@ -81,7 +81,7 @@ def test_aliases_that_repeat_each_other_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     (finding,) = found("\n".join(lines))
-    assert "once its aliases are replaced" in finding.message
+    assert "with its aliases expanded" in finding.message
 
 
 @pytest.mark.parametrize("depth", [199, 201, 1_000, 100_000])
@@ -90,7 +90,7 @@ def test_a_document_that_is_nested_too_deeply_is_told(form: str, depth: int) -> 
     findings = found(form.format("[" * depth, "]" * depth))
     told = [finding.message for finding in findings if finding.rule == "syntax"]
     assert told == (
-        ["the file cannot be read: it is nested more than 200 levels deep, and no object of Kubernetes is"]
+        ["the file cannot be read: it is nested more than 200 levels deep; no Kubernetes object is"]
         if depth > 200 and "#" not in form
         else []
     )

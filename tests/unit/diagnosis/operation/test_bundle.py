@@ -270,7 +270,7 @@ def test_no_beginning_of_a_hidden_word_is_left_in_a_text_of_dra_kit(kind: str, s
         assert base64.b64encode(secret.encode()).decode()[:8] not in cleaned
 
 
-@pytest.mark.parametrize("mark", ["...", "…", " … 2000 bytes in all … ", "", "\nnext line"])
+@pytest.mark.parametrize("mark", ["...", "…", " … 2000 bytes in total … ", "", "\nnext line"])
 @pytest.mark.parametrize("length", [6, 7, 76, 77, 400])
 def test_a_word_that_is_cut_is_removed(length: int, mark: str) -> None:
     secret = "SECRET" * 100
@@ -278,7 +278,7 @@ def test_a_word_that_is_cut_is_removed(length: int, mark: str) -> None:
     assert cleaned == f"oven is {REMOVED}{mark}"
 
 
-@pytest.mark.parametrize("mark", ["...", "… 2000 bytes in all … "])
+@pytest.mark.parametrize("mark", ["...", "… 2000 bytes in total … "])
 def test_the_end_of_a_word_whose_middle_was_cut_out_is_removed(mark: str) -> None:
     secret = "".join(map(str, range(1000, 1200)))
     cleaned = HiddenWords({secret}).safe_text(f"oven is {secret[:40]}{mark}{secret[-30:]}; correct it")

@@ -117,8 +117,8 @@ async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("- 1", "is no object"),
-        ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
+        ("- 1", "is not an object"),
+        ("{apiVersion: v1, kind: Pod}", "lacks metadata.name"),
         ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
         ("{", "cannot be read: line 1, column 2"),
     ],

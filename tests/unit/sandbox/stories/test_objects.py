@@ -30,8 +30,8 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
-        ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
+        ("{kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
+        ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
         ("{apiVersion: apps/, kind: Pod, metadata: {name: a}}", "the API server has no kind Pod of apps/"),
         ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
         (

@@ -172,15 +172,15 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
     [
         (
             "kind: Job\nmetadata: {name: x}",
-            "document 1 has no apiVersion, which must be a text",
+            "document 1 lacks apiVersion, which must be a string",
         ),
         (
             "apiVersion: v1\nkind: ''\nmetadata: {name: x}",
-            "document 1 has no kind, which must be a text",
+            "document 1 lacks kind, which must be a string",
         ),
-        ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
+        ("kind: Pod\napiVersion: v1", "(Pod) lacks metadata.name"),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
-        ("--- 1\n--- 2", "document 1 is no object"),
+        ("--- 1\n--- 2", "document 1 is not an object"),
         ("a: [", "cannot be read: line 1"),
     ],
 )

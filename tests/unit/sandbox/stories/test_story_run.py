@@ -305,7 +305,7 @@ async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(
 
     assert next(seconds) < 50  # five things that do not go, twenty seconds for all of them
     got = result.failures[0].mismatches[0].got
-    assert "Pod/guest (waits for whoever removes the finalizer kitchen/dishes)" in got
+    assert "Pod/guest (waits for the finalizer kitchen/dishes)" in got
     assert "DeviceClass/pizza-of-the-day" in got
 
 
