@@ -6,7 +6,7 @@ Every record says when it happened and which node, driver or object it is about.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
@@ -531,3 +531,5 @@ Record: TypeAlias = (
     | RunEnded
     | RecordsLost
 )
+RecordObserver: TypeAlias = Callable[[Record], None]
+"""Receives a record when the event happens; must return at once, in the event loop of who calls it."""

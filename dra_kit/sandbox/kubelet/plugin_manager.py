@@ -32,7 +32,6 @@ from dra_kit.errors import KubeError, KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_client import (
     CALL_TIMEOUT,
     RECONNECT_SECONDS,
@@ -45,6 +44,7 @@ from dra_kit.sandbox.kubelet.plugin_client import (
     rpc_error_text,
     select_health_service,
 )
+from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped
 
 log: logging.Logger = logging.getLogger(__name__)
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
@@ -493,7 +493,7 @@ class SliceWiper:
         *,
         delay: float = WIPING_DELAY,
         time_scale: float,
-        observer: ActivityObserver,
+        observer: RecordObserver,
     ) -> None:
         self._client = client
         self._node_name = node_name
@@ -510,7 +510,8 @@ class SliceWiper:
         connected = self._connected(driver)
         if connected == (driver in self._known):
             return
-        self._observe(PluginConnection(driver, connected))
+        kind = PluginConnected if connected else PluginDisconnected
+        self._observe(kind(node=self._node_name, driver=driver))
         if connected:
             self._known.add(driver)
             self._due.pop(driver, None)
@@ -547,5 +548,5 @@ class SliceWiper:
                 await asyncio.sleep(delay * random.uniform(1.0, 1.2) / self._time_scale)  # noqa: S311 - no secret
                 delay = min(delay * 2, _LAST_RETRY)
             else:
-                self._observe(SliceWipeActivity(driver))
+                self._observe(SlicesWiped(node=self._node_name, driver=driver))
                 return

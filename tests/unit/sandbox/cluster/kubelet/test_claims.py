@@ -37,7 +37,7 @@ async def devices_of(directory: Path, of: Object, **claims: dict[str, list[Devic
         ]
     )
     async with served(answer({})) as wire:
-        manager = ClaimManager(wire.client(), PluginManager(directory), directory, lambda _: None)
+        manager = ClaimManager(wire.client(), "node-a", PluginManager(directory), directory, lambda _: None)
         return manager.cdi_devices(of, of["spec"]["containers"][0])
 
 
@@ -124,18 +124,18 @@ def skipping(*operations: str) -> Object:
 async def test_a_driver_that_need_not_be_called(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
         plugins = PluginManager(tmp_path)
-        manager = ClaimManager(wire.client(), plugins, tmp_path, lambda _: None, optional_operations=True)
+        manager = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)
         await manager.prepare(using())
         assert manager.pods == {"uid-guest"}
         # decided when it was prepared, and remembered
-        again = ClaimManager(wire.client(), plugins, tmp_path, lambda _: None, optional_operations=True)
+        again = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)
         await again.release("uid-guest")
         assert again.pods == frozenset()
 
 
 async def test_a_kubelet_without_the_feature_refuses(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        manager = ClaimManager(wire.client(), PluginManager(tmp_path), tmp_path, lambda _: None)
+        manager = ClaimManager(wire.client(), "node-a", PluginManager(tmp_path), tmp_path, lambda _: None)
         with pytest.raises(KubeletError) as caught:
             await manager.prepare(using())
     assert str(caught.value) == ("ResourceClaim lunch: DRAOptionalNodeOperations feature gate is disabled on kubelet")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import NotFound
-from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased
+from dra_kit.sandbox.records import PREPARE, UNPREPARE, CallEnded
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, Oven
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
@@ -68,7 +68,7 @@ async def test_a_drivers_refusal_is_told_and_tried_again(kitchen: Node) -> None:
     assert await refusal(kitchen) == "NodePrepareResources failed for ResourceClaim lunch: the oven is cold"
     kitchen.driver.failing = {}
     await kitchen.phase("Running")
-    errors = [item.error for item in kitchen.activity if isinstance(item, ClaimsPrepared)]
+    errors = [item.error for item in kitchen.records if isinstance(item, CallEnded) and item.method == PREPARE]
     assert errors[0] == "NodePrepareResources failed for ResourceClaim lunch: the oven is cold"
     assert errors[-1] == ""
 
@@ -122,11 +122,13 @@ async def test_a_pod_stays_until_its_driver_released_the_claim(kitchen: Node) ->
     await kitchen.start(pod(container("eater", "true")), "lunch")
     kitchen.driver.failing = {"lunch": "somebody still eats"}
     # whether the pod had started before the driver began to fail does not matter: it is released in the end
-    await kitchen.is_so(lambda: len([item for item in kitchen.activity if getattr(item, "error", "")]) >= 2)
+    await kitchen.is_so(lambda: len([item for item in kitchen.records if getattr(item, "error", "")]) >= 2)
     assert (await kitchen.pod())["status"]["phase"] not in {"Succeeded", "Failed"}
     kitchen.driver.failing = {}
     await kitchen.phase("Succeeded")
-    released = [item for item in kitchen.activity if isinstance(item, ClaimsReleased) and not item.error]
+    released = [
+        item for item in kitchen.records if isinstance(item, CallEnded) and item.method == UNPREPARE and not item.error
+    ]
     assert [claim.name for claim in released[-1].claims] == ["lunch"]
 
 

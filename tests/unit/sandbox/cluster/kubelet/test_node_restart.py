@@ -10,8 +10,8 @@ import pytest
 
 from dra_kit.client.api import Client, ObjectList
 from dra_kit.client.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.kubelet.activity import PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY
+from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, NODE, Node, Oven, node
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
@@ -137,24 +137,24 @@ async def test_slices_of_a_lost_driver_are_deleted(kubelet_dir: Path) -> None:
         await publish(kitchen, "of-another-node", DRIVER, nodeName="node-b")
         await publish(kitchen, "of-no-node", DRIVER, allNodes=True)
         await publish(kitchen, "of-another-driver", "dra.pasta", nodeName=NODE)
-        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
+        await kitchen.is_so(lambda: PluginConnected(node=NODE, driver=DRIVER) in kitchen.records)
         await kitchen.driver.__aexit__()
-        await kitchen.is_so(lambda: SliceWipeActivity(DRIVER) in kitchen.activity)
+        await kitchen.is_so(lambda: SlicesWiped(node=NODE, driver=DRIVER) in kitchen.records)
         assert await slices(kitchen) == {"of-another-node", "of-no-node", "of-another-driver"}
-        assert PluginConnection(DRIVER, connected=False) in kitchen.activity
+        assert PluginDisconnected(node=NODE, driver=DRIVER) in kitchen.records
 
 
 async def test_a_driver_that_comes_back_in_time_keeps_its_slices(kubelet_dir: Path) -> None:
     async with node(kubelet_dir, time_scale=1.0) as kitchen:
         await publish(kitchen, "mine", DRIVER, nodeName=NODE)
-        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
+        await kitchen.is_so(lambda: PluginConnected(node=NODE, driver=DRIVER) in kitchen.records)
         await kitchen.driver.__aexit__()
-        lost = PluginConnection(DRIVER, connected=False)
-        await kitchen.is_so(lambda: lost in kitchen.activity)
+        lost = PluginDisconnected(node=NODE, driver=DRIVER)
+        await kitchen.is_so(lambda: lost in kitchen.records)
         async with Oven(kubelet_dir, kitchen.driver.cdi_dir):
-            back = PluginConnection(DRIVER, connected=True)
-            await kitchen.is_so(lambda: kitchen.activity.index(lost) < len(kitchen.activity) - 1)
-            assert kitchen.activity[-1] == back
+            back = PluginConnected(node=NODE, driver=DRIVER)
+            await kitchen.is_so(lambda: kitchen.records.index(lost) < len(kitchen.records) - 1)
+            assert kitchen.records[-1] == back
             assert await slices(kitchen) == {"mine"}
 
 
