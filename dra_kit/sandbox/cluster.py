@@ -127,7 +127,7 @@ class Sandbox:
         self.directory: Path = Path()
         self.kubeconfig: Path = Path()
         self.beginning: str = ""
-        """A resource version at which there were no claims."""
+        """A resource version from before the first claim was created."""
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
             time_scale=self._settings.time_scale,

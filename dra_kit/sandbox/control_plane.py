@@ -42,7 +42,7 @@ from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
-"""Where Linux tells how many clients may wait at a socket."""
+"""Where Linux reports how many clients may wait at a socket."""
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 _FOLLOWED: Final = (
     NODES,

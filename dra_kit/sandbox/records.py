@@ -311,9 +311,9 @@ class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
 
     Attributes:
         container: which one.
-        text: lines with their ends, or a part of a line that is longer than 16 KiB; bytes that are no UTF-8 replaced.
+        text: lines with their ends, or a part of a line longer than 16 KiB; bytes that are not UTF-8 are replaced.
         offset: bytes that the container wrote before.
-        size: bytes of the text as they were written.
+        size: bytes of the text as the container wrote it.
         left_out: lines before the text that are not recorded yet.
         late: it was left out before.
         last: nothing more comes.
@@ -403,7 +403,7 @@ class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
         driver: its name.
         why: as in :class:`DriverStarting`.
         message: what is wrong with it.
-        serving: the code before goes on serving.
+        serving: the previous code keeps serving.
     """
 
     driver: str

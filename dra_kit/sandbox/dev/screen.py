@@ -58,8 +58,8 @@ _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part i
 _EXPLAIN_SECONDS: Final = 1.0
 _LOG_LINES: Final = 1_000
 _KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Reapply(), "q": QuitRequested()}
-_FOOTER: Final = "r reload   a pods anew   1-5 one part   q quit"
-_FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a pods anew   q quit"
+_FOOTER: Final = "r reload   a recreate pods   1-5 one part   q quit"
+_FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a recreate pods   q quit"
 _NO_KEYS: Final = "Ctrl-C ends"
 
 

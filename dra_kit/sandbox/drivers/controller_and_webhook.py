@@ -30,7 +30,7 @@ _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
 _POOLS_SECONDS: Final = 5.0
-"""A provider may have nothing for the cluster yet: then nobody waits for it."""
+"""A provider may have nothing for the cluster yet; then the start does not wait for it."""
 
 
 class ControllerAndWebhook:

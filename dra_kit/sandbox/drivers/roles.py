@@ -48,7 +48,7 @@ class RoleThread:
         self._ended = threading.Event()
         self._then: list[Callable[[], object]] = []
         self.failure: str = ""
-        """Why the role ended although nobody asked it to; empty while it did not."""
+        """Why the role exited unexpectedly; empty if it did not."""
         self.exit_code: int | None = None
         """What it ended with then, if it returned; None where it raised."""
 

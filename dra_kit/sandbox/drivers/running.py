@@ -104,7 +104,7 @@ class RunningDrivers:
             raise ConfigurationError("no driver runs here; give a TARGET")
         if name:
             raise ConfigurationError(
-                f"there is no driver {name}{did_you_mean(name, self.names) or ';'} here are {', '.join(self.names)}"
+                f"unknown driver {name}{did_you_mean(name, self.names) or ';'} running drivers: {', '.join(self.names)}"
             )
         raise ConfigurationError(
             f"{len(self.names)} drivers run here, {' and '.join(self.names)}; say which: driver: NAME in a step of a "

@@ -240,7 +240,7 @@ class PluginManager:
 
 
 POLL_INTERVAL = 0.1
-"""Seconds between two looks where nobody tells of changes; the kubelet's reconciler acts once a second."""
+"""Seconds between two polls if the kernel reports no changes; the kubelet's reconciler runs once per second."""
 # device, inode and time of creation: a new socket may get the inode of the previous one
 Identity = tuple[int, int, int]
 

@@ -137,7 +137,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of a file, or of the files in a folder, where others may lie too."""
     found = list(read_manifests(path))
     if not found and path.is_dir():
-        raise ConfigurationError(f"{path}: there is no YAML or JSON file with a Kubernetes object in this folder")
+        raise ConfigurationError(f"{path}: no YAML or JSON file in this folder contains a Kubernetes object")
     yield from found
 
 

@@ -239,7 +239,7 @@ class StoryRunner:
         try:
             await self.stage.inject_health(device, reason, message, driver)
         except ConfigurationError as error:
-            raise StepRejected(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
+            raise StepRejected(f"health of device {device}", f"{reason} can be reported", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
         if not await self.stage.delete(self._made(reference)):

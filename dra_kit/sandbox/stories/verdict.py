@@ -94,7 +94,7 @@ def _pod(
     subject: str, expected: PodExpectation, pod: PodFacts | None, facts: StoryFacts, namespace: str
 ) -> Iterator[Mismatch]:
     if pod is None:
-        yield Mismatch(subject, expected.phase, "there is no such pod")
+        yield Mismatch(subject, expected.phase, "the pod does not exist")
         return
     if pod.phase != expected.phase:
         got = f"{pod.phase}, refused by the driver for good: {pod.refusal}" if pod.refusal else pod.phase
@@ -175,7 +175,7 @@ def _message(subject: str, expected: Sequence[str], messages: Sequence[str], nam
 
 def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, namespace: str) -> Iterator[Mismatch]:
     if claim is None:
-        yield Mismatch(subject, "exists", "there is no such claim")
+        yield Mismatch(subject, "exists", "the claim does not exist")
         return
     for name, wanted, got in (
         ("devices", expected.devices, claim.devices),

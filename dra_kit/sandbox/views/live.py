@@ -189,7 +189,7 @@ class LiveView:
         self._calls = CallEntries(self._names)
         self._containers = ContainerEntries(self._names)
         self.cut_off: Final = asyncio.Event()
-        """Set when nobody reads any more."""
+        """Set when the reader of the output is gone."""
         self._printer.when_cut_off(self.cut_off.set)
 
     @property
@@ -451,7 +451,7 @@ def driver_entries(record: Record) -> Iterator[ViewEntry]:
 
 def consequence(*, serving: bool) -> str:
     """Return what it means that new code cannot be used."""
-    return "the new code cannot be used; the code before serves on" if serving else "the driver cannot be used"
+    return "the new code cannot be used; the previous code keeps serving" if serving else "the driver cannot be used"
 
 
 def shortened(text: str) -> str:

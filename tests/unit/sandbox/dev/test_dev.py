@@ -95,7 +95,7 @@ def test_a_new_pod_is_served_by_the_new_code(desk: Desk) -> None:
 
     desk.until("Pod host is Running")
     assert "CHEESE=brie" in desk.text
-    assert "manifests: made Pod host\n" in desk.text
+    assert "manifests: created Pod host\n" in desk.text
 
 
 def test_code_that_does_not_import_is_told_and_the_code_before_serves(desk: Desk) -> None:
@@ -104,7 +104,7 @@ def test_code_that_does_not_import_is_told_and_the_code_before_serves(desk: Desk
 
     desk.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
     desk.until(
-        "pizzeria.py: the new code cannot be used; the code before serves on\n",
+        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
         "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
     )
     desk.edit("x = (\n", "import pizza_boxes\n")
@@ -121,7 +121,7 @@ def test_a_driver_that_does_not_come_up_leaves_the_place_to_the_one_before(desk:
     desk.edit(
         "    def discover", '    def startup(self, context):\n        raise ValueError("no oven")\n\n    def discover'
     )
-    desk.until("cannot be used; the code before serves on", "ValueError: no oven at pizzeria.py:7")
+    desk.until("cannot be used; the previous code keeps serving", "ValueError: no oven at pizzeria.py:7")
     desk.order("guest", "host")
 
     desk.until("Pod host is Running")
@@ -145,7 +145,7 @@ def test_refused_definitions_and_another_name_are_told(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
 
     desk.edit('"dra.pizza"', '"dra_pizza"')
-    desk.until("cannot be used; the code before serves on", "at pizzeria.py:16")
+    desk.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
     desk.edit('"dra_pizza"', '"dra.pasta"')
 
     desk.until("the driver's name was dra.pizza and is dra.pasta now: end dra-kit dev and start it again")
@@ -184,7 +184,7 @@ def test_a_driver_that_ends_its_process_is_told_with_its_last_words(desk: Desk) 
     desk.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
               "        os._exit(3)\n        yield [")  # fmt: skip
 
-    desk.until("the code before serves on", "its process ended with exit code 3: out of flour")
+    desk.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
 
 
 def test_code_that_is_broken_at_first_is_waited_for(desk: Desk) -> None:
@@ -207,7 +207,7 @@ def test_manifests_follow_their_file(desk: Desk) -> None:
     desk.until("manifests: deleted Pod guest\n")
     desk.save(order, order.read_text().replace("4321", "1234"))
 
-    desk.until("manifests: made anew Pod host\n")
+    desk.until("manifests: recreated Pod host\n")
     assert SERVES not in desk.text
 
 
@@ -236,7 +236,7 @@ def test_what_runs_stays_when_its_manifest_is_refused(desk: Desk) -> None:
     assert "is being deleted" not in desk.text
 
     desk.save(order, order.read_text().replace("chese: brie", "cheese: gouda"))
-    desk.until("manifests: made anew Pod guest, ResourceClaimTemplate one-pizza\n", RUNS)
+    desk.until("manifests: recreated Pod guest, ResourceClaimTemplate one-pizza\n", RUNS)
 
 
 def test_a_project_is_found_where_it_is_run(desk: Desk) -> None:

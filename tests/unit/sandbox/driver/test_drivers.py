@@ -97,8 +97,8 @@ def test_a_project_without_the_table_gives_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[tool.dra-kit.sandbox.settings]\nheet = 250\n", "names heet, which is no setting of driver dra.pizza"),
-        ("[tool.dra-kit.sandbox]\nsettings = 3\n", "is no table"),
+        ("[tool.dra-kit.sandbox.settings]\nheet = 250\n", "names heet, which is not a setting of driver dra.pizza"),
+        ("[tool.dra-kit.sandbox]\nsettings = 3\n", "is not a table"),
     ],
 )
 def test_a_wrong_table_is_refused(tmp_path: Path, text: str, problem: str) -> None:

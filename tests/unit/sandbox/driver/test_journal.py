@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.drivers.log import DriverLog
+from dra_kit.sandbox.drivers.log import DriverLog, RefusedClaims
 
 
 def problems(raised: Exception, **fields: object) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ def test_the_oldest_lines_go_and_that_is_said() -> None:
     first, *lines = log.lines
     gone = 500 - len(lines)
     assert gone > 0
-    assert first == f"({gone} older lines went: 4 MiB are kept)"
+    assert first == f"({gone} older lines dropped: the limit is 4 MiB)"
     assert f"{gone:05} xxx" in lines[0]
     assert sum(map(len, lines)) <= 4 << 20
 
@@ -72,3 +74,18 @@ def test_problems_are_found_by_their_message_alone() -> None:
     assert log.problems_of("discover failed") == ("discover failed: slices not published",)
     assert log.problems_of("slices not published") == ("slices not published: no answer",)
     assert log.problems_of("no answer") == ()
+
+
+@pytest.mark.parametrize(
+    ("logger", "error"),
+    [
+        pytest.param("dra_kit.node.claims.status", "no oven", id="status-update"),
+        pytest.param("dra_kit.node.claims.service", "", id="claim-prepared"),
+    ],
+)
+def test_only_the_result_of_a_later_call_clears_a_permanent_error(logger: str, error: str) -> None:
+    refused = RefusedClaims()
+    failed = {"claim": "default/lunch", "permanent": True, "error": "no oven"}
+    refused.handle(logging.makeLogRecord({"name": "dra_kit.node.claims.service", **failed}))
+    refused.handle(logging.makeLogRecord({"name": logger, "claim": "default/lunch"}))
+    assert refused.of("default", "lunch") == error

@@ -206,9 +206,9 @@ def test_what_does_not_exist_is_told() -> None:
     mismatches = compare(expectation, StoryFacts({"waiter": PodFacts("Running")}), "ns")
 
     assert [(item.subject, item.got) for item in mismatches] == [
-        ("pod guest", "there is no such pod"),
+        ("pod guest", "the pod does not exist"),
         ("pod waiter, container eater", "it has not"),
-        ("claim lunch", "there is no such claim"),
+        ("claim lunch", "the claim does not exist"),
     ]
 
 

@@ -229,7 +229,7 @@ def test_drivers_and_manifests_that_are_followed() -> None:
         "the driver does not serve yet",
         "no slice",
         "start: the driver serves after 250 ms",
-        "a.py: the new code cannot be used; the code before serves on",
+        "a.py: the new code cannot be used; the previous code keeps serving",
         "x",
         "the driver ended: exit code 1",
         "manifests: Pod guest is made",

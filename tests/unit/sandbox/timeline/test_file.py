@@ -101,7 +101,7 @@ def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> 
     assert list(read_timeline(path)) == [logged(1)]
 
     path.write_bytes(b'{"kind": "Lunch"}\n' + whole)
-    with pytest.raises(ConfigurationError, match=r"timeline: line 1 is no record of a timeline: .*; give a file"):
+    with pytest.raises(ConfigurationError, match=r"timeline: line 1 is not a record of a timeline: .*; give a file"):
         list(read_timeline(path))
 
 
@@ -114,7 +114,7 @@ def test_a_line_that_cannot_even_be_read_is_refused_in_one_line(tmp_path: Path, 
     path = tmp_path / "timeline"
     path.write_bytes(b'{"kind":"ManifestsApplied",' + text + b"}\n")
 
-    with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is no record of a timeline: [^\n]*\Z"):
+    with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is not a record of a timeline: [^\n]*\Z"):
         list(read_timeline(path))
 
 

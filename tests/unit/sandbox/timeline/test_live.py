@@ -171,7 +171,7 @@ async def test_names_messages_and_output_reach_the_terminal_as_letters_only() ->
     output = [
         "\\033]0;owned\\007",
         "\\033[2J",
-        "\\r  0.00 s every pod did what it was to do",
+        "\\r  0.00 s all pods succeeded",
         "\\302\\2331m",
         "\\342\\200\\256txt",
     ]
@@ -191,19 +191,19 @@ async def test_names_messages_and_output_reach_the_terminal_as_letters_only() ->
     for style in view_styles:
         text = text.replace(style, "")
     assert all(char.isprintable() or char == "\n" for char in text)
-    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s every pod did what it was to do  \x9b1m  \u202etxt" in text
+    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s all pods succeeded  \x9b1m  \u202etxt" in text
 
 
 def test_a_message_of_several_lines_forges_no_entry() -> None:
     told = io.StringIO()
     view = LiveView(told)
 
-    view.entry("a name\n  0.00 s every pod did what it was to do")
-    view.detail("a message\n  0.00 s every pod did what it was to do\r\x1b[A")
+    view.entry("a name\n  0.00 s all pods succeeded")
+    view.detail("a message\n  0.00 s all pods succeeded\r\x1b[A")
 
     assert told.getvalue().splitlines()[1:] == [
         "           a message",
-        r"             0.00 s every pod did what it was to do\r\x1b[A",
+        r"             0.00 s all pods succeeded\r\x1b[A",
     ]
     assert r"a name\n  0.00 s" in told.getvalue()
 
