@@ -67,8 +67,8 @@ class NodeRoleProcess:
     ) -> None:
         if not release.target:
             raise ConfigurationError(
-                f"driver {release.driver.name} is an object of this process and cannot run in a separate process; name it "
-                "as a TARGET: ./file.py, module:attr or a project folder"
+                f"driver {release.driver.name} is an object of this process and cannot run in a separate process; "
+                "name it as a TARGET: ./file.py, module:attr or a project folder"
             )
         author = None if release.author is None else release.author.model_dump()
         self._wire, other = multiprocessing.Pipe()

@@ -157,5 +157,5 @@ async def test_slow_reader_sees_how_much_it_missed() -> None:
     told = b"".join(parts).splitlines()
     assert told[0] == b"first"
     assert told[1].startswith(b"dra-kit: 3,")
-    assert told[1].endswith(b" bytes went before they were read")
+    assert told[1].endswith(b" bytes were dropped before they were read")
     assert told[-1] == b"999"

@@ -237,7 +237,7 @@ def test_referenced_pods_lists_every_pod() -> None:
     [
         ({"lunch": ("Healthy", "Healthy")}, []),
         ({"lunch": ("Healthy", "Unhealthy")}, ["Healthy, Unhealthy"]),
-        ({"dinner": ("Healthy",)}, ["it is not told"]),
+        ({"dinner": ("Healthy",)}, ["not reported"]),
     ],
 )
 def test_all_devices_of_a_claim_must_match(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
