@@ -347,7 +347,7 @@ def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
 # --- text that is no text
 
 TITLE, CLEAR, UP, C1, BIDI = "\x1b]0;owned\x07", "\x1b[2J", "\x1b[A\r", "\x9b31m", "\u202e"
-HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s every pod did what it was to do{C1}{BIDI}"
+HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s all pods succeeded{C1}{BIDI}"
 
 
 def only_letters(text: str) -> bool:

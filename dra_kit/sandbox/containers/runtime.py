@@ -70,6 +70,7 @@ class ContainerStatus(Struct, frozen=True):
         started: the start time.
         exit: how it exited; None while it runs.
         before_boot: its node has lost power since, so the devices prepared for its pod are gone.
+        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
     """
 
     id: str
@@ -79,6 +80,7 @@ class ContainerStatus(Struct, frozen=True):
     started: dt.datetime
     exit: ContainerExit | None = None
     before_boot: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:

@@ -32,7 +32,7 @@ from dra_kit.sandbox.drivers.settings import node_settings
 from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
-"""The process before has ended: what only one may do, such as telling Events, is this one's now."""
+"""The previous process has exited: what only one process may do, such as recording Events, is now done by this one."""
 _FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may recover within this time
 _POLL: Final = 0.02
 
@@ -83,14 +83,7 @@ class StateReport(BaseModel):
 
 
 class DriverRoles:
-    """All roles of a driver, on all nodes.
-
-    Args:
-        driver: the driver to run.
-        orders: the orders for the process.
-        credentials: the credentials of all roles for the API server.
-        tell: called with each report.
-    """
+    """All roles of a driver, on all nodes."""
 
     def __init__(
         self, driver: SandboxDriver, orders: StartOrder, credentials: Credentials, tell: Callable[[StateReport], None]

@@ -38,7 +38,7 @@ _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""
 _AT_ONCE: Final = 1.0
 _OF_ITSELF: Final = 3
-"""So many times a file that is no code may change within a second of a start: then the driver writes it."""
+"""A non-code file that changes so often within a second of a start is written by the driver itself."""
 
 
 class FilesChanged(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Reapply(Struct, frozen=True):
 
 
 class DriverExited(Struct, frozen=True):
-    """The driver ended by itself."""
+    """The driver exited unexpectedly."""
 
     why: str
 
@@ -95,12 +95,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
 
 
 class DevSession:
-    """One run.
-
-    Args:
-        development: what to work on.
-        display: shows what happens.
-    """
+    """One run of ``dra-kit dev``."""
 
     lasting = True
     """It runs until it is interrupted."""
@@ -214,7 +209,7 @@ class DevSession:
                     case Reload():
                         await self._replace(sandbox, updates, "reload")
                     case Reapply():
-                        await self._apply(sandbox, pods_anew=True)
+                        await self._apply(sandbox, recreate_pods=True)
                     case DriverExited(why=why):
                         self._timeline.append(DriverEnded(driver=self._driver, how="failed", message=why))
                         self._start_later()
@@ -288,10 +283,10 @@ class DevSession:
         self._crashes += 1
         self._again = asyncio.get_running_loop().call_later(wait, self.submit, RestartDue())
 
-    async def _apply(self, sandbox: Sandbox, *, pods_anew: bool = False) -> None:
+    async def _apply(self, sandbox: Sandbox, *, recreate_pods: bool = False) -> None:
         self._is_applied = False
         try:
-            done = await self._manifests.apply(sandbox.client, pods_anew=pods_anew)
+            done = await self._manifests.apply(sandbox.client, recreate_pods=recreate_pods)
         except (ConfigurationError, KubeError) as error:
             self._timeline.append(ManifestsRefused(message=str(error)))
             return
@@ -315,12 +310,7 @@ class Display(Protocol):
 
 
 class LineDisplay:
-    """The live view, with the driver's log beside it.
-
-    Args:
-        view: shows everything else.
-        errors: where the driver's log goes.
-    """
+    """The live view, with the driver's log beside it."""
 
     def __init__(self, view: LiveView, errors: TextIO) -> None:
         self._view = view

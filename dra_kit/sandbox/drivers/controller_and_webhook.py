@@ -30,7 +30,7 @@ _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
 _POOLS_SECONDS: Final = 5.0
-"""A provider may have nothing for the cluster yet: then nobody waits for it."""
+"""A provider may have nothing for the cluster yet; then the start does not wait for it."""
 
 
 class ControllerAndWebhook:
@@ -135,15 +135,7 @@ def controller_role(
     *,
     pools_published: Callable[[], None] = lambda: None,
 ) -> RoleThread:
-    """Return the controller role, not started yet.
-
-    Args:
-        driver: whose.
-        credentials: for the API server.
-        author: the author's settings.
-        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        pools_published: see :class:`dra_kit.controller.agent.ControllerSettings`.
-    """
+    """Return the controller role, not started yet."""
 
     async def run() -> int:
         settings = ControllerSettings(
@@ -172,14 +164,7 @@ class WebhookRole(Struct, frozen=True):
 def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> WebhookRole:
-    """Return the webhook role with a certificate of its own.
-
-    Args:
-        driver: whose configs it checks.
-        credentials: for the API server.
-        directory: for certificate and key.
-        author: the author's settings.
-    """
+    """Return the webhook role with its own certificate."""
     import trustme
 
     authority = trustme.CA()

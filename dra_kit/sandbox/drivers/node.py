@@ -26,9 +26,9 @@ from dra_kit.sandbox.drivers.accounts import RoleCredentials
 from dra_kit.sandbox.drivers.node_driver import NodeDriver
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings
-from dra_kit.sandbox.kubelet.activity import ActivityObserver
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint
 from dra_kit.sandbox.kubelet.node import NodeKubelet
+from dra_kit.sandbox.records import RecordObserver
 
 _POLL = 0.02
 
@@ -61,7 +61,7 @@ class SandboxNode:
         mark: str,
         time_scale: float = 1.0,
         declared_features: Sequence[str] = (),
-        observer: ActivityObserver,
+        observer: RecordObserver,
         intake: OutputReader,
     ) -> None:
         self.name = name
@@ -115,10 +115,6 @@ class SandboxNode:
 
     def start_driver(self, release: DriverRelease, access: RoleCredentials) -> None:
         """Start a driver's node role for the first time.
-
-        Args:
-            release: what runs.
-            access: to the API server.
 
         Raises:
             ConfigurationError: it is to run in a process, and no TARGET names it.

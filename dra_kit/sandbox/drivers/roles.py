@@ -48,7 +48,7 @@ class RoleThread:
         self._ended = threading.Event()
         self._then: list[Callable[[], object]] = []
         self.failure: str = ""
-        """Why the role ended although nobody asked it to; empty while it did not."""
+        """Why the role exited unexpectedly; empty if it did not."""
         self.exit_code: int | None = None
         """What it ended with then, if it returned; None where it raised."""
 
@@ -184,13 +184,7 @@ class NodeRole(Protocol):
 
 
 class NodeRoleThread:
-    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver.
-
-    Args:
-        release: to run.
-        settings: of the node role, without the author's.
-        credentials: for the API server.
-    """
+    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver."""
 
     def __init__(self, release: DriverRelease, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True

@@ -68,10 +68,6 @@ class DriverHost(Protocol):
 class RunningDrivers:
     """All drivers of a sandbox.
 
-    Args:
-        drivers: one release of each driver.
-        cluster: the cluster in which they run.
-
     Raises:
         ConfigurationError: two drivers have the same name.
     """
@@ -91,9 +87,6 @@ class RunningDrivers:
     def control(self, name: str = "") -> SandboxDriverControl:
         """Return the control of one driver.
 
-        Args:
-            name: the name of the driver; may be empty if only one runs.
-
         Raises:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
@@ -104,7 +97,7 @@ class RunningDrivers:
             raise ConfigurationError("no driver runs here; give a TARGET")
         if name:
             raise ConfigurationError(
-                f"there is no driver {name}{did_you_mean(name, self.names) or ';'} here are {', '.join(self.names)}"
+                f"unknown driver {name}{did_you_mean(name, self.names) or ';'} running drivers: {', '.join(self.names)}"
             )
         raise ConfigurationError(
             f"{len(self.names)} drivers run here, {' and '.join(self.names)}; say which: driver: NAME in a step of a "
@@ -141,9 +134,6 @@ class RunningDrivers:
 
     async def start(self, access: RoleCredentialsProvider) -> None:
         """Start all roles; return when each driver has published devices on each node, and its webhook listens.
-
-        Args:
-            access: the roles' access to the API server.
 
         Raises:
             SandboxError: a role does not come up; the message says why.

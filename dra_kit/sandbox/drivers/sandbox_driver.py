@@ -126,16 +126,13 @@ def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
         return driver.for_another_node()
     except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
         raise ConfigurationError(
-            f"driver {driver.name} cannot be copied to be started anew ({type(error).__name__}: {error}); make what "
-            "cannot be copied in startup, or give a driver that never ran"
+            f"driver {driver.name} cannot be copied for another start ({type(error).__name__}: {error}); create what "
+            "cannot be copied in startup, or pass a driver that never ran"
         ) from None
 
 
 def require_distinct_drivers(drivers: Iterable[tuple[str, str]]) -> None:
     """Reject two drivers with the same name.
-
-    Args:
-        drivers: the TARGET and the name of each driver; a TARGET may be empty.
 
     Raises:
         ConfigurationError: two drivers have the same name.
@@ -176,12 +173,12 @@ def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]
     for key in _TABLE:
         table = table.get(key, {}) if isinstance(table, dict) else {}
     if not isinstance(table, dict):
-        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is no table; write name = value below it")
+        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is not a table; write name = value below it")
     known = driver.settings.model_fields if driver.settings else {}
     for name in table:
         if name not in known:
             raise ConfigurationError(
-                f"{project.file}: [{_SETTINGS}] names {name}, which is no setting of driver {driver.name}; its "
+                f"{project.file}: [{_SETTINGS}] names {name}, which is not a setting of driver {driver.name}; its "
                 f"settings: {', '.join(known) or 'none'}"
             )
     return {name: _placed(value, {"{project}": str(project.folder.resolve())}) for name, value in table.items()}

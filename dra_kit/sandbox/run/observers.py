@@ -98,7 +98,7 @@ class FilesStory(RunObserver):
         manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
         if not manifests:
             names = ", ".join(map(str, paths))
-            raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
+            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
         return Story("-f", {}, (StoryStep(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
 
     # --- dra_kit.sandbox.stories.story.CompletionCheck
@@ -137,10 +137,10 @@ class FilesStory(RunObserver):
         if failure is not None:
             self._show(failure.outcome or PodsOutcome(settled=True, failures=(str(failure),)))
         elif pods:
-            self._view.entry("every pod did what it was to do", bold=True, fg="green")
+            self._view.entry("all pods succeeded", bold=True, fg="green")
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in self._made)
-            self._view.entry(f"there is no pod to follow; made was {made}", bold=True)
+            self._view.entry(f"no pod to wait for; created {made}", bold=True)
         if self._keep is not None:
             for pod in pods:
                 if not pod["spec"].get("nodeName"):
@@ -156,7 +156,7 @@ class FilesStory(RunObserver):
 
     def _show(self, outcome: PodsOutcome) -> None:
         late = "" if outcome.settled else f" within {self._timeout:g} s"
-        self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
+        self._view.entry(f"not all pods succeeded{late}", bold=True, fg="red")
         self._view.details(line for text in outcome.failures for line in text.splitlines())
         self._shown.failures.extend(outcome.failures)
 
@@ -250,7 +250,7 @@ class FolderObserver(RunObserver):
     @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         self._shown.feed.poll()
-        self._view.entry("everything is as the story tells it", fg="green")
+        self._view.entry("everything is as the story expects", fg="green")
 
     @override
     async def ended(self, failure: StoryFailure | None) -> None:

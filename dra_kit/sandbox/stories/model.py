@@ -16,7 +16,7 @@ def _regular_expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is no regular expression: {error}"
+        msg = f"{text!r} is not a valid regular expression: {error}"
         raise ValueError(msg) from None
     return text
 
@@ -59,7 +59,7 @@ def _object_reference(text: str) -> str:
 def _step(name: str) -> str:
     if name not in NodeStep.__members__:
         hint = did_you_mean(name, NodeStep.__members__) or ";"
-        msg = f"there is no step {name!r}{hint} it may be {', '.join(NodeStep.__members__)}"
+        msg = f"unknown step {name!r}{hint} valid steps: {', '.join(NodeStep.__members__)}"
         raise ValueError(msg)
     return name
 
@@ -184,11 +184,11 @@ class Expectation(StoryPart):
         "there, `null`: it is not.",
     )
     gone: tuple[ObjectReference, ...] = Field(
-        default=(), description="Objects of the story that are there no more, whoever has deleted them."
+        default=(), description="Objects of the story that no longer exist, regardless of who deleted them."
     )
     files: Mapping[str, Texts | None] = Field(
         default={},
-        description="Files of the nodes, such as pretended hardware, by the driver's setting that names the file, or "
+        description="Files of the nodes, such as simulated hardware, by the driver's setting that names the file, or "
         "`<setting>/<glob>` below the folder that it names: one of them has all of these texts; `null`: there is none.",
     )
 
@@ -210,7 +210,9 @@ class Kill(StoryPart):
     @model_validator(mode="after")
     def _comes_back(self) -> Kill:
         if self.after is not None and not self.restart:
-            msg = "after and restart: false do not go together: what is killed after a step is always started again"
+            msg = (
+                "after and restart: false cannot be combined: a driver that is killed after a step is always restarted"
+            )
             raise ValueError(msg)
         return self
 

@@ -19,7 +19,7 @@ from dra_kit.sandbox.stories.story import CompletionCheck, Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
 _OF_OTHERS: Final = "default"
-"""The namespace of objects that name none, where a story has none of its own."""
+"""The namespace of objects that name none, if the story has no namespace."""
 
 
 async def run_story(
@@ -239,7 +239,7 @@ class StoryRunner:
         try:
             await self.stage.inject_health(device, reason, message, driver)
         except ConfigurationError as error:
-            raise StepRejected(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
+            raise StepRejected(f"health of device {device}", f"{reason} can be reported", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
         if not await self.stage.delete(self._made(reference)):
@@ -259,22 +259,13 @@ class StoryObserver:
         """Note that the namespace exists, and nothing else yet."""
 
     async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
-        """Note that a step was applied; the runner now waits for its expectation.
-
-        Args:
-            step: the step of the story.
-            made: all objects created so far.
-        """
+        """Note that a step was applied; the runner now waits for its expectation."""
 
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         """Note that everything that a step expects is true."""
 
     async def ended(self, failure: StoryFailure | None) -> None:
-        """Note that no other step follows, and everything is still there.
-
-        Args:
-            failure: of the last step; None when all of it was true.
-        """
+        """Note that no step follows and all objects still exist; ``failure`` is that of the last step."""
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
         """Note that deleted objects still exist after a while.

@@ -120,7 +120,7 @@ def _problem(item: Any) -> str:
         *path, key = item["loc"]
         known = _keys(StoryFile, path)
         hint = did_you_mean(str(key), known) or ";"
-        return f"{place}: there is no key {key!r} here{hint} it may be {', '.join(known)}"
+        return f"{place}: unknown key {key!r}{hint} valid keys: {', '.join(known)}"
     return f"{place or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
 
 
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
     try:
         return read_file(path, MANIFESTS).decode()
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise ConfigurationError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 class CompletionCheck(Protocol):

@@ -241,9 +241,9 @@ def test_a_release_that_hangs_is_told_with_what_is_missing_and_where_to_look(
 
 def test_what_is_no_release_is_told(killable: Harness, project: Path) -> None:
     (project / "cakes.py").write_text(DRIVER.replace("bread.example", "cake.example"))
-    with pytest.raises(ConfigurationError, match=r"cake\.example is no release of driver bread\.example"):
+    with pytest.raises(ConfigurationError, match=r"cake\.example is not a release of driver bread\.example"):
         killable.upgrade("./cakes.py")
-    with pytest.raises(ConfigurationError, match="is an object of this process and cannot run in one of its own"):
+    with pytest.raises(ConfigurationError, match="is an object of this process and cannot run in a separate process"):
         killable.upgrade(load_driver(f"{project}/next_ovens.py"))
     with pytest.raises(ConfigurationError, match="there is nothing to roll back"):
         killable.rollback()
@@ -281,7 +281,7 @@ def test_a_pod_that_is_not_restarted_has_failed_after_a_reboot(killable: Harness
 
 
 def test_what_cannot_be_lost_is_told(threaded: Harness) -> None:
-    with pytest.raises(ConfigurationError, match="'oven' is no setting of the driver that names"):
+    with pytest.raises(ConfigurationError, match="'oven' is not a setting of the driver that names"):
         threaded.reboot(lost=["oven"])
 
 

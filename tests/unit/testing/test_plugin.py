@@ -247,7 +247,7 @@ FAILURES = {
     "test_a_setting_that_does_not_exist": "dra_kit.errors.ConfigurationError: the driver has no setting 'prices' whose "
     "file could be replaced; its settings: flour, price_list, recipe, oven, shelf",
     "test_a_setting_that_is_no_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
-    "which is no file that could be replaced",
+    "which is not a file that can be replaced",
 }
 """The tests that fail, and how the line begins that says why."""
 
@@ -364,7 +364,7 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
             "dra_target=./dough.py",
             "TARGET ./dough.py does not import: SyntaxError: invalid syntax at {project}/dough.py:2:7, in 'def f(:' ",
         ),
-        ("dra_editable=prices", "the driver has no setting 'prices' whose file could be replaced; its settings: "),
+        ("dra_editable=prices", "the driver has no setting 'prices' whose file can be replaced; its settings: "),
         (
             "dra_settings=flowr=rye\n",
             "driver bread.example has no setting 'flowr'; did you mean \"flour\"? its settings: ",
