@@ -285,9 +285,9 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     try:
         review: dict[str, Any] = loads(body)
     except ValueError as error:
-        raise InvalidReview(f"the body is no JSON: {error}") from None
+        raise InvalidReview(f"the body is not valid JSON: {error}") from None
     if _text(review, "kind") != "AdmissionReview" or _text(review, "apiVersion") != "admission.k8s.io/v1":
-        raise InvalidReview("the body is no AdmissionReview of admission.k8s.io/v1")
+        raise InvalidReview("the body is not an AdmissionReview of admission.k8s.io/v1")
     request: Any = review.get("request")
     for key in ("uid", "operation"):
         if not _text(request, key):
@@ -312,9 +312,9 @@ def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
         if obj is None:
             continue
         if not isinstance(obj, Mapping):
-            raise InvalidReview(f"request.{key} is no object")
+            raise InvalidReview(f"request.{key} is not an object")
         if (obj.get("apiVersion"), obj.get("kind")) != (api_version, resource.kind):
-            raise InvalidReview(f"request.{key} is no {resource.kind} of {api_version}")
+            raise InvalidReview(f"request.{key} is not a {resource.kind} of {api_version}")
 
 
 def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
@@ -334,7 +334,7 @@ def _check_resource(request: Mapping[str, Any], resources: Collection[Resource])
             raise InvalidReview(f"request.{key} is given, and subresources are not checked here; do not ask about them")
     original = request.get("requestResource", asked)
     if (_text(original, "group"), _text(original, "resource")) != (resource.group, resource.plural):
-        raise InvalidReview(f"request.requestResource is no {resource.full_name}")
+        raise InvalidReview(f"request.requestResource is not a {resource.full_name}")
     return resource
 
 

@@ -176,7 +176,7 @@ def _text(detail: dict[str, Any]) -> str:
         case "missing":
             return "is required"
         case "json_invalid":
-            return f"is no JSON: {context['error']}"
+            return f"is not valid JSON: {context['error']}"
         case "literal_error" | "enum":
             accepted = list(_literals(context["expected"]))
             return f"{short_json(value)} is not supported{suggest_values(value, accepted)}"

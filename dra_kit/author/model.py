@@ -96,7 +96,7 @@ class AuthorModel(BaseModel):
         arbitrary_types_allowed=True,
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
-    tells_values_: ClassVar[bool] = True
+    shows_values_: ClassVar[bool] = True
     """Whether errors show invalid values; if these may be secrets, errors show the type."""
 
     @classmethod
@@ -150,7 +150,7 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
     value = problem["input"]
     selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelled value of a few allowed ones
     return (
-        f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.tells_values_ or selected else type_name(value)}"
+        f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.shows_values_ or selected else type_name(value)}"
     )
 
 
@@ -250,7 +250,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                msg = f"{_at(path)}a key is no str but {type_name(key)}"
+                msg = f"{_at(path)}keys must be str, got {type_name(key)}"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return {key: _copy(item, f"{path}[{key}]", depth + 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
@@ -259,7 +259,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    msg = f"{_at(path)}{_named(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
+    msg = f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict"
     raise ValueError(msg)
 
 

@@ -291,7 +291,7 @@ def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueCo
     for member in members:
         if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
             raise ConfigurationError(
-                f"preparer {name}: {member!r} is no dra_kit.OpaqueConfig; write Preparer[<your OpaqueConfig subclass>]"
+                f"preparer {name}: {member!r} is not a dra_kit.OpaqueConfig; write Preparer[<your subclass>]"
             )
     return tuple(member for member in members if member is not NoConfig)
 

@@ -92,7 +92,7 @@ _POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection"
 _DEVICE_SCOPES: Final = ("node_name", "node_selector", "all_nodes")
 _CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
 _UNBOUND: Final = (
-    "nobody makes these conditions true, and the scheduler would wait; write Driver(…, binder=<your "
+    "no controller sets these conditions, and the scheduler would wait; write Driver(…, binder=<your "
     "dra_kit.DeviceBinder>), or leave it out"
 )
 _NO_NODES: Final = (

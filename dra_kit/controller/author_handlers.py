@@ -191,7 +191,7 @@ def _import(driver: str, module: HandlerModule) -> None:
         if error.name is None or not (error.name == name or name.startswith(f"{error.name}.")):
             raise _failed(driver, name, error) from error
         raise ConfigurationError(
-            f"driver {driver}: handlers: there is no module {name}; write Driver(handlers=…) as in an import"
+            f"driver {driver}: handlers: module {name} not found; write Driver(handlers=…) as in an import"
         ) from None
     except (Exception, SystemExit) as error:
         raise _failed(driver, name, error) from error

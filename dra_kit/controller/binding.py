@@ -29,7 +29,7 @@ from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds until the author's code, the API server or a failed device is asked again; the last one repeats."""
+"""Seconds until a failed call of the author's code or the API server is retried; the last one repeats."""
 
 
 class DeviceHolders:
@@ -167,7 +167,7 @@ class BindingWorker:
                 self._logged = ""
                 self._shared.decided(attachment, failure)
         except KubeError as error:
-            return self._failed("binding not told to the claim", error)
+            return self._failed("binding conditions not written", error)
         self._look = True  # read the current state again before the next step
         return None
 
@@ -192,7 +192,7 @@ class BindingWorker:
 
     async def _release(self, gone: DeviceAttachment) -> bool | None:
         try:
-            if await self._is_bound_anew(gone):
+            if await self._is_bound_again(gone):
                 self._gone = None
                 return None
             await self._call(self._shared.binder.release, gone)
@@ -208,7 +208,7 @@ class BindingWorker:
         self._gone, self._logged = None, ""
         return None
 
-    async def _is_bound_anew(self, gone: DeviceAttachment) -> bool:
+    async def _is_bound_again(self, gone: DeviceAttachment) -> bool:
         """Return whether the claim has the device by another allocation, and it was released before that was bound."""
         known = await self._shared.conditions.read(gone.claim)
         now = known.attachments.get(gone.place) if known is not None else None

@@ -175,8 +175,8 @@ class ControllerOwner:
             except NotFound:
                 if not self._logged:
                     logger.warning(
-                        "what the controller makes stays when it is uninstalled",
-                        extra={"cluster_role": self._cluster_role, "remedy": "there is none of that name; correct "
+                        "objects of the controller are not deleted when it is uninstalled",
+                        extra={"cluster_role": self._cluster_role, "remedy": "no ClusterRole has that name; correct "
                                "--cluster-role"},
                     )  # fmt: skip
                 self._logged = True

@@ -158,8 +158,8 @@ class LeaderElector:
             return await self._client.create(LEASES, wanted)
         except NotFound as error:
             raise ConfigurationError(
-                f"there is no namespace {self._namespace} for the Lease of the controller: name the one that it runs "
-                "in with --lease-namespace"
+                f"namespace {self._namespace} for the controller's Lease not found; set --lease-namespace to the "
+                "namespace that the controller runs in"
             ) from error
         except Forbidden as error:
             raise ConfigurationError(

@@ -17,9 +17,9 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 600.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 SURE_AFTER: Final = 60.0
-"""Seconds that a slice must have been an orphan's: a Node may be deleted and made anew under its driver."""
+"""Seconds that a slice must have been orphaned: a Node may be deleted and created again while its driver runs."""
 
 
 class OrphanSlice(Struct, frozen=True):

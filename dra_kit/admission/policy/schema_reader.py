@@ -203,7 +203,7 @@ class _Reader:
             known |= dict.fromkeys(keys)
             if not whole or not field.get("init", True):
                 for key in keys:
-                    self._note(below(path, key), f"everything: field {name} is not simply what stands there")
+                    self._note(below(path, key), f"everything: field {name} is not simply the value of the manifest")
                 continue
             for key in keys:
                 shape = self.read(field["schema"], below(path, key), config)
@@ -230,7 +230,7 @@ class _Reader:
         read = [(choice(tags), self.read(item, path, config)) for tags, item in by_schema.values()]
         tagged = tuple((tags, shape) for tags, shape in read if tags is not None)
         if len(tagged) < len(read):
-            return self._left(path, f"everything: {key} is chosen by values that are no plain ones of JSON")
+            return self._left(path, f"everything: {key} is selected by values that are not plain JSON")
         return TaggedShape(key, tagged)
 
     def _any_of(self, choices: Sequence[Schema], path: str, config: Schema) -> Shape:
@@ -313,7 +313,7 @@ def _choice(schema: Schema) -> tuple[Shape, list[str]]:
     if schema["type"] == "enum" and not _plain_enum(schema["cls"]):
         return AnyShape(), [f"everything: {schema['cls'].__name__} has a _missing_ method"]
     found = choice(schema["expected"] if schema["type"] == "literal" else schema["members"])
-    return (found, []) if found is not None else (AnyShape(), ["its values, which are no plain ones of JSON"])
+    return (found, []) if found is not None else (AnyShape(), ["its values, which are not plain JSON"])
 
 
 def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:

@@ -261,7 +261,7 @@ def read_default(source: AttributeSource) -> Value | None:
     if isinstance(default, str):
         return convert_value(default, source.as_)
     if default is not None and source.as_ != ("bool" if isinstance(default, bool) else "int"):
-        raise AttributeUnavailable(f"the default {default} is no {source.as_}, as the other values are")
+        raise AttributeUnavailable(f"the default {default} is not a valid {source.as_}, the type of the other values")
     return default
 
 
@@ -283,7 +283,7 @@ def convert_value(text: str, kind: ValueType) -> Value:
     except AttributeUnavailable:
         raise
     except (ValueError, KeyError):
-        raise AttributeUnavailable(f"{_short(text)} is no {kind}") from None
+        raise AttributeUnavailable(f"{_short(text)} is not a valid {kind}") from None
     if not text:
         raise AttributeUnavailable("it is empty")
     if len(text.encode()) > _LONGEST:
@@ -322,7 +322,7 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
             raise AttributeUnavailable(f"{path} leads to {leads_to}, which is not below {' or '.join(below)}")
         real = f"{os.path.realpath(root, strict=True).rstrip('/')}{leads_to}"
         if not stat.S_ISREG(Path(real).stat().st_mode):
-            raise AttributeUnavailable(f"{path} is no regular file")
+            raise AttributeUnavailable(f"{path} is not a regular file")
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as stream:
             return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
@@ -333,7 +333,7 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
             ) from None
         raise AttributeUnavailable(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise AttributeUnavailable(f"{path} is no text") from None
+        raise AttributeUnavailable(f"{path} is not UTF-8 text") from None
 
 
 def _short(text: str) -> str:

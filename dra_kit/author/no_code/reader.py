@@ -100,7 +100,7 @@ def _document(file: Path) -> tuple[str, TextDocument]:
         path, node = repeated
         raise _wrong(f"{file}:{text.count(chr(10), 0, node.start) + 1}: {path}: stands twice; remove one")
     if not isinstance(found[0].value, dict):
-        raise _wrong(f"{file}:1: it is no mapping; {_EXAMPLE}")
+        raise _wrong(f"{file}:1: not a mapping; {_EXAMPLE}")
     return text, found[0]
 
 
