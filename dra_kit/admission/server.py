@@ -41,19 +41,9 @@ _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun",
 
 
 class ReviewServer:
-    """Serves reviews on known paths, and ``GET /readyz``; everything else is refused.
+    """Serves reviews on the paths of ``webhooks``, and ``GET /readyz``; all other requests are rejected.
 
-    Args:
-        certificate: the certificate of the server.
-        host: the address to listen on; empty for all, IPv4 and IPv6.
-        port: the port to listen on; 0 for a free one.
-        webhooks: ids of the handlers, which are also their paths.
-        resources: the resources that the handlers are for.
-        check: checks objects; called in the threads of the queue.
-        queue: reads and checks reviews; the caller closes it.
-        watchdog: watches the event loop that answers reviews.
-        limits: the limits of connections.
-        reread_seconds: seconds between checks of the certificate's files.
+    ``check`` is called in the threads of ``queue``, which the caller closes.
 
     Raises:
         ConfigurationError: the port is in use or may not be used, or the address does not exist.
@@ -93,16 +83,16 @@ class ReviewServer:
         return int(self._socket.getsockname()[1])
 
     def not_serving(self) -> list[str]:
-        """Return a line while no reviews are answered; may be asked from any thread."""
+        """Return a line while no reviews are answered; from any thread."""
         return [] if self._serving else ["no reviews are served"]
 
     def readings(self) -> Iterator[Reading]:
-        """Yield how long reviews took, by what they came to; from any thread."""
+        """Yield the durations of reviews by result; from any thread."""
         for result, durations in self._seconds.items():
             yield REVIEW_DURATION.of(durations, result)
 
     def close(self) -> None:
-        """Give the port back; for a server that was never entered."""
+        """Close the socket, for a server that was never entered."""
         self._socket.close()
 
     async def __aenter__(self) -> Self:
@@ -114,10 +104,7 @@ class ReviewServer:
         self.close()
 
     async def __call__(self, review: kopf.WebhookFn) -> AsyncIterator[kopf.WebhookClientConfig]:
-        """Serve until cancelled; called by kopf once it knows the API server's resources.
-
-        Args:
-            review: kopf's function, which calls the handlers.
+        """Serve until cancelled; kopf calls it with its function for reviews once it knows the API server's resources.
 
         Yields:
             An empty client configuration: who calls us is not kopf's to manage.
@@ -272,10 +259,6 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     """Return the AdmissionReview in a body.
 
     The API server never sends bodies that are rejected here. Other clients must not get ``allowed: true`` for them.
-
-    Args:
-        body: the body of the request.
-        resources: the resources that are checked.
 
     Raises:
         InvalidReview: the body is not a review of these resources.

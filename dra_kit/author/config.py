@@ -201,13 +201,7 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
 
 
 def matches_device(wanted: ForDevices, device: v1.Device, driver: str) -> bool:
-    """Return whether a device has all required attributes; True if none are required.
-
-    Args:
-        wanted: the required attributes of a config.
-        device: as it is published.
-        driver: the driver's name, the domain of attribute names without one.
-    """
+    """Return whether a published device has all required attributes; names without a domain belong to ``driver``."""
     own = {_in_domain(name, driver): attribute for name, attribute in device.attributes.items()} if wanted else {}
     return all(
         (attribute := own.get(_in_domain(name, driver))) is not None and _has_one(attribute, values)

@@ -267,10 +267,6 @@ def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[A
 class HandlerModule:
     """The registry shared by all copies of a driver, because a module is imported once per process.
 
-    Args:
-        driver: the driver's name.
-        module: dotted name of the module; None without a module, but handlers may still be registered.
-
     Raises:
         ConfigurationError: ``module`` is not a module name.
     """

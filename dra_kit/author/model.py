@@ -28,10 +28,6 @@ def with_lax_containers(source: Any, handler: GetCoreSchemaHandler) -> CoreSchem
     """Return the schema of a strict model whose lists, tuples and dicts accept any sequence or mapping.
 
     Their contents stay strict, and so does everything that is validated with ``strict=True``.
-
-    Args:
-        source: the argument of ``__get_pydantic_core_schema__``.
-        handler: likewise.
     """
     schema = handler(source)
     _relax(handler.resolve_ref_schema(schema))
@@ -285,10 +281,9 @@ _WORDS: Final = (
 
 
 def rule_text(message: str) -> str:
-    """Return the rule that a value violates, on one line, for a text that continues with ``, not <the value>``.
+    """Return the rule that a value violates, from pydantic's ``msg``, to be followed by ``, not <the value>``.
 
-    Args:
-        message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is not changed.
+    The text of an author's own validator is not changed.
     """
     text = " ".join(message.split())
     own = text.startswith(("Value error, ", "Assertion failed, "))

@@ -103,12 +103,7 @@ _NO_NODES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """Which features of devices can be served for one provider.
-
-    Attributes:
-        scope: of the provider.
-        binds: the driver has a binder, which makes binding conditions true.
-    """
+    """The features that can be served for a provider of this scope; ``binds``: its driver has a binder."""
 
     scope: ProviderScope
     binds: bool = False

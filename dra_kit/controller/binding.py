@@ -33,7 +33,7 @@ RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class DeviceHolders:
-    """Belongs to one event loop. Claims with admin access neither hold nor wait."""
+    """Which claim holds which device; claims with admin access neither hold nor wait. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._holders: dict[DevicePlace, str] = {}
@@ -62,16 +62,7 @@ class DeviceHolders:
 
 
 class BindingContext(Struct, frozen=True):
-    """What all workers share.
-
-    Attributes:
-        binder: the author's.
-        conditions: reads and writes claims.
-        holders: which claim has which device.
-        turns: how many of the author's calls may be under way.
-        decided: called for a device that is bound (None), or with why it failed.
-        retry: see :data:`RETRY`.
-    """
+    """What all workers share: ``turns`` limits running calls of the author, ``decided`` gets the failure or None."""
 
     binder: DeviceBinder[Any]
     conditions: BindingConditionWriter
@@ -82,12 +73,7 @@ class BindingContext(Struct, frozen=True):
 
 
 class BindingWorker:
-    """Works on one device of one claim until nothing is left to do.
-
-    Args:
-        shared: the context shared with other workers.
-        attachment: the last known state of the device in the claim.
-    """
+    """Works on one device of one claim until nothing is left to do."""
 
     def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
         self._shared = shared
@@ -253,16 +239,7 @@ _OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
 
 
 class DeviceBinding:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        binder: the author's.
-        client: reads claims, and writes conditions.
-        follower: knows what happens to claims.
-        recorder: takes the Events.
-        retry: see :data:`dra_kit.controller.binding.RETRY`.
-    """
+    """Binds and releases devices; an active part of the controller."""
 
     name = "binding"
 

@@ -30,15 +30,7 @@ CHECK_EVERY: Final = 600.0
 
 
 class TaintRuleReconciler:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        source: the author's.
-        client: needs list, watch, create, update and delete on devicetaintrules.
-        context: of the author's code.
-        owner: of the rules.
-    """
+    """Writes the author's taint rules to the cluster; an active part of the controller."""
 
     name = "taint-rules"
 
@@ -209,14 +201,7 @@ def plan_rules(
     existing: Sequence[v1.DeviceTaintRule],
     owner: OwnerReference | None = None,
 ) -> TaintRulePlan:
-    """Return what must be written.
-
-    Args:
-        driver: whose rules these are.
-        wanted: all of them.
-        existing: those with the driver's label; others are never touched.
-        owner: whose deletion deletes them.
-    """
+    """Return the writes that replace the driver's ``existing`` rules by ``wanted``; rules of others are not touched."""
     ours = {rule.metadata.name: rule for rule in existing if rule.metadata.labels.get(LABEL) == driver}
     desired = {rule.metadata.name: rule for rule in (_labelled(each.to_v1(driver), driver, owner) for each in wanted)}
     stays = [rule for rule in ours.values() if rule.metadata.deletion_timestamp is None]
@@ -267,7 +252,7 @@ VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
 
 async def served_taint_rules(client: Client) -> Resource:
-    """Return the resource in the best version that is served.
+    """Return the resource in the newest version that is served.
 
     Raises:
         ConfigurationError: none is (code ``taint-rules-not-served``).

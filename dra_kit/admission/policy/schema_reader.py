@@ -40,12 +40,7 @@ _MOST_SHAPES: Final = 5_000
 
 
 class UncheckedRule(Struct, frozen=True):
-    """Something that is left to the node.
-
-    Attributes:
-        path: of the field in the config; empty for all of it.
-        text: what the node checks there.
-    """
+    """A rule left to the node: the path of the field, empty for the whole config, and what the node checks there."""
 
     path: str
     text: str
@@ -60,9 +55,6 @@ class ModelShape(Struct, frozen=True):
 
 def read_model(model: type[BaseModel]) -> ModelShape:
     """Return what a config model accepts, without ``apiVersion`` and ``kind``.
-
-    Args:
-        model: a complete one, as a ConfigDecoder holds it.
 
     Raises:
         ConfigurationError: it has too many parts.
@@ -82,13 +74,7 @@ class _Reader:
         self._count = 0
 
     def read(self, schema: Schema, path: str, config: Schema) -> Shape:
-        """Return the shape of a schema.
-
-        Args:
-            schema: of pydantic-core.
-            path: where it stands, for notes.
-            config: of the model that it is in.
-        """
+        """Return the shape of a pydantic-core schema in a model with ``config``; ``path`` is for notes."""
         self._count += 1
         if self._count > _MOST_SHAPES:
             raise ConfigurationError(
@@ -251,12 +237,7 @@ _PLAIN: Final[dict[str, Shape]] = {"any": AnyShape(), "none": NullShape(), "bool
 
 
 def read_scalar(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
-    """Return what a schema accepts, and what of it is left to the node.
-
-    Args:
-        schema: of pydantic-core.
-        config: of the model that it is in.
-    """
+    """Return what a schema accepts, and the rules that are left to the node."""
     kind = schema["type"]
     if (plain := _PLAIN.get(kind)) is not None:
         return plain, []
@@ -433,13 +414,7 @@ def has_default(schema: Schema) -> bool:
 
 
 def keys_of(name: str, field: Schema, config: Schema) -> tuple[tuple[str, ...], bool]:
-    """Return the keys that a field is read from; False if it may be read from inside of what is there.
-
-    Args:
-        name: of the field.
-        field: its schema.
-        config: of the model.
-    """
+    """Return the keys that a field is read from; False if it may be read from inside another value."""
     alias = field.get("validation_alias")
     if alias is None:
         return (name,), True

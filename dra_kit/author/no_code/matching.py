@@ -33,14 +33,7 @@ _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
 class DeviceNodeFile(Struct, frozen=True):
-    """A device node.
-
-    Attributes:
-        path: on the node, as matched by the glob.
-        host_path: the location of the node itself, if the path is a link to it.
-        kind: ``c``, ``b`` or ``p``.
-        number: its device number, 0 for ``p``.
-    """
+    """A device node: matched path, real location if that is a link, kind ``c``, ``b`` or ``p``, device number."""
 
     path: str
     host_path: str
@@ -54,14 +47,7 @@ class DeviceNodeFile(Struct, frozen=True):
 
 
 class GlobMatch(Struct, frozen=True):
-    """A device.
-
-    Attributes:
-        entry: index of its entry.
-        file: the device node that was matched.
-        companions: further device nodes that belong to it.
-        values: placeholders: path, name, and the groups of the pattern.
-    """
+    """A device of the entry with this index: its node, further nodes, and the values of its placeholders."""
 
     entry: int
     file: DeviceNodeFile
@@ -89,10 +75,6 @@ class TooManyDevicesError(ConfigurationError):
 
 def find_devices(entries: Sequence[GlobEntry], root: Path) -> list[GlobMatch]:
     """Return the devices that exist; a device node belongs to the first entry that matches it.
-
-    Args:
-        entries: the entries to match.
-        root: the path of the node's root directory.
 
     Raises:
         TooManyDevicesError: more than a node may have.
@@ -171,10 +153,6 @@ def resolved(path: str, root: Path) -> str:
     Otherwise a container that has the node's ``/dev/shm``, or another folder that all users may write to, could create
     a link there and get the disk as a device.
 
-    Args:
-        path: on the node.
-        root: the path of the node's root directory.
-
     Raises:
         OSError: the path does not exist, leaves the node's root, or passes a folder that other users may write to.
     """
@@ -230,12 +208,6 @@ class AttributeUnavailable(ValueError):
 
 def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, str], root: Path) -> Value:
     """Return the value of an attribute of a device.
-
-    Args:
-        source: where the value comes from.
-        file: the device node.
-        values: the values of the placeholders.
-        root: the path of the node's root directory.
 
     Raises:
         NoValueError: no value can be published.
