@@ -79,13 +79,8 @@ async def run_webhook(
 ) -> int:
     """Run the webhook until SIGTERM or SIGINT, or until a part of it fails.
 
-    Several replicas may run side by side. The API server is asked what it serves, and nothing is written, but for a
-    certificate of the webhook's own.
-
-    Args:
-        driver: whose configs it checks.
-        settings: how.
-        credentials: for the API server; None for those that the settings name.
+    Several replicas may run. It reads from the API server which versions are served, and writes only its own
+    certificate.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -149,9 +144,9 @@ async def run_webhook(
 
 
 def _waiting_connections() -> int:
-    """Return how many connections may wait for a place: as many as leave files to the rest of the process.
+    """Return how many connections may wait, so that enough file descriptors remain for the rest of the process.
 
-    The process may have more files than it begins with, which are often 1,024: programs that use ``select`` need that.
+    The soft limit is raised first. It is often 1,024, because programs that use ``select`` need that.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
@@ -161,7 +156,7 @@ def _waiting_connections() -> int:
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:
-    """Return the certificate of files; None where the webhook makes its own."""
+    """Return the certificate from files; None if the webhook creates its own."""
     if settings.own is not None:
         return None
     if settings.cert is None or settings.key is None:
@@ -170,7 +165,7 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
 
 
 async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
-    """Return a certificate of the webhook's own; it comes later where its Secret was deleted."""
+    """Return the webhook's own certificate; it is loaded later if its Secret was deleted."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:
@@ -194,12 +189,7 @@ _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an i
 
 
 def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable[str]) -> None:
-    """Register the handlers, which answer with the verdict of the server.
-
-    Args:
-        registry: of the life that is being built.
-        versions: of resource.k8s.io that reviews may come in.
-    """
+    """Register the handlers, which answer with the verdict of the server, for these versions of resource.k8s.io."""
     logging.getLogger("kopf.objects").addFilter(_without_refusals)
 
     async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
@@ -216,5 +206,5 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:
-    """Log no refusal as an ERROR, as kopf does; a handler that breaks is still reported."""
+    """Do not log a rejection as an ERROR, as kopf does; a failing handler is still reported."""
     return " failed permanently: " not in record.getMessage()

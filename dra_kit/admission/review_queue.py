@@ -37,14 +37,7 @@ class ReviewQueueOverload(Exception):
 
 
 class WaitingReview:
-    """A waiting review.
-
-    Args:
-        function: reads and checks the review.
-        size: the size of the review in bytes.
-        peer: the address that the review came from.
-        deadline: the time by :func:`time.monotonic` after which the answer is useless.
-    """
+    """A review that waits for its turn; see :meth:`ReviewQueue.turn`."""
 
     __slots__ = ("answered", "band", "deadline", "estimate", "function", "future", "number", "peer", "size")
 
@@ -61,7 +54,7 @@ class WaitingReview:
 
 
 class _Flow:
-    """What waits of one band from one address; ``used`` is the time that it has been given."""
+    """The waiting reviews of one band from one address; ``used`` is the time spent on it."""
 
     __slots__ = ("used", "waiting")
 
@@ -71,7 +64,7 @@ class _Flow:
 
 
 class _Band:
-    """What waits of about one size; ``floor`` is the least time of its addresses that wait, or that last waited."""
+    """The waiting reviews of similar size; ``floor`` is the least time used by any of its waiting addresses."""
 
     __slots__ = ("floor", "flows", "is_fair_turn", "seconds_per_byte", "used")
 
@@ -96,14 +89,14 @@ def _oldest(flow: _Flow) -> int:
 
 
 class FairQueue:
-    """The order in which reviews have their turn; not safe for threads.
+    """The order in which reviews are served; not thread-safe.
 
-    Each band, and each address within it, has the time that it used. The one that used least has the next turn. One
-    that comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
+    The band that used least time is served next, and within it the address that used least. One that was idle starts
+    with the time of the others, so that idle time is not credited.
 
-    Every other turn within a band is that of the review that has waited for longest. Else an address that asks more
-    often than each of thousands would wait for all of these, and one whose last review took long by chance, such as the
-    first one of the process, for many rounds of them.
+    Every other turn within a band goes to the review that has waited longest. Otherwise an address that asks more often
+    than each of thousands would wait for all of them, and so would one whose last review was slow by chance, such as
+    the first one of the process.
     """
 
     def __init__(self) -> None:
@@ -112,7 +105,7 @@ class FairQueue:
         self._numbers = count()
 
     def put(self, item: WaitingReview, now: float) -> None:
-        """Let a review wait.
+        """Queue a review.
 
         Raises:
             ReviewQueueOverload: reviews from the same address and of about the same size alone take longer than it can
@@ -138,12 +131,7 @@ class FairQueue:
         flow.waiting.append(item)
 
     def take(self, now: float, *, most: int | None = None) -> WaitingReview | None:
-        """Return the review whose turn it is; None if there is none.
-
-        Args:
-            now: reviews whose deadline is before are answered with :class:`ReviewQueueOverload`.
-            most: bytes of reviews that are asked for.
-        """
+        """Return the next review of at most ``most`` bytes, or None. Reviews past their deadline are rejected."""
         while True:
             waiting = {size: band for size, band in self._bands.items() if band.is_waiting}
             taken = [size for size in waiting if most is None or 1 << size <= most]
@@ -169,7 +157,7 @@ class FairQueue:
             return item
 
     def settle(self, item: WaitingReview, seconds: float) -> None:
-        """Charge a review that had its turn with the time that it took, in place of the time that was expected."""
+        """Charge a finished review with the time that it took, in place of the estimate."""
         band = self._bands[item.band]
         band.used += seconds - item.estimate
         if (flow := band.flows.get(item.peer)) is not None:
@@ -227,7 +215,7 @@ class ReviewQueue:
         ]
 
     def close(self) -> None:
-        """Take no more work; a review that is being checked is checked to its end."""
+        """Accept no more work; running checks are completed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

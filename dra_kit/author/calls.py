@@ -50,13 +50,9 @@ class GeneratorMessages(Struct, frozen=True):
 class GeneratorThread:
     """The thread of one generator method, ``def`` or ``async def``.
 
-    Args:
-        method: the author's method, which makes the generator.
-        deliver: receives what it yields, in its thread; an exception raised here counts as the generator's.
-        failed: called in the main loop with the error.
-        words: the log messages.
-        logger: the caller's logger.
-        every: seconds after which a generator that has ended is started again; None means only on request.
+    ``deliver`` receives what it yields, in its thread; an exception raised there counts as the generator's. ``failed``
+    is called in the main loop with the error. A generator that has returned is restarted after ``every`` seconds, or on
+    request if that is None.
     """
 
     def __init__(
@@ -287,11 +283,7 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
 
 
 class EscapedException(RuntimeError):
-    """Replaces an exception that must not leave an author's call.
-
-    Args:
-        what: the exception raised, such as ``SystemExit(1)``.
-    """
+    """Replaces an exception that must not leave an author's call, described as ``SystemExit(1)``."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"raised {what}")
@@ -363,11 +355,8 @@ _FOREIGN: Final = (
 def author_location(error: BaseException, module: str = "") -> str:
     """Return ``file:line`` in the author's code where an error was raised; empty if it was raised elsewhere.
 
-    For a SyntaxError, return the place in the file that does not parse, with the column.
-
-    Args:
-        error: the exception as caught.
-        module: one of the author's modules; an installed driver is next to third-party packages.
+    For a SyntaxError, return the place in the file that does not parse, with the column. ``module`` is one of the
+    author's modules: an installed driver is next to third-party packages.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return ":".join(map(str, filter(None, (error.filename, error.lineno, error.offset))))
@@ -392,13 +381,9 @@ def _text(error: BaseException) -> str:
 
 
 def describe_located_error(error: BaseException, module: str = "", *, public: bool = False) -> str:
-    """Return ``KeyError: 'clock' at file:line``, on one line.
+    """Return ``KeyError: 'clock' at file:line``, on one line; ``module`` as for :func:`author_location`.
 
-    Args:
-        error: the exception as caught.
-        module: see :func:`author_location`.
-        public: the text is for the users of a claim: omit paths of the host from the message. The location is in
-            the driver's own code.
+    ``public`` omits paths of the host from the message, because users of a claim read it.
     """
     place = author_location(error, module)
     text = without_paths(describe_error(error)) if public else describe_error(error)
@@ -413,12 +398,7 @@ def describe_raised_error(error: BaseException, module: str = "", *, public: boo
 def author_exc_info(
     error: BaseException, module: str = ""
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none.
-
-    Args:
-        error: the exception as caught; it is not modified.
-        module: see :func:`author_location`.
-    """
+    """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none."""
     found = error.__traceback__
     while found is not None and not _is_authors(found.tb_frame, module):
         found = found.tb_next

@@ -32,7 +32,7 @@ def _scalar(value: object) -> bool | int | str | Version | None:
     if isinstance(value, str):
         text = str.__str__(value)
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            msg = f"{short_repr(text)} is no Unicode text: it has half of a surrogate pair"
+            msg = f"{short_repr(text)} is not valid Unicode: it contains half of a surrogate pair"
             raise ValueError(msg)
         return text
     return None

@@ -18,11 +18,11 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     for name in value:
         if not name or "=" in name or "\0" in name:
             begin = re.split("[=\0]", name)[0]  # the rest may be the value
-            rule = "must not be empty, nor have '=' or NUL in it"
-            msg = f"a name begins with {begin!r} and is none of a variable: it {rule}"
+            rule = "must not be empty or contain '=' or NUL"
+            msg = f"a name that begins with {begin!r} is not a valid environment variable name: it {rule}"
             raise ValueError(msg)
         if "\0" in value[name]:
-            msg = f"the value of {name} has NUL in it, which no environment can hold"
+            msg = f"the value of {name} contains NUL, which an environment variable cannot hold"
             raise ValueError(msg)
     return value
 
@@ -63,7 +63,7 @@ class PreparedModel(AuthorModel):
     """
 
     error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
-    tells_values_: ClassVar[bool] = False  # the text also goes into an Event, and a variable may hold a password
+    shows_values_: ClassVar[bool] = False  # the text also goes into an Event, and a variable may hold a password
 
 
 class Mount(PreparedModel):

@@ -92,7 +92,7 @@ _POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection"
 _DEVICE_SCOPES: Final = ("node_name", "node_selector", "all_nodes")
 _CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
 _UNBOUND: Final = (
-    "nobody makes these conditions true, and the scheduler would wait; write Driver(…, binder=<your "
+    "no controller sets these conditions, and the scheduler would wait; write Driver(…, binder=<your "
     "dra_kit.DeviceBinder>), or leave it out"
 )
 _NO_NODES: Final = (
@@ -103,12 +103,7 @@ _NO_NODES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """Which features of devices can be served for one provider.
-
-    Attributes:
-        scope: of the provider.
-        binds: the driver has a binder, which makes binding conditions true.
-    """
+    """The features that can be served for a provider of this scope; ``binds``: its driver has a binder."""
 
     scope: ProviderScope
     binds: bool = False

@@ -109,13 +109,13 @@ def _named_by_project(target: str, folder: Path) -> str:
 
 def _import_module(target: str, name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(f"TARGET {target}: {name!r} is no module; {_FORMS}")
+        raise TargetError(f"TARGET {target}: {name!r} is not a module name; {_FORMS}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == name or name.startswith(f"{error.name}."):
             raise TargetError(
-                f"TARGET {target}: there is no module {name}; install it, or run from the folder that holds it"
+                f"TARGET {target}: module {name} not found; install it, or run from the folder that holds it"
             ) from None
         raise _author_failed(target, error) from error
     except (Exception, SystemExit) as error:
@@ -129,7 +129,7 @@ def _import_file(target: str, path: Path, name: str) -> ModuleType:
         raise TargetError(f"TARGET {target}: {path} does not exist{remedy}")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetError(f"TARGET {target}: {path} is no Python file; {_FORMS}")
+        raise TargetError(f"TARGET {target}: {path} is not a Python file; {_FORMS}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pydantic looks annotations up there
     try:

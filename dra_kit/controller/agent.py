@@ -96,11 +96,6 @@ async def run_controller(
 
     Every replica follows the claims; only the active one calls hooks and writes objects.
 
-    Args:
-        driver: the driver to run the controller of.
-        settings: the settings of the controller.
-        credentials: the credentials for the API server; None for those that the settings name.
-
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 

@@ -32,16 +32,7 @@ _PAGE: Final = 500
 
 
 class AuthorHandlers:
-    """An active part of the controller; kopf may die and come back.
-
-    Args:
-        driver: whose handlers they are.
-        registry: with them.
-        context: of the controller, for the handlers.
-        credentials: of the controller.
-        client: of the part's loop.
-        user_agent: for the requests of handlers.
-    """
+    """Runs the author's kopf handlers, and kopf again after it failed; an active part of the controller."""
 
     name = "handlers"
 
@@ -79,7 +70,7 @@ class AuthorHandlers:
         await thread.run(ready)
 
     async def _served(self) -> None:
-        """Wait until the cluster has the kinds of the author's: kopf looks for them once, at its start."""
+        """Wait until the cluster serves the kinds of the handlers: kopf looks for them only once, at its start."""
         logged: set[str] = set()
         for attempt in itertools.count():
             missing = [kind for kind in sorted(_custom_kinds(self._registry)) if not await self._serves(*kind)]
@@ -192,7 +183,7 @@ def _import(driver: str, module: HandlerModule) -> None:
         if error.name is None or not (error.name == name or name.startswith(f"{error.name}.")):
             raise _failed(driver, name, error) from error
         raise ConfigurationError(
-            f"driver {driver}: handlers: there is no module {name}; write Driver(handlers=…) as in an import"
+            f"driver {driver}: handlers: module {name} not found; write Driver(handlers=…) as in an import"
         ) from None
     except (Exception, SystemExit) as error:
         raise _failed(driver, name, error) from error
@@ -208,12 +199,7 @@ def _failed(driver: str, name: str, error: BaseException) -> ConfigurationError:
 
 
 class HandlerClusterApi(ClusterApi):
-    """On a client of the loop that the handlers run in.
-
-    Args:
-        client: of that loop.
-        owner: of applied fields.
-    """
+    """The API for handlers, with a client that belongs to their event loop."""
 
     def __init__(self, client: Client, owner: str) -> None:
         self._client = client

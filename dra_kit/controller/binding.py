@@ -29,11 +29,11 @@ from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds until the author's code, the API server or a failed device is asked again; the last one repeats."""
+"""Seconds until a failed call of the author's code or the API server is retried; the last one repeats."""
 
 
 class DeviceHolders:
-    """Belongs to one event loop. Claims with admin access neither hold nor wait."""
+    """Which claim holds which device; claims with admin access neither hold nor wait. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._holders: dict[DevicePlace, str] = {}
@@ -62,16 +62,7 @@ class DeviceHolders:
 
 
 class BindingContext(Struct, frozen=True):
-    """What all workers share.
-
-    Attributes:
-        binder: the author's.
-        conditions: reads and writes claims.
-        holders: which claim has which device.
-        turns: how many of the author's calls may be under way.
-        decided: called for a device that is bound (None), or with why it failed.
-        retry: see :data:`RETRY`.
-    """
+    """What all workers share: ``turns`` limits running calls of the author, ``decided`` gets the failure or None."""
 
     binder: DeviceBinder[Any]
     conditions: BindingConditionWriter
@@ -82,12 +73,7 @@ class BindingContext(Struct, frozen=True):
 
 
 class BindingWorker:
-    """Works on one device of one claim until nothing is left to do.
-
-    Args:
-        shared: the context shared with other workers.
-        attachment: the last known state of the device in the claim.
-    """
+    """Works on one device of one claim until nothing is left to do."""
 
     def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
         self._shared = shared
@@ -167,7 +153,7 @@ class BindingWorker:
                 self._logged = ""
                 self._shared.decided(attachment, failure)
         except KubeError as error:
-            return self._failed("binding not told to the claim", error)
+            return self._failed("binding conditions not written", error)
         self._look = True  # read the current state again before the next step
         return None
 
@@ -192,7 +178,7 @@ class BindingWorker:
 
     async def _release(self, gone: DeviceAttachment) -> bool | None:
         try:
-            if await self._is_bound_anew(gone):
+            if await self._is_bound_again(gone):
                 self._gone = None
                 return None
             await self._call(self._shared.binder.release, gone)
@@ -208,7 +194,7 @@ class BindingWorker:
         self._gone, self._logged = None, ""
         return None
 
-    async def _is_bound_anew(self, gone: DeviceAttachment) -> bool:
+    async def _is_bound_again(self, gone: DeviceAttachment) -> bool:
         """Return whether the claim has the device by another allocation, and it was released before that was bound."""
         known = await self._shared.conditions.read(gone.claim)
         now = known.attachments.get(gone.place) if known is not None else None
@@ -253,16 +239,7 @@ _OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
 
 
 class DeviceBinding:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        binder: the author's.
-        client: reads claims, and writes conditions.
-        follower: knows what happens to claims.
-        recorder: takes the Events.
-        retry: see :data:`dra_kit.controller.binding.RETRY`.
-    """
+    """Binds and releases devices; an active part of the controller."""
 
     name = "binding"
 

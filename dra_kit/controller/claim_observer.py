@@ -41,14 +41,10 @@ _Over: TypeAlias = Callable[[], None]
 def catching_up(
     claims: Iterable[ResourceClaim], recent: Iterable[ClaimTransition], driver: str
 ) -> Iterator[ClaimTransition]:
-    """Yield the steps for an observer whose replica becomes active: every claim that holds devices, and what came last.
+    """Yield the steps for an observer whose replica becomes active: every claim that holds devices, then ``recent``.
 
-    Of each claim in order: that it was allocated and reserved comes before what happened to it since.
-
-    Args:
-        claims: those that hold devices now, after ``recent``.
-        recent: what happened and was perhaps not told.
-        driver: whose devices count.
+    A claim's allocation and reservations come before later changes to it. ``claims`` are in their state after
+    ``recent``.
     """
     steps = tuple(recent)
     allocated = {step.claim.metadata.uid for step in steps if step.change is ClaimChange.ALLOCATED}
@@ -68,15 +64,7 @@ def catching_up(
 
 
 class ClaimObserverRunner:
-    """A part of the active controller that calls the hooks of the author's observer.
-
-    Args:
-        follower: reports changes of claims.
-        observer: the author's observer.
-        driver: the name of the driver.
-        progress: records the steps whose hooks have not finished.
-        retry: seconds until a hook that failed with a transient error is retried; the last value repeats.
-    """
+    """A part of the active controller that calls the hooks of the author's observer."""
 
     name = "observer"
 

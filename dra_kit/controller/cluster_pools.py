@@ -29,18 +29,12 @@ _ASKED_ONE_BY_ONE: Final = 16
 
 
 def field_selector(driver: str) -> str:
-    """Return what selects this driver's slices of no node on the server."""
+    """Return the field selector for this driver's slices without a node."""
     return f"spec.driver={driver},spec.nodeName="
 
 
 class ClusterScope(SliceScope):
-    """Of one driver; all of its slices without a ``nodeName``.
-
-    Args:
-        driver: the driver's name.
-        client: asks for the server's release, and for pools of nodes.
-        owner: of the slices.
-    """
+    """All slices of one driver without a ``nodeName``."""
 
     def __init__(self, driver: str, client: Client, owner: ControllerOwner) -> None:
         self._driver = driver
@@ -131,17 +125,7 @@ def _pool_and_node(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class ClusterPools:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        source: its cluster provider.
-        client: reads and writes slices.
-        context: of the author's code.
-        owner: of the slices.
-        check_after_write: seconds after a write until the slices are looked at again.
-        published: called when the first inventory of a life is published.
-    """
+    """Discovers and publishes pools without a node; an active part of the controller."""
 
     name = "pools"
 

@@ -113,7 +113,7 @@ def validate_device(item: object, serving: ProviderCapabilities) -> Device:
         InvalidDevice: it is not a device, or violates a rule.
     """
     if not isinstance(item, Device):
-        raise InvalidDevice(f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
+        raise InvalidDevice(f"{short_repr(item)} is not a dra_kit.Device; write dra_kit.Device(name=…)")
     try:
         valid_v1(item)
         problem = serving.problem(item)

@@ -36,12 +36,7 @@ _EXACT: Final = 2**53
 
 
 class CelTerm(Struct, frozen=True):
-    """A boolean expression.
-
-    Attributes:
-        text: of it.
-        joined: the operator between its parts: ``||``, ``&&``, or none.
-    """
+    """A boolean expression, and the operator between its parts: ``||``, ``&&``, or none."""
 
     text: str
     joined: str = ""
@@ -168,11 +163,7 @@ def deep(shape: Shape, value: str, depth: int = 0) -> CelTerm:
 def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[ShapePart]:
     """Yield the parts of a shape; none of a union whose members cannot be distinguished.
 
-    Args:
-        shape: the shape of the value.
-        value: the CEL expression of the value.
-        depth: the number of loops around the value.
-        known: the value is known to have the right type.
+    ``value`` is the CEL expression of the value, inside ``depth`` loops. ``known``: it is known to have the right type.
     """
     no_list = FALSE if known else not_of_type(value, "list")
     no_map = FALSE if known else not_of_type(value, "map")

@@ -60,13 +60,7 @@ _MAX_BYTES: Final = 1_000_000
 
 
 class PolicyObjects(Struct, frozen=True):
-    """What a cluster admin applies.
-
-    Attributes:
-        policy: the ValidatingAdmissionPolicy, of admissionregistration.k8s.io/v1.
-        binding: its ValidatingAdmissionPolicyBinding.
-        left: what the node checks besides, by ``kind (apiVersion)``.
-    """
+    """Policy, binding, and the checks that only the node makes, by ``kind (apiVersion)``."""
 
     policy: dict[str, Any]
     binding: dict[str, Any]
@@ -76,12 +70,9 @@ class PolicyObjects(Struct, frozen=True):
 def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny",)) -> PolicyObjects:
     """Return the policy of a driver's config models.
 
-    It refuses no config that the node would take. An expression that fails, such as one that costs more than the API
-    server spends on a request, is passed over (``failurePolicy: Ignore``): the node decides in any case.
-
-    Args:
-        driver: whose configs to check.
-        actions: what happens to objects that break a rule.
+    It rejects no config that the node would accept. An expression that fails, such as one that exceeds the API server's
+    cost limit for a request, is ignored (``failurePolicy: Ignore``), because the node decides in any case. ``actions``
+    apply to objects that violate a rule.
 
     Raises:
         ConfigurationError: the models make a policy that the API server would not store.
@@ -245,14 +236,7 @@ class KindChecks(Struct):
     def objects(
         self, name: str, expression: str, shape: ObjectShape | TaggedShape, path: str = "opaque.parameters"
     ) -> None:
-        """Make a variable of objects, and the checks of each of them.
-
-        Args:
-            name: of the variable, unless it is taken.
-            expression: the objects; they are known to be objects.
-            shape: what each must be.
-            path: where they stand.
-        """
+        """Create a variable that holds the objects of ``expression``, and checks of each against ``shape``."""
         variable = self._untaken(name)
         self.variables.append(PolicyVariable(variable, expression))
 
@@ -447,12 +431,7 @@ _Dumper.add_representer(_Folded, lambda dumper, text: dumper.represent_scalar("t
 
 
 def manifest(objects: PolicyObjects, driver: str) -> str:
-    """Return what ``kubectl apply -f`` takes.
-
-    Args:
-        objects: to be written.
-        driver: its name.
-    """
+    """Return the objects as YAML for ``kubectl apply -f``."""
     documents = [_folded(objects.policy), objects.binding]
     text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
     return "".join(f"{line}\n" for line in _comments(objects, driver)) + text

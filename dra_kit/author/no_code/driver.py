@@ -56,12 +56,7 @@ class GlobDevice(Device):
 
 
 class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
-    """Finds what the globs match.
-
-    Args:
-        file: the path of the file, for messages.
-        globs: its content.
-    """
+    """Finds the devices that match the globs of a file."""
 
     def __init__(self, file: Path, globs: GlobFile) -> None:
         self._file = file
@@ -127,10 +122,7 @@ class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
 
 
 def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
-    """Return the driver of a file of globs.
-
-    Args:
-        file: the file of globs; see docs/reference/globs.md.
+    """Return the driver of a file of globs; see docs/reference/globs.md.
 
     Raises:
         ConfigurationError: it cannot be read or is invalid; the text begins with the file and the line (code
@@ -147,14 +139,7 @@ def _wanted_name(match: GlobMatch, entry: GlobEntry) -> str:
 
 
 def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> tuple[GlobDevice, Mapping[str, str]]:
-    """Return a device, and why attributes are missing, by their names.
-
-    Args:
-        match: its device node.
-        entry: its entry in the file.
-        name: the device's name.
-        root: the path of the node's root directory.
-    """
+    """Return a device, and the reasons for missing attributes, by their names."""
     values = {**match.values, "device": name, "env": env_name(name)}
     attributes: dict[str, Value] = {}
     lacks: dict[str, str] = {}
@@ -209,11 +194,7 @@ _HASH: Final = 8
 
 
 def assign_device_names(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of devices.
-
-    Args:
-        wanted: for the path of each device node, the text from which its name is made.
-        known: names assigned earlier, by path; they are retained.
+    """Return the name of each device by path, from the ``wanted`` texts; names in ``known`` are retained.
 
     Returns:
         A unique DNS label by path. Characters other than lower case letters, digits and dashes become dashes. If the

@@ -33,7 +33,7 @@ def _driver(name: str) -> str:
 
 def _glob(text: str) -> str:
     if not text.startswith("/dev/") or text.endswith("/"):
-        msg = f"{text!r} is no path of device nodes; write one that begins with /dev/, such as /dev/ttyUSB*"
+        msg = f"{text!r} is not a path of device nodes; write one that begins with /dev/, such as /dev/ttyUSB*"
         raise ValueError(msg)
     if ".." in text.split("/"):
         msg = f"{text!r} has .. in it; write the path without"
@@ -42,14 +42,14 @@ def _glob(text: str) -> str:
         msg = f"{text!r} has ** in it, which is not taken; write one * for each folder"
         raise ValueError(msg)
     if "\0" in text:
-        msg = "has NUL in it, which no path can hold"
+        msg = "contains NUL, which a path cannot hold"
         raise ValueError(msg)
     return text
 
 
 def _plain_glob(text: str) -> str:
     if "{" in text:
-        msg = f"{text!r} has a brace in it, which stands for itself in no path here; write a list of paths instead"
+        msg = f"{text!r} contains a brace, which is not supported; write a list of paths instead"
         raise ValueError(msg)
     return _glob(text)
 
@@ -58,7 +58,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is no regular expression of Python: {error}"
+        msg = f"{text!r} is not a Python regular expression: {error}"
         raise ValueError(msg) from None
     return text
 
@@ -72,7 +72,7 @@ def _readable(text: str) -> str:
 
 def _absolute(text: str) -> str:
     if not text.startswith("/") or "\0" in text:
-        msg = f"{text!r} is no absolute path; begin it with /"
+        msg = f"{text!r} is not an absolute path; begin it with /"
         raise ValueError(msg)
     return text
 
@@ -81,9 +81,9 @@ def _constant(value: object) -> object:
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        msg = f"{value} is no whole number; put it in quotes to publish it as a text"
+        msg = f"{value} is not an integer; quote it to publish it as a string"
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
-    msg = "is no text, whole number, true or false"
+    msg = "is not a string, integer, true or false"
     raise ValueError(msg)
 
 

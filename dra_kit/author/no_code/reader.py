@@ -37,9 +37,6 @@ _EXAMPLE: Final = "write driver: NAME, and a list of devices: with paths: /dev/â
 def read_globs(file: Path) -> GlobFile:
     """Return the content of a file of globs.
 
-    Args:
-        file: its path.
-
     Raises:
         ConfigurationError: it cannot be read or is invalid; each problem with file, line, key and remedy (code
             ``invalid-globs``).
@@ -55,13 +52,7 @@ def read_globs(file: Path) -> GlobFile:
 
 
 def describe_problem(file: Path, path: str, problem: str) -> str:
-    """Return a problem with the file, the line and the path of the field.
-
-    Args:
-        file: its current path; if it cannot be read any more, the line is omitted.
-        path: ``devices[0].paths``.
-        problem: what is wrong there.
-    """
+    """Return a problem with file, line and path of the field; without the line if the file is unreadable."""
     try:
         text, document = _document(file)
     except ConfigurationError:
@@ -100,7 +91,7 @@ def _document(file: Path) -> tuple[str, TextDocument]:
         path, node = repeated
         raise _wrong(f"{file}:{text.count(chr(10), 0, node.start) + 1}: {path}: stands twice; remove one")
     if not isinstance(found[0].value, dict):
-        raise _wrong(f"{file}:1: it is no mapping; {_EXAMPLE}")
+        raise _wrong(f"{file}:1: not a mapping; {_EXAMPLE}")
     return text, found[0]
 
 

@@ -164,12 +164,12 @@ def test_a_function_makes_a_driver_each_time(write: Write) -> None:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("nowhere_at_all:driver", ": there is no module nowhere_at_all; install it, or run from the folder that holds"),
-        ("nowhere_at_all.sub", ": there is no module nowhere_at_all.sub; install it, or run from the folder"),
-        ("sys.nothing:driver", ": there is no module sys.nothing; install it, or run from the folder"),
+        ("nowhere_at_all:driver", ": module nowhere_at_all not found; install it, or run from the folder that holds"),
+        ("nowhere_at_all.sub", ": module nowhere_at_all.sub not found; install it, or run from the folder"),
+        ("sys.nothing:driver", ": module sys.nothing not found; install it, or run from the folder"),
         ("", "'' is empty; write module:attr, ./file.py, a project folder"),
-        (":driver", ": '' is no module; write"),
-        ("not-a-module:driver", ": 'not-a-module' is no module; write"),
+        (":driver", ": '' is not a module name; write"),
+        ("not-a-module:driver", ": 'not-a-module' is not a module name; write"),
     ],
 )
 def test_missing_module_is_reported(write: Write, target: str, problem: str) -> None:
@@ -254,8 +254,11 @@ def test_mistake_in_the_declaration_is_reported_with_its_location(write: Write) 
         ("tool = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit]\ndriver = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit", "project/pyproject.toml cannot be read: Expected ']'"),
-        ('[tool.dra-kit]\ndriver = "a b"', "'a b' is no module; write module:attr, ./file.py, a project folder"),
-        ('[tool.dra-kit]\ndriver = "not_there_at_all"', "there is no module not_there_at_all; install it"),
+        (
+            '[tool.dra-kit]\ndriver = "a b"',
+            "'a b' is not a module name; write module:attr, ./file.py, a project folder",
+        ),
+        ('[tool.dra-kit]\ndriver = "not_there_at_all"', "module not_there_at_all not found; install it"),
     ],
 )
 def test_project_without_a_driver_is_reported(write: Write, text: str | None, problem: str) -> None:

@@ -374,7 +374,7 @@ async def test_a_watch_that_is_no_generator_is_told(node: Node, caplog: pytest.L
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [
-        ({"hot": "NoSchedule"}, "'hot': 'NoSchedule' is no rule; write 'reason': dra_kit.HealthRule("),
+        ({"hot": "NoSchedule"}, "'hot': 'NoSchedule' is not a rule; write 'reason': dra_kit.HealthRule("),
         ({"too hot": dra.HealthRule(taint="NoSchedule")}, "policy['too hot']: taints[0].key: Invalid value"),
         ({"xid": dra.HealthRule(sticky=True)}, "policy['xid'] is sticky and would never end; write 'def recovered("),
     ],

@@ -98,7 +98,7 @@ def test_a_device_that_is_wrong_is_refused_each_time() -> None:
     accepting = acceptance()
     wrong: Sequence[object] = [*pizzas(), "c"]
     for _ in range(2):
-        with pytest.raises(dra.InvalidDevice, match=r"'c' is no dra_kit\.Device"):
+        with pytest.raises(dra.InvalidDevice, match=r"'c' is not a dra_kit\.Device"):
             accepting.accept(wrong)
 
 

@@ -190,7 +190,7 @@ async def test_an_identity_that_cannot_be_stored_refuses_the_inventory(
         await eventually(told)
     [text] = told()
     assert text == (
-        "Odd 'pizza-0': identity: ValueError: at [tray]: set is no JSON: use None, bool, int, finite float, str, "
+        "Odd 'pizza-0': identity: ValueError: at [tray]: set is not JSON: use None, bool, int, finite float, str, "
         "list, or dict; return a dict of JSON values by name"
     )
     assert not node.slices()

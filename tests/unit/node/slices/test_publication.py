@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
     ),
     "twice": (lambda: Yielding(devices("a", "a")), "devices must be unique in a pool"),
     "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
-    "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device; write dra_kit.Device(name=…)"),
+    "strings": (lambda: Yielding(["a"]), "'a' is not a dra_kit.Device; write dra_kit.Device(name=…)"),
     "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
     "exit": (lambda: Yielding(SystemExit(3)), "SystemExit(3)"),
     "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
@@ -249,9 +249,9 @@ SPOILT = {
     ),
     "conditions": (
         dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
-        "Device 'bad': binding_conditions: nobody makes these conditions true, and the scheduler would wait; ",
+        "Device 'bad': binding_conditions: no controller sets these conditions, and the scheduler would wait; ",
     ),
-    "no device": ("bad", "'bad' is no dra_kit.Device"),
+    "no device": ("bad", "'bad' is not a dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
 }
 
