@@ -59,7 +59,7 @@ async def pods_of(server: ApiServer) -> list[str]:
 # --- a web page in the owner's browser
 
 
-async def test_a_page_that_is_let_in_makes_pods() -> None:
+async def test_a_page_of_an_allowed_origin_can_create_pods() -> None:
     """The attack works where there is no door: else it would prove nothing."""
     async with ApiServer() as server:
         await visit(server.url)
@@ -67,7 +67,7 @@ async def test_a_page_that_is_let_in_makes_pods() -> None:
         assert await pods_of(server) == ["planted"]
 
 
-async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
+async def test_a_web_page_can_neither_create_nor_read_nor_delete(ledger: Ledger) -> None:
     chromium()
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -126,7 +126,7 @@ sys.stdin.read()
 """
 
 
-async def test_three_thousand_idle_connections_keep_no_client_out(ledger: Ledger) -> None:
+async def test_three_thousand_idle_connections_block_no_client(ledger: Ledger) -> None:
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     with files_limited_to(1024):
         async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -193,7 +193,7 @@ print(json.dumps({"got": got, "refused": refused, "uid": os.getuid()}))
 
 
 @root_only
-def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
     kitchen.order(pod("guest", "sleep", kitchen.nap))
     (kitchen.directory / "open").write_text("everybody may read this")
     text = kitchen.run(
@@ -281,7 +281,7 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
 
 
 @root_only
-def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Ledger) -> None:
     temporary, runtime = kitchen.directory / "t", kitchen.directory / "run"
     bystander = subprocess.Popen(["/bin/sleep", "1000"], env={MARK_VARIABLE: "0" * 32})
     try:
@@ -318,9 +318,7 @@ ESCAPING = (
 
 
 @pytest.mark.parametrize("next_one", ["start", "down"])
-def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
-    kitchen: Kitchen, ledger: Ledger, next_one: str
-) -> None:
+def test_no_process_outlives_a_killed_sandbox_and_reaper(kitchen: Kitchen, ledger: Ledger, next_one: str) -> None:
     kitchen.order(pod("guest", "bash", "-c", ESCAPING.format(nap=kitchen.nap)))
     kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", "--detach")
     [state] = (kitchen.directory / "run").glob("*/*.json")
@@ -354,7 +352,7 @@ def only_letters(text: str) -> bool:
     return all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_no_text_moves_the_cursor(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) -> None:
     attribute = 'attributes={"dough": HOSTILE[:60]}'
     kitchen.driver(
         discover=f"HOSTILE = {HOSTILE!r}; yield [dra.Device(name=f'pizza-{{i}}', {attribute}) for i in range(2)]",

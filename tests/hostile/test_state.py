@@ -209,7 +209,7 @@ ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
 
 
 @pytest.mark.parametrize(("attack", "killed", "told"), ATTACKS, ids=[attack.__name__ for attack, _, _ in ATTACKS])
-async def test_damage_is_told_and_loses_nothing_else(
+async def test_corruption_is_reported_and_loses_nothing_else(
     attack: Callable[[Path], None], killed: bool, told: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with victim(killed=killed) as found:
@@ -234,7 +234,7 @@ async def test_a_directory_in_place_of_the_database_is_refused_by_name(ledger: L
 
 
 @pytest.mark.parametrize("uid", ["u" * 241, "u" * 65_536, "a b", "../../etc", "a\0b", "\u00fc"], ids=ascii)
-async def test_a_uid_that_cannot_be_a_name_is_refused_at_the_door(uid: str, ledger: Ledger) -> None:
+async def test_a_uid_that_cannot_be_a_file_name_is_rejected_on_arrival(uid: str, ledger: Ledger) -> None:
     async with node() as made, made.running(kitchen()):
         claim = made.claim("lunch", ["pizza-0"], uid=uid)
         with ledger.attack(f"a UID of {len(uid)} characters, {uid[:12]!a}"):

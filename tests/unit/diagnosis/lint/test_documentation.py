@@ -35,7 +35,7 @@ def test_the_page_lists_each_rule_in_its_group() -> None:
     assert listed == expected
 
 
-def test_no_two_rules_have_one_name() -> None:
+def test_rule_names_are_unique() -> None:
     assert len(RULES) == sum(len(rules) for rules in GROUPS.values())
     assert [name for name in RULES if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name)] == []
 
@@ -45,7 +45,7 @@ FLAT = claim().replace("      exactly:\n        deviceClassName", "      deviceC
 ASKING = f"{claim()}---\n{pod('[{name: gpu, resourceClaimName: lunch}]', '[{name: gpu, request: gpus}]')}"
 
 
-def test_the_examples_of_the_page_are_what_is_printed() -> None:
+def test_the_examples_of_the_page_match_the_output() -> None:
     texts = {"gpu.yaml": device_class(EXPRESSION), "claim.yaml": FLAT, "pod.yaml": ASKING}
     findings = [finding for name, text in texts.items() for finding in found(text, name=name)]
     shown = format_text(findings, files=3, objects=4)
@@ -64,11 +64,11 @@ def test_the_example_of_mending_is_what_is_written_and_told() -> None:
 OLD = PAGE.partition("## Outdated manifests")[2].partition("\n## ")[0]
 
 
-def test_the_page_tells_what_became_of_each_kind_that_is_withdrawn() -> None:
+def test_the_page_documents_each_removed_kind() -> None:
     assert [kind for kind, text in WITHDRAWN.items() if f"`{kind}`" not in OLD or text.split()[-1] not in OLD] == []
 
 
-def test_the_page_tells_what_became_of_each_version() -> None:
+def test_the_page_documents_each_removed_version() -> None:
     versions = {version.rpartition("/")[2] for kind in RESOURCE_KINDS.values() for version in kind.types} | {
         "v1alpha2",
         "v1alpha3",
