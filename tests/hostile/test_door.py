@@ -1,4 +1,4 @@
-"""The sandbox's door: web pages, other users, planted files, kill -9 of everything, text that is no text."""
+"""Access control of the sandbox: web pages, other users, planted files, kill -9, control sequences in text."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
 PART = "sandbox door"
-NOBODY = 65534
+OTHER_UID = 65534
 ANY_CERTIFICATE = "--ignore-certificate-errors"
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: only root can be somebody else")
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: needs root")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def pods_of(server: ApiServer) -> list[str]:
 
 
 async def test_a_page_of_an_allowed_origin_can_create_pods() -> None:
-    """The attack works where there is no door: else it would prove nothing."""
+    """The attack works without access control; otherwise the test would prove nothing."""
     async with ApiServer() as server:
         await visit(server.url)
 
@@ -212,11 +212,11 @@ def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: 
     with ledger.attack("another user: kubeconfig, log, directories, sockets, processes, API without the token") as case:
         told = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
         done = subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=NOBODY, group=NOBODY, extra_groups=[],
+            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         found = json.loads(done.stdout)
-        assert found == {"got": [], "refused": found["refused"], "uid": NOBODY}
+        assert found == {"got": [], "refused": found["refused"], "uid": OTHER_UID}
         assert found["refused"] >= 3 * len(files) + len(sockets) + 2 * len(processes) + 32
         case.took(peak_mebibytes(sandbox))
 
@@ -291,7 +291,7 @@ def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Le
             (planted / ".dra-kit-sandbox").write_text(json.dumps({"sandbox": planted.name, "mark": "0" * 32}))
             (planted / ".dra-kit-sandbox").chmod(0o600)
             for path in (planted / ".dra-kit-sandbox", planted):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, OTHER_UID, OTHER_UID)
             kitchen.run("down", code=2)
             assert planted.exists()
             assert bystander.poll() is None
@@ -300,7 +300,7 @@ def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Le
             began = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19]
             state.write_text(json.dumps({"pid": bystander.pid, "began": began, "driver": "a", "kubeconfig": "b"}))
             state.chmod(0o600)
-            os.chown(state, NOBODY, NOBODY)
+            os.chown(state, OTHER_UID, OTHER_UID)
             assert "no sandbox runs in the background" in kitchen.run("down", "--all", code=2)
             assert bystander.poll() is None
             assert state.exists()
@@ -342,10 +342,10 @@ def test_no_process_outlives_a_killed_sandbox_and_reaper(kitchen: Kitchen, ledge
     assert not list((kitchen.directory / "run").glob("*/*"))
 
 
-# --- text that is no text
+# --- control sequences in text
 
 TITLE, CLEAR, UP, C1, BIDI = "\x1b]0;owned\x07", "\x1b[2J", "\x1b[A\r", "\x9b31m", "\u202e"
-HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s every pod did what it was to do{C1}{BIDI}"
+HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s All pods succeeded{C1}{BIDI}"
 
 
 def only_letters(text: str) -> bool:

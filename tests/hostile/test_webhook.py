@@ -290,7 +290,7 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
                     for writer in held:  # nothing can be sent any more
-                        while not writer.transport.is_closing():  # noqa: ASYNC110 - nobody tells
+                        while not writer.transport.is_closing():  # noqa: ASYNC110 - without an event to wait for
                             await asyncio.sleep(0.05)
         await webhook.good()
 

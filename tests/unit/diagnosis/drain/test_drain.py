@@ -143,5 +143,5 @@ def test_users_that_are_not_pods_are_named_with_their_kind() -> None:
 def test_an_unreadable_claim_is_not_ignored() -> None:
     strange = claim("lunch")
     strange["status"]["allocation"]["devices"]["results"] = "all"
-    with pytest.raises(ConfigurationError, match=r"claim default/lunch is not understood: .*; use a newer release"):
+    with pytest.raises(ConfigurationError, match=r"claim default/lunch cannot be read: .*; use a newer release"):
         drain_status([strange], DRIVER)

@@ -85,7 +85,7 @@ def test_a_class_that_does_not_exist_may_be_a_typo() -> None:
     explanation = explain(where, wanted)
 
     assert explanation.outcome == "error"
-    assert explanation.blockers == ("request r: there is no DeviceClass piza; did you mean pizza?",)
+    assert explanation.blockers == ("request r: DeviceClass piza does not exist; did you mean pizza?",)
 
 
 def test_without_any_class_the_driver_may_be_missing() -> None:

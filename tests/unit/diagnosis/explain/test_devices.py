@@ -52,7 +52,7 @@ def test_a_selector_that_fails_for_a_device_is_an_error() -> None:
     where = cluster(slice_of(pizza("a"), pizza("b", "brie")))
 
     assert texts(where, claim(request("r", 1, f'{PIZZA}.cheese == "mozzarella" && {PIZZA}.slices > 3'))) == {
-        "a": ["has no slices, for which a selector of request r asks without has()"],
+        "a": ["has no slices, which a selector of request r reads without has()"],
         "b": ['cheese is "brie", not "mozzarella"', "has no slices"],
     }
 
@@ -60,7 +60,7 @@ def test_a_selector_that_fails_for_a_device_is_an_error() -> None:
 def test_a_selector_that_is_not_cel_is_an_error() -> None:
     [[text]] = texts(cluster(slice_of(pizza("a"))), claim(request("r", 1, "device."))).values()
 
-    assert text.startswith("a selector of request r is no CEL: 1:8")
+    assert text.startswith("a selector of request r is not valid CEL: 1:8")
 
 
 def test_the_claims_that_hold_a_device_are_reported() -> None:
@@ -136,7 +136,7 @@ def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     ],
     ids=["no policy", "default"],
 )
-def test_capacity_that_nobody_asked_for_is_not_told_as_asked_for(policy: Document | None, told: str) -> None:
+def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Document | None, told: str) -> None:
     share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
     holder = {
         "metadata": {"name": "lunch", "namespace": "default"},

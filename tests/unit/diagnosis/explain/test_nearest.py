@@ -62,7 +62,7 @@ def test_one_change_is_suggested_wherever_it_suffices(values: list[Values]) -> N
     told = {miss.change for miss in explanation.nearest}
     if expected or explanation.good:
         assert told == (set() if explanation.good else expected)
-    else:  # two changes are told where one does not do
+    else:  # two changes are suggested if one does not suffice
         pairs = {" and ".join(f"without `{name} == 1`" for name, value in zip("abc", each, strict=True) if not value)
                  for each in values if sum(each) == 1}  # fmt: skip
         assert told <= pairs
@@ -92,7 +92,7 @@ def test_a_change_that_gives_too_few_devices_is_not_told_where_another_suffices(
 
 def test_the_closest_change_is_suggested_where_none_suffices() -> None:
     where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
-    wanted = claim(request("r", 4, BRIE), request("other", 1, 'device.driver == "nobody.example"'))
+    wanted = claim(request("r", 4, BRIE), request("other", 1, 'device.driver == "absent.example"'))
 
     [miss] = explain(where, wanted).nearest
 

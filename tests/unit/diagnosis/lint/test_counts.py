@@ -28,7 +28,7 @@ def test_more_devices_than_match_are_reported_with_how_many_there_are() -> None:
     (finding,) = found(order(9, model="H200"), advertised([CARD] * 4 + [OTHER]))
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-few-devices", "warning", "9")
-    assert finding.message == "9 devices are asked for, and only 4 known devices match"
+    assert finding.message == "9 devices are requested, but only 4 known devices match"
     assert finding.help == "write count: 4"
 
 
@@ -61,10 +61,10 @@ def test_more_of_a_capacity_than_any_device_has_is_reported(*, shared: bool) -> 
     (finding,) = found(asking("17Gi"), advertised(cards))
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-much-capacity", "error", "17Gi")
-    assert finding.message == "17Gi of memory is asked for, and no device that matches has more than 16Gi"
+    assert finding.message == "17Gi of memory is requested, but no matching device has more than 16Gi"
     assert finding.help == "ask for at most 16Gi"
     assert rules(asking("16Gi"), advertised(cards)) == []
-    assert rules(asking("17Gi")) == [], "of devices that nobody knows nothing is said"
+    assert rules(asking("17Gi")) == [], "nothing is reported about unknown devices"
 
 
 def test_a_capacity_that_no_device_has_is_reported() -> None:
@@ -72,7 +72,7 @@ def test_a_capacity_that_no_device_has_is_reported() -> None:
     (finding,) = found(asking("1Gi", name="memmory"), advertised([card]))
 
     assert (finding.rule, underlined(finding)) == ("too-much-capacity", "memmory")
-    assert finding.message == "1Gi of memmory is asked for, and no device that matches has a capacity of that name"
+    assert finding.message == "1Gi of memmory is requested, but no matching device has a capacity of that name"
     assert finding.help == 'did you mean "memory"?'
 
 

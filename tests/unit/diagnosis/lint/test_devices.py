@@ -172,7 +172,7 @@ def test_a_request_is_checked_against_devices_that_pass_its_class() -> None:
     assert rules(f"{only_a100}---\n{claim(body)}", KNOWN) == []
     every_gpu = device_class(GUARD)
     assert rules(f"{every_gpu}---\n{claim(body)}", KNOWN) == ["optional-attribute"]
-    assert rules(claim(body), KNOWN) == []  # nobody knows what the class leaves
+    assert rules(claim(body), KNOWN) == []  # the devices of the class are unknown
 
 
 def test_what_is_wrong_with_a_class_is_not_told_of_its_requests() -> None:

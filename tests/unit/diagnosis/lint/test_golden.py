@@ -24,7 +24,7 @@ EACH = 6
 
 FILES = {"claims": 0.98, "classes": 0.98, "slices": 0.99, "templates": 0.98, "taintrules": 0.99, "poolstatus": 0.99}
 """The least share of refusals that must be found. Not looked for are: labels of the namespace, white space in opaque
-configuration, and bodies that are no objects."""
+configuration, and bodies that are not objects."""
 
 STRUCTURE = {rule.id for rule in (*GROUPS["Files"], *GROUPS["Structure"])} | {"cel-compile", "cel-cost"}
 

@@ -63,9 +63,7 @@ def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
 
 
 @pytest.mark.parametrize(("rule", "wrong", "where", "right"), CASES, ids=[f"{one[0]}-{one[1]:.40}" for one in CASES])
-def test_a_mistake_is_found_with_position_and_remedy(
-    rule: str, wrong: str, where: str, right: str
-) -> None:
+def test_a_mistake_is_found_with_position_and_remedy(rule: str, wrong: str, where: str, right: str) -> None:
     findings = [finding for finding in found(device_class(wrong)) if finding.rule != "foreign-devices"]
     assert {finding.rule for finding in findings} == {rule}
     assert underlined(findings[0]).startswith(where)

@@ -130,8 +130,7 @@ def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() 
     (finding,) = found(order("PartConfig", "whole"), known())
     assert (finding.rule, finding.level, underlined(finding)) == ("config-for-other-devices", "error", "PartConfig")
     assert finding.message == (
-        "PartConfig is for devices with kind part, and request gpu can get none of them, only such as "
-        f"{DRIVER}/node/gpu-0"
+        f"PartConfig is for devices with kind part, but request gpu can get only devices such as {DRIVER}/node/gpu-0"
     )
     assert finding.help == "write WholeConfig, or ask for other devices"
 
@@ -139,7 +138,7 @@ def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() 
 def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error() -> None:
     (finding,) = found(class_of("part", config=entry("WholeConfig")), known())
     assert finding.message.startswith(
-        "WholeConfig is for devices with kind whole or spare, and this class can get none"
+        "WholeConfig is for devices with kind whole or spare, but this class can get only devices"
     )
     assert finding.help == "write PartConfig, or select other devices"
 
@@ -176,12 +175,12 @@ def alternatives(requests: str) -> str:
 def test_of_a_request_with_alternatives_each_must_be_able_to_take_a_config(requests: str, told: int) -> None:
     findings = [one for one in found(alternatives(requests), known()) if one.rule == "config-for-other-devices"]
     assert len(findings) == told
-    assert all("request gpu/whole can get none of them" in one.message for one in findings)
+    assert all("request gpu/whole can get only devices" in one.message for one in findings)
 
 
 def test_the_right_alternative_is_suggested_to_containers_that_name_all() -> None:
     [finding] = [one for one in found(alternatives("gpu"), known()) if one.rule == "config-for-other-devices"]
-    assert finding.help == "name gpu/part as what it is for, write WholeConfig, or ask for other devices"
+    assert finding.help == "apply it to gpu/part, write WholeConfig, or ask for other devices"
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,7 @@ BY_NAME = "[{name: gpu, resourceClaimName: lunch}]"
         (BY_NAME, "[{name: gpu, request: a/b}]", "containers[0].resources.claims[0].request", "RFC 1123 label"),
     ],
 )  # fmt: skip
-def test_problems_of_claims_match_the_api_servers(
-    entries: str, uses: str, path: str, message: str
-) -> None:
+def test_problems_of_claims_match_the_api_servers(entries: str, uses: str, path: str, message: str) -> None:
     (finding,) = found(pod(entries, uses))
     assert (finding.rule, finding.path) == ("invalid-value", f"spec.{path}")
     assert message in finding.message

@@ -1,4 +1,4 @@
-"""How findings are told."""
+"""Reports of findings."""
 
 from __future__ import annotations
 

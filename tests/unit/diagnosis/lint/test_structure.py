@@ -107,8 +107,8 @@ def test_the_status_is_ignored() -> None:
         ("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\n", "does not serve", "resource.k8s.io/v1"),
         ("apiVersion: resources.k8s.io/v1\nkind: ResourceClaim\n", "has no kind", "apiVersion: resource.k8s.io/v1"),
         ("apiVersion: v1\nkind: ResourceClaims\n", "v1 has no kind", "kind: ResourceClaim"),
-        ("kind: ResourceClaim\n", "the object has no apiVersion", ""),
-        ("apiVersion: v1\n", "the object has no kind", ""),
+        ("kind: ResourceClaim\n", "the object lacks apiVersion", ""),
+        ("apiVersion: v1\n", "the object lacks kind", ""),
     ],
 )
 def test_an_object_without_kind_is_reported(text: str, message: str, help_: str) -> None:
@@ -162,7 +162,7 @@ def test_objects_of_other_api_groups_are_ignored(text: str) -> None:
             (
                 'write apiVersion: resource.k8s.io/v1 and spec: {spec: {"devices": {"requests": '
                 '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}}; '
-                "what its parametersRef names goes below spec.spec.devices.config[].opaque"
+                "move the parameters of parametersRef below spec.spec.devices.config[].opaque"
             ),
         ),
         (

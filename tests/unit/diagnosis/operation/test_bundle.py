@@ -124,7 +124,7 @@ async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: p
     files = files_of(archive)
     assert archive.stat().st_mode & 0o777 == 0o600
     everything = "\n".join([*files, *files.values()])
-    # what only stands in a log and nowhere else is the driver's own to know: the Secret, the ConfigMap and the rest
+    # a secret that occurs only in a log cannot be recognized: the Secret, the ConfigMap and the rest
     # are never read, so that a bundle without such a log has none of them
     logs = files.pop("logs/default_p_node.log")
     without_logs = "\n".join([*files, *files.values()])
@@ -322,4 +322,4 @@ def test_without_a_driver_or_node_the_option_is_required(tmp_path: Path) -> None
     assert "Missing option '--driver'" in answer.stderr
     answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.zip"), "--driver", "a.b"])
     assert answer.exit_code == 2
-    assert "is no archive by its name" in answer.stderr
+    assert "is not an archive by its name" in answer.stderr

@@ -1,4 +1,4 @@
-"""Claims that only CDI files tell of."""
+"""Claims that only CDI files contain."""
 
 from __future__ import annotations
 

@@ -426,7 +426,7 @@ def test_sockets_of_drivers(tmp_path: Path) -> None:
         dead.close()
         assert sockets("dra.pizza") == [
             ("ok", f"{plugin}/dra-a.sock answers"),
-            ("warn", f"nobody listens at {plugin}/dra-b.sock"),
+            ("warn", f"no process listens at {plugin}/dra-b.sock"),
         ]
 
 

@@ -96,7 +96,7 @@ def test_other_resources_of_the_node_count(cluster: Path) -> None:
 
 def test_without_the_node_its_devices_count(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [slices("large", 4)])
-    assert "a node like large would have the devices; what else it has is not known" in found.output
+    assert "a node like large would have the devices; its other resources are not known" in found.output
 
 
 def test_programs_are_reported(cluster: Path) -> None:
@@ -114,5 +114,5 @@ def test_a_template_without_a_node_is_refused(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [CLASS])
     assert (found.exit_code, found.output) == (
         2,
-        "error: the template has neither a Node nor slices of one; write one by dra-kit template [configuration]\n",
+        "error: the template has neither a Node nor slices of one; use dra-kit template [configuration]\n",
     )

@@ -148,7 +148,7 @@ def test_counters_are_placed_where_the_release_expects_them(target: Path) -> Non
         ("settings: {ovens: many}", "--ovens (DRIVER_OVENS): "),
         ("- a", "the file: "),
         ("a: [", "large.yaml"),
-        ("name: a\n---\nname: b", "it has 2 documents; make a file of each"),
+        ("name: a\n---\nname: b", "it has 2 documents; use a file for each"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_reported(target: Path, tmp_path: Path, text: str, problem: str) -> None:

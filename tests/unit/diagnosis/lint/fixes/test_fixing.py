@@ -230,4 +230,4 @@ def test_exactly_the_rules_with_a_documented_fix_have_one() -> None:
         for text, known in [*texts, *MORE]
         for finding in fix_files([SourceFile("a.yaml", text)], known).fixed
     }
-    assert fixed == {rule.id for rule in RULES.values() if rule.mends}
+    assert fixed == {rule.id for rule in RULES.values() if rule.fix}

@@ -160,7 +160,7 @@ def test_json_keeps_its_indentation(indent: int | str) -> None:
 def test_anchors_and_their_aliases_keep_their_values() -> None:
     text = requests("- name: gpu\n  exactly: &e\n    deviceClassName: &n 1.5\n- {name: b, exactly: *e}\n")
     assert fixed(text) == text.replace("&n 1.5", '&n "1.5"')
-    # the alias is no mistake where it stands, so that its anchor must not change
+    # the alias is not a mistake at its position, so its anchor must not change
     text = HEAD.replace("name: a", "name: a, labels: {v: &v v1.2, w: &w 5}") + "    - {name: *w}\n"
     text = text.replace("{name: *w}", "{name: gpu, exactly: {deviceClassName: gpu, count: *w}}")
     assert fixed(text) == text

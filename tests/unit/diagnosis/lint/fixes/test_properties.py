@@ -180,7 +180,7 @@ def test_fixes_are_complete_and_idempotent_and_match_their_findings(
     if not made.fixed:
         assert after == before
 
-    # what was changed is what a finding was about, or stands beside it
+    # the changed field has a finding, or is next to one
     about = [finding.path for finding in made.fixed]
     holders = {re.sub(r"(\.exactly)?\.?[^.]*$", "", path) for path in about if path != "apiVersion"}
     for path in differ(values(before)[0], values(after)[0]):
