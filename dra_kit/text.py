@@ -111,7 +111,13 @@ def shorten(text: str, most: int) -> str:
     return encoded[: room - tail].decode(errors="ignore") + gap + encoded[-tail:].decode(errors="ignore")
 
 
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equal length as lines with aligned columns, two spaces apart."""
+def align_columns(rows: Sequence[Sequence[str]], *, gap: int = 2) -> list[str]:
+    """Return rows of equally many cells as lines with aligned columns, with ``gap`` blanks between columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ((cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [(" " * gap).join(line).rstrip() for line in lines]
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 device``, ``2 devices``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

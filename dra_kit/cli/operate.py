@@ -289,7 +289,7 @@ def support_bundle(
       dra-kit support-bundle pizza.tar.gz --driver kitchen.pizza.example
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if not file.name.endswith((".tar.gz", ".tgz")):
-        raise click.UsageError(f"{file} is no archive by its name; write for example {file.name}.tar.gz")
+        raise click.UsageError(f"{file} is not an archive by its name; write for example {file.name}.tar.gz")
     bundle = asyncio.run(_gathered(driver or _only_driver(kubelet_dir), kubeconfig, context, kubelet_dir))
     files = bundle.safe_files()
     write_archive(file, files)

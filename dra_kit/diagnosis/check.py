@@ -91,12 +91,7 @@ class DriverAccount(Struct, frozen=True, kw_only=True):
 
 
 def required_rights(account: Account, driven: DriverAccount) -> list[RequiredRight]:
-    """Return the rights, each once, in the order of what they are for.
-
-    Args:
-        account: what it is for.
-        driven: whose it is.
-    """
+    """Return the rights that an account needs, without duplicates, grouped by purpose."""
     of = {
         "node": _of_node,
         "decommission": _of_decommission,
@@ -241,7 +236,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
 
 
 async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why: str = "") -> list[CheckResult]:
-    """Return all findings, in the order in which people should read them.
+    """Run all checks; return the results in reading order.
 
     Args:
         wanted: what is to be checked.
@@ -308,7 +303,7 @@ async def _nodes(client: Client, wanted: CheckOptions) -> tuple[list[Mapping[str
             return [await client.get(NODES, name) for name in wanted.nodes], []
         return list((await client.list(NODES)).items), []
     except KubeError as error:
-        return [], [warn("nodes", f"not known: {error}", "run this as somebody who may list nodes")]
+        return [], [warn("nodes", f"not known: {error}", "run this with an account that may list nodes")]
 
 
 _ACCESS_REVIEWS: Final = Resource(
@@ -320,13 +315,7 @@ _SUBJECT_REVIEWS: Final = Resource(
 
 
 async def check_rights(client: Client, account: Account, driven: DriverAccount) -> list[CheckResult]:
-    """Return a finding for each right that is missing, one for all when none is.
-
-    Args:
-        client: of the account.
-        account: what it is for.
-        driven: whose it is.
-    """
+    """Return a result for each missing right, or one if none is missing."""
     rights = required_rights(account, driven)
     try:
         name = await _name(client)
@@ -410,11 +399,7 @@ class RoleProcess(Struct, frozen=True):
 
 
 def role_process(processes: Path = Path("/proc")) -> RoleProcess | None:
-    """Return the role whose container this is; None where the first process is something else.
-
-    Args:
-        processes: the file system that shows processes.
-    """
+    """Return the role whose container this is; None if the first process is not a role."""
     try:
         words = (processes / "1" / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     except OSError:

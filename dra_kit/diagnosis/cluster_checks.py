@@ -16,7 +16,7 @@ from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
-from dra_kit.text import escape_unprintable
+from dra_kit.text import counted, escape_unprintable
 
 _DRIVER: Final = "gates.check.dra-kit.example"
 _NODE: Final = "dra-kit-check"
@@ -34,12 +34,7 @@ _COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult:
-    """Return which gates are on and off; only a driver's slices say which of them it needs.
-
-    Args:
-        client: a client of the API server.
-        separate_counters: counter sets are in separate slices (Kubernetes 1.35 and newer).
-    """
+    """Return which feature gates are on and off; whether a driver needs them depends on its slices."""
     on: list[str] = []
     off: list[str] = []
     unknown: dict[str, str] = {}
@@ -49,7 +44,7 @@ async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult
         except Forbidden as error:
             return warn(
                 _GATES_CHECK, f"not known: {error}",
-                "run this as somebody who may create ResourceSlices; nothing is stored, it is a dry run",
+                "run this with an account that may create ResourceSlices (a dry run)",
             )  # fmt: skip
         except KubeError as error:
             unknown[gate] = str(error)
@@ -58,7 +53,9 @@ async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult
     if unknown:
         gate, why = next(iter(unknown.items()))
         return warn(
-            _GATES_CHECK, f"{gate} is not known: {why}", "an admission policy may refuse what nobody's driver writes"
+            _GATES_CHECK,
+            f"{gate} is not known: {why}",
+            "an admission policy may reject the probe",
         )
     text = "; ".join(f"{state}: {', '.join(gates)}" for state, gates in (("on", on), ("off", off)) if gates)
     if off:
@@ -161,11 +158,7 @@ def server_finding(features: ServerFeatures) -> CheckResult:
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
-    """Check the kubelets of nodes; return one line for all that are well.
-
-    Args:
-        nodes: Node objects.
-    """
+    """Check the kubelets of Node objects; return one line for all that are supported."""
     found: list[CheckResult] = []
     versions: dict[str, int] = {}
     for node in nodes:
@@ -194,17 +187,12 @@ _DRIVER_CHECK: Final = "driver"
 
 
 async def check_driver(client: Client, driver: str) -> list[CheckResult]:
-    """Check its slices and classes.
-
-    Args:
-        client: of the API server.
-        driver: its name.
-    """
+    """Check the slices and DeviceClasses of a driver."""
     try:
         slices = (await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items
         classes = (await client.list(DEVICE_CLASSES)).items
     except KubeError as error:
-        return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this as somebody who may list them")]
+        return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this with an account that may list them")]
     return driver_findings(driver, slices, classes, [] if slices else await _node_pods(client, driver))
 
 
@@ -222,14 +210,7 @@ def driver_findings(
     classes: Sequence[Mapping[str, Any]],
     pods: Sequence[Mapping[str, Any]] = (),
 ) -> list[CheckResult]:
-    """Return findings about a driver's slices, and all classes.
-
-    Args:
-        driver: its name.
-        slices: of the driver.
-        classes: all DeviceClasses.
-        pods: of its node role, where it has no slices: why one of them has ended.
-    """
+    """Check a driver's slices and all classes; ``pods`` of its node role show why it has no slices."""
     if not slices:
         for pod, exit_code, reason in _failures(pods):
             metadata = pod["metadata"]
@@ -239,7 +220,7 @@ def driver_findings(
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_DRIVER_CHECK, f"{driver} has published no slice", remedy)]
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
-    found = [ok(_DRIVER_CHECK, f"{driver}: {_count(devices, 'device')}{_where(slices)}")]
+    found = [ok(_DRIVER_CHECK, f"{driver}: {counted(devices, 'device')}{_where(slices)}")]
     naming = [item["metadata"]["name"] for item in classes if driver in str((item.get("spec") or {}).get("selectors"))]
     if naming:
         found.append(ok("DeviceClass", f"{', '.join(sorted(naming))} for {driver}"))
@@ -275,31 +256,22 @@ def _where(slices: Sequence[Mapping[str, Any]]) -> str:
     """Return on how many nodes they are, and of how many pools that belong to none."""
     nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
     pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
-    parts = [f"on {_count(len(nodes), 'node')}"] if nodes else []
-    parts += [f"in {_count(len(pools), 'pool')} of no node"] if pools else []
+    parts = [f"on {counted(len(nodes), 'node')}"] if nodes else []
+    parts += [f"in {counted(len(pools), 'pool')} of no node"] if pools else []
     return f" {' and '.join(parts)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 _KUBELET_CHECK: Final = "kubelet configuration"
 
 
 async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[CheckResult]:
-    """Check the kubelets of some nodes; who may not ask the first may ask none.
-
-    Args:
-        client: of the API server, which asks the kubelets.
-        nodes: names of their Node objects.
-    """
+    """Check the kubelets of nodes; stop at the first that may not be read."""
     found: list[CheckResult] = []
     for node in nodes:
         try:
             answer = await client.get_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
         except Forbidden:
-            remedy = "run this as somebody who may get nodes/proxy, or look for cpuManagerPolicy in the kubelet's file"
+            remedy = "run this with an account that may get nodes/proxy, or see cpuManagerPolicy in the kubelet's file"
             return [*found, warn(_KUBELET_CHECK, f"that of node {node} may not be read", remedy)]
         except KubeError as error:
             found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "look at the kubelet"))
@@ -309,12 +281,7 @@ async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[CheckResu
 
 
 def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list[CheckResult]:
-    """Return findings about a kubelet's configuration.
-
-    Args:
-        node: whose.
-        config: a KubeletConfiguration.
-    """
+    """Check the KubeletConfiguration of a node."""
     found: list[CheckResult] = []
     gates = config.get("featureGates") or {}
     if gates.get("DynamicResourceAllocation") is False:

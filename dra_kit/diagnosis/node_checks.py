@@ -19,7 +19,7 @@ _RUNTIME_CHECK: Final = "container runtime"
 
 
 async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
-    """Ask the runtime whether it reads CDI files, and from where.
+    """Ask the container runtime whether it reads CDI files, and from where.
 
     Args:
         socket: of the runtime; None for the first of :data:`SOCKETS` that there is, and for nothing where none is.
@@ -36,19 +36,14 @@ async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]
 
 
 def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
-    """Yield findings about the runtime's own answer; a runtime that says nothing of CDI is judged by its release.
-
-    Args:
-        info: its answer.
-        cdi_dir: where drivers write their CDI files.
-    """
+    """Check a runtime's own answer; a runtime that reports nothing about CDI is judged by its release."""
     config = info.config
     enabled, directories = config.get("enableCDI"), config.get("cdiSpecDirs")
     if enabled is False:
         yield fail(
             _RUNTIME_CHECK, f"{info.name} has CDI off",
             "set enable_cdi = true in its configuration and restart it: "
-            "without CDI containers get no device, and nobody says so",
+            "without CDI containers get no device, and no error is reported",
         )  # fmt: skip
     elif directories and cdi_dir.resolve() not in {Path(str(item)).resolve() for item in directories}:
         yield fail(
@@ -65,25 +60,14 @@ _ROOT_FLAG: Final = "--root-dir"
 
 
 def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -> Iterator[CheckResult]:
-    """Yield the findings about this node.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        cdi_dir: where drivers write their CDI files.
-        driver: whose sockets; None for those of all.
-    """
+    """Check this node, for one driver or (None) all."""
     yield from kubelet_root_findings(kubelet_dir)
     yield from _sockets(kubelet_dir, driver)
     yield _cdi(cdi_dir)
 
 
 def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) -> Iterator[CheckResult]:
-    """Yield whether this is the root directory of the kubelet that runs here.
-
-    Args:
-        kubelet_dir: the one that drivers are configured with.
-        processes: the file system that shows processes; in a pod it has those of the pod alone.
-    """
+    """Check that this is the root directory of the running kubelet, as far as ``processes`` shows it."""
     what, registry = "kubelet root", kubelet_dir / "plugins_registry"
     root = next(_root_dirs(processes), None)
     if root is not None and root.resolve() != kubelet_dir.resolve():
@@ -125,7 +109,7 @@ def _sockets(kubelet_dir: Path, driver: str | None) -> Iterator[CheckResult]:
         if answered:
             yield ok(what, f"{path} answers")
         elif answered is False:
-            yield warn(what, f"nobody listens at {path}", "a driver was killed; its next start removes it")
+            yield warn(what, f"no process listens at {path}", "a driver was killed; its next start removes it")
         else:
             yield warn(what, f"{path} cannot be opened", "run as root")
 
@@ -149,11 +133,7 @@ _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
 def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
-    """Return the findings from the versions of the nodes' runtimes; one line for all that are well.
-
-    Args:
-        nodes: Node objects.
-    """
+    """Check the runtime versions of Node objects; return one line for all that support CDI."""
     found: list[CheckResult] = []
     well: dict[str, int] = {}
     for node in nodes:
@@ -165,7 +145,7 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
             remedy = "look into its documentation whether CDI is on"
             found.append(warn(_CDI_CHECK, f"node {name} has {version or 'an unknown runtime'}", remedy))
         elif number < _KNOWN_SINCE[kind]:
-            remedy = f"upgrade {kind}; without CDI containers get no device, and nobody says so"
+            remedy = f"upgrade {kind}; without CDI containers get no device, and no error is reported"
             found.append(fail(_CDI_CHECK, f"node {name} has {version}, which knows no CDI", remedy))
         elif number < _ENABLED_SINCE[kind]:
             remedy = "set enable_cdi = true in its configuration (dra-kit check on the node looks), or upgrade"
@@ -178,11 +158,7 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
 
 
 def is_of_sandbox(node: Mapping[str, Any]) -> bool:
-    """Return whether it is a node of ``dra-kit sandbox``: its runtime knows CDI, its kubelet has no settings to read.
-
-    Args:
-        node: a Node object.
-    """
+    """Return whether a node is simulated by ``dra-kit sandbox``, whose kubelet has no configuration to read."""
     return _version(node).startswith(_SANDBOX)
 
 
@@ -191,12 +167,7 @@ def _version(node: Mapping[str, Any]) -> str:
 
 
 def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[CheckResult]:
-    """Yield findings from containerd's configuration on this node, where it can be read.
-
-    Args:
-        cdi_dir: where the driver writes its CDI files.
-        config: of containerd; imports are not followed.
-    """
+    """Check containerd's configuration file, without its imports, if it can be read."""
     what = "containerd's configuration"
     try:
         parsed = tomllib.loads(config.read_text())

@@ -81,7 +81,7 @@ def chromium() -> str:
     """The browser's program; the test is skipped where there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        pytest.skip("web pages are not tested: there is no Chromium; install the package chromium")
+        pytest.skip("web pages are not tested: Chromium is not installed; install the package chromium")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The sandbox's door: web pages, other users, planted files, kill -9 of everything, text that is no text."""
+"""Access control of the sandbox: web pages, other users, planted files, kill -9, control sequences in text."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
 PART = "sandbox door"
-NOBODY = 65534
+OTHER_UID = 65534
 ANY_CERTIFICATE = "--ignore-certificate-errors"
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: only root can be somebody else")
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: needs root")
 
 
 @pytest.fixture
@@ -59,15 +59,15 @@ async def pods_of(server: ApiServer) -> list[str]:
 # --- a web page in the owner's browser
 
 
-async def test_a_page_that_is_let_in_makes_pods() -> None:
-    """The attack works where there is no door: else it would prove nothing."""
+async def test_a_page_of_an_allowed_origin_can_create_pods() -> None:
+    """The attack works without access control; otherwise the test would prove nothing."""
     async with ApiServer() as server:
         await visit(server.url)
 
         assert await pods_of(server) == ["planted"]
 
 
-async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
+async def test_a_web_page_can_neither_create_nor_read_nor_delete(ledger: Ledger) -> None:
     chromium()
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -126,7 +126,7 @@ sys.stdin.read()
 """
 
 
-async def test_three_thousand_idle_connections_keep_no_client_out(ledger: Ledger) -> None:
+async def test_three_thousand_idle_connections_block_no_client(ledger: Ledger) -> None:
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     with files_limited_to(1024):
         async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -193,7 +193,7 @@ print(json.dumps({"got": got, "refused": refused, "uid": os.getuid()}))
 
 
 @root_only
-def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
     kitchen.order(pod("guest", "sleep", kitchen.nap))
     (kitchen.directory / "open").write_text("everybody may read this")
     text = kitchen.run(
@@ -212,11 +212,11 @@ def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger
     with ledger.attack("another user: kubeconfig, log, directories, sockets, processes, API without the token") as case:
         told = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
         done = subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=NOBODY, group=NOBODY, extra_groups=[],
+            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         found = json.loads(done.stdout)
-        assert found == {"got": [], "refused": found["refused"], "uid": NOBODY}
+        assert found == {"got": [], "refused": found["refused"], "uid": OTHER_UID}
         assert found["refused"] >= 3 * len(files) + len(sockets) + 2 * len(processes) + 32
         case.took(peak_mebibytes(sandbox))
 
@@ -281,7 +281,7 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
 
 
 @root_only
-def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Ledger) -> None:
     temporary, runtime = kitchen.directory / "t", kitchen.directory / "run"
     bystander = subprocess.Popen(["/bin/sleep", "1000"], env={MARK_VARIABLE: "0" * 32})
     try:
@@ -291,7 +291,7 @@ def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledge
             (planted / ".dra-kit-sandbox").write_text(json.dumps({"sandbox": planted.name, "mark": "0" * 32}))
             (planted / ".dra-kit-sandbox").chmod(0o600)
             for path in (planted / ".dra-kit-sandbox", planted):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, OTHER_UID, OTHER_UID)
             kitchen.run("down", code=2)
             assert planted.exists()
             assert bystander.poll() is None
@@ -300,7 +300,7 @@ def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledge
             began = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19]
             state.write_text(json.dumps({"pid": bystander.pid, "began": began, "driver": "a", "kubeconfig": "b"}))
             state.chmod(0o600)
-            os.chown(state, NOBODY, NOBODY)
+            os.chown(state, OTHER_UID, OTHER_UID)
             assert "no sandbox runs in the background" in kitchen.run("down", "--all", code=2)
             assert bystander.poll() is None
             assert state.exists()
@@ -318,9 +318,7 @@ ESCAPING = (
 
 
 @pytest.mark.parametrize("next_one", ["start", "down"])
-def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
-    kitchen: Kitchen, ledger: Ledger, next_one: str
-) -> None:
+def test_no_process_outlives_a_killed_sandbox_and_reaper(kitchen: Kitchen, ledger: Ledger, next_one: str) -> None:
     kitchen.order(pod("guest", "bash", "-c", ESCAPING.format(nap=kitchen.nap)))
     kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", "--detach")
     [state] = (kitchen.directory / "run").glob("*/*.json")
@@ -344,7 +342,7 @@ def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
     assert not list((kitchen.directory / "run").glob("*/*"))
 
 
-# --- text that is no text
+# --- control sequences in text
 
 TITLE, CLEAR, UP, C1, BIDI = "\x1b]0;owned\x07", "\x1b[2J", "\x1b[A\r", "\x9b31m", "\u202e"
 HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s all pods succeeded{C1}{BIDI}"
@@ -354,7 +352,7 @@ def only_letters(text: str) -> bool:
     return all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_no_text_moves_the_cursor(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) -> None:
     attribute = 'attributes={"dough": HOSTILE[:60]}'
     kitchen.driver(
         discover=f"HOSTILE = {HOSTILE!r}; yield [dra.Device(name=f'pizza-{{i}}', {attribute}) for i in range(2)]",

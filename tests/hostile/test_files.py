@@ -76,7 +76,7 @@ def kitchen(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_lint_survives_attacks(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
     file = tmp_path / "bomb.yaml"
     file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"lint: {bomb}") as case:
@@ -94,7 +94,7 @@ def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
     [("25,000 brackets", "json"), ("25,000 brackets", "yaml"), ("aliases", "yaml"), ("values of YAML", "yaml"),
      ("values of JSON", "json")],
 )  # fmt: skip
-def test_explain_holds_what_was_saved(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_snapshots(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
     file = tmp_path / f"bomb.{suffix}"
     file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain --from .{suffix}: {bomb}") as case:
@@ -104,7 +104,7 @@ def test_explain_holds_what_was_saved(bomb: str, suffix: str, tmp_path: Path, le
 
 
 @pytest.mark.parametrize("bomb", FEW)
-def test_explain_holds_manifests(bomb: str, kitchen: Path, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_manifests(bomb: str, kitchen: Path, tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / "bomb.yaml").write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain -f: {bomb}") as case:
         outcome = dra_kit("explain", "-f", tmp_path / "bomb.yaml", "--from", kitchen, limit=LIMIT)
@@ -129,7 +129,7 @@ driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
 
 @pytest.mark.parametrize("bomb", FEW[:2])
 @pytest.mark.parametrize("how", ["-f", "--story"])
-def test_the_sandbox_holds(bomb: str, how: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_the_sandbox_survives_hostile_manifests(bomb: str, how: str, tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / "driver.py").write_text(DRIVER)
     story = tmp_path / "story"
     story.mkdir()
@@ -157,7 +157,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [fifo, unix_socket, link])
 @pytest.mark.parametrize("tool", ["lint", "explain --from", "explain -f"])
-def test_what_is_no_file_of_a_folder_is_refused(
+def test_entries_of_a_folder_that_are_not_regular_files_are_rejected(
     make: Callable[[Path], None], tool: str, kitchen: Path, tmp_path: Path, ledger: Ledger
 ) -> None:
     folder = tmp_path / "given"
@@ -175,7 +175,7 @@ def test_what_is_no_file_of_a_folder_is_refused(
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "fifo"])
-def test_devices_are_refused_by_name(name: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_device_files_are_rejected_by_name(name: str, tmp_path: Path, ledger: Ledger) -> None:
     os.mkfifo(tmp_path / "fifo")
     with ledger.attack(f"lint: {name}") as case:
         outcome = dra_kit("lint", name, directory=tmp_path, limit=LIMIT)
@@ -243,7 +243,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_explain_holds_archives(name: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_archives(name: str, tmp_path: Path, ledger: Ledger) -> None:
     make, problem = ARCHIVES[name]
     path = tmp_path / "saved.tar.gz"
     make(path)
@@ -254,7 +254,7 @@ def test_explain_holds_archives(name: str, tmp_path: Path, ledger: Ledger) -> No
         assert problem in outcome.stderr
 
 
-def test_costly_selectors_end_an_explanation(tmp_path: Path, ledger: Ledger) -> None:
+def test_costly_selectors_stop_an_explanation(tmp_path: Path, ledger: Ledger) -> None:
     numbers = "[1,2,3,4,5,6,7,8,9]"
     costly = f"{numbers}.all(a,{numbers}.all(b,{numbers}.all(c,{numbers}.all(d,{numbers}.all(e,a+b+c+d+e>{{}})))))"
     documents = save(
@@ -341,7 +341,7 @@ KINDS = {
 @pytest.mark.parametrize(
     ("method", "content_type", "name"), [(*kind, name) for kind, bodies in KINDS.items() for name in bodies]
 )
-def test_the_api_server_holds(
+def test_the_api_server_survives_hostile_requests(
     method: str, content_type: str, name: str, server: tuple[int, str, dict[str, str]], ledger: Ledger
 ) -> None:
     pid, address, headers = server

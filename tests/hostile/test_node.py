@@ -1,4 +1,4 @@
-"""The node's process, attacked by what the kubelet passes on and by what stands in claims."""
+"""The node's process, attacked by requests of the kubelet and by the contents of claims."""
 
 from __future__ import annotations
 

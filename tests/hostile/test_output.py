@@ -118,7 +118,7 @@ async def test_a_line_without_end(tmp_path: Path, ledger: Ledger) -> None:
     assert (tmp_path / "view").stat().st_size < 100_000
 
 
-async def test_bytes_that_are_no_text_and_orders_for_terminals(tmp_path: Path, ledger: Ledger) -> None:
+async def test_bytes_that_are_not_text_and_control_sequences(tmp_path: Path, ledger: Ledger) -> None:
     raw = b"\xff\xfe\x1b[2J\x1b]0;owned\x07\x00\xf0\x9f\r\n"
     octal = "".join(f"\\{byte:03o}" for byte in raw)
     with ledger.attack("invalid UTF-8 and terminal escapes: raw in the log, escaped in the view") as case:

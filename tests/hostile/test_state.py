@@ -1,4 +1,4 @@
-"""The durable state of a node is damaged: it serves or refuses by name, and every pod can end."""
+"""The durable state of a node is corrupt: the node serves, or rejects claims by name, and every pod can terminate."""
 
 from __future__ import annotations
 
@@ -183,33 +183,33 @@ def foreign_database(path: Path) -> None:
         database.execute("INSERT INTO shopping VALUES ('flour')")
 
 
-SET_ASIDE = "state was damaged, it is set aside and what could be read is carried over"
+MOVED_AWAY = "state was damaged, it is set aside and what could be read is carried over"
 LOST = "state has lost transactions"
-DAMAGED = "damaged record left alone"
+CORRUPT_RECORD = "damaged record left alone"
 ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
-    (schema_page, False, SET_ASIDE),
-    (name_of_a_table, False, SET_ASIDE),
-    (name_of_a_column, False, SET_ASIDE),
-    (kind_of_a_page_of_needs, False, SET_ASIDE),
-    (number_of_needs, False, SET_ASIDE),
-    (table_of_needs, False, SET_ASIDE),
-    (effect_row, False, DAMAGED),
-    (json_of_an_effect, False, DAMAGED),
-    (claim_row, False, DAMAGED),
-    (uid_of_a_claim_row, False, DAMAGED),
+    (schema_page, False, MOVED_AWAY),
+    (name_of_a_table, False, MOVED_AWAY),
+    (name_of_a_column, False, MOVED_AWAY),
+    (kind_of_a_page_of_needs, False, MOVED_AWAY),
+    (number_of_needs, False, MOVED_AWAY),
+    (table_of_needs, False, MOVED_AWAY),
+    (effect_row, False, CORRUPT_RECORD),
+    (json_of_an_effect, False, CORRUPT_RECORD),
+    (claim_row, False, CORRUPT_RECORD),
+    (uid_of_a_claim_row, False, CORRUPT_RECORD),
     (log_byte, True, LOST),
     (log_header, True, LOST),
     (log_cut_off, True, LOST),
-    (cut_off, False, SET_ASIDE),
+    (cut_off, False, MOVED_AWAY),
     (emptied, False, LOST),
-    (zero_bytes, False, SET_ASIDE),
-    (foreign_file, False, SET_ASIDE),
-    (foreign_database, False, SET_ASIDE),
+    (zero_bytes, False, MOVED_AWAY),
+    (foreign_file, False, MOVED_AWAY),
+    (foreign_database, False, MOVED_AWAY),
 ]
 
 
 @pytest.mark.parametrize(("attack", "killed", "told"), ATTACKS, ids=[attack.__name__ for attack, _, _ in ATTACKS])
-async def test_damage_is_told_and_loses_nothing_else(
+async def test_corruption_is_reported_and_loses_nothing_else(
     attack: Callable[[Path], None], killed: bool, told: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with victim(killed=killed) as found:
@@ -234,7 +234,7 @@ async def test_a_directory_in_place_of_the_database_is_refused_by_name(ledger: L
 
 
 @pytest.mark.parametrize("uid", ["u" * 241, "u" * 65_536, "a b", "../../etc", "a\0b", "\u00fc"], ids=ascii)
-async def test_a_uid_that_cannot_be_a_name_is_refused_at_the_door(uid: str, ledger: Ledger) -> None:
+async def test_a_uid_that_cannot_be_a_file_name_is_rejected_on_arrival(uid: str, ledger: Ledger) -> None:
     async with node() as made, made.running(kitchen()):
         claim = made.claim("lunch", ["pizza-0"], uid=uid)
         with ledger.attack(f"a UID of {len(uid)} characters, {uid[:12]!a}"):

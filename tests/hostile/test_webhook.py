@@ -166,7 +166,7 @@ async def test_reviews_of_32_configs_of_10_kib(webhook: Webhook, ledger: Ledger)
             case.took(webhook.mebibytes())
 
 
-async def test_a_good_review_beside_four_of_them(webhook: Webhook, ledger: Ledger) -> None:
+async def test_a_valid_review_beside_four_of_them(webhook: Webhook, ledger: Ledger) -> None:
     for name, body in CONFIGS.items():
         hostile = full(body)
         others = [asyncio.create_task(webhook.ask(hostile)) for _ in range(4)]
@@ -211,7 +211,7 @@ BODIES: dict[str, tuple[bytes, set[int]]] = {
 }  # fmt: skip
 
 
-async def test_bodies_that_are_no_good_review(webhook: Webhook, ledger: Ledger) -> None:
+async def test_bodies_that_are_not_valid_reviews(webhook: Webhook, ledger: Ledger) -> None:
     for name, (body, wanted) in BODIES.items():
         with ledger.attack(name) as case:
             status, text = await webhook.ask(body)
@@ -242,7 +242,7 @@ UNEXPECTED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-async def test_what_the_configuration_does_not_ask_about(webhook: Webhook, ledger: Ledger) -> None:
+async def test_reviews_that_the_configuration_does_not_request(webhook: Webhook, ledger: Ledger) -> None:
     for name, body in UNEXPECTED.items():
         with ledger.attack(f"unexpected: {name}"):
             status, text = await webhook.ask(body)
@@ -290,12 +290,12 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
                     for writer in held:  # nothing can be sent any more
-                        while not writer.transport.is_closing():  # noqa: ASYNC110 - nobody tells
+                        while not writer.transport.is_closing():  # noqa: ASYNC110 - without an event to wait for
                             await asyncio.sleep(0.05)
         await webhook.good()
 
 
-async def test_ever_more_connections_from_one_address(webhook: Webhook, ledger: Ledger) -> None:
+async def test_many_connections_from_one_address(webhook: Webhook, ledger: Ledger) -> None:
     ended = asyncio.Event()
 
     async def open_more() -> None:
@@ -328,7 +328,7 @@ async def test_compressed_bodies(webhook: Webhook, ledger: Ledger) -> None:
             case.took(webhook.mebibytes())
 
 
-async def test_a_connection_that_rests_longer_than_a_request_may_take(webhook: Webhook, ledger: Ledger) -> None:
+async def test_a_connection_that_is_idle_longer_than_the_request_timeout(webhook: Webhook, ledger: Ledger) -> None:
     body = json.dumps(GOOD).encode()
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     reader, writer = await asyncio.open_connection("127.0.0.1", webhook.port, ssl=webhook.pair.trust)
@@ -425,7 +425,7 @@ def many_addresses(number: int) -> str:
         ("40 that ask about 500 KiB", 40, heavy(500_000), one_address, True, 5),
     ],
 )
-async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # noqa: PLR0917
+async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  # noqa: PLR0917
     webhook: Webhook,
     ledger: Ledger,
     name: str,
@@ -495,7 +495,7 @@ async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncI
         ("2,000 addresses that connect and send nothing", 2000, "silent"),
     ],
 )
-async def test_good_reviews_and_probes_beside_more_clients_than_there_are_places(
+async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
     webhook: Webhook, ledger: Ledger, name: str, number: int, mode: str
 ) -> None:
     """Count how many answers the flood gets meanwhile: a good review waits for some rounds of those with a place."""
@@ -537,7 +537,7 @@ async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str
         ("200 addresses with half a body", 200, HEAD + b"Content-Length: 60000\r\n\r\n{", True),
     ],
 )
-async def test_good_reviews_and_probes_beside_addresses_that_hold_connections(  # noqa: PLR0917
+async def test_valid_reviews_and_probes_beside_addresses_that_hold_connections(  # noqa: PLR0917
     webhook: Webhook, ledger: Ledger, name: str, number: int, sent: bytes, tls: bool
 ) -> None:
     trust = webhook.pair.trust if tls else None
@@ -561,7 +561,7 @@ async def test_probes_beside_addresses_that_hold_connections_to_their_port(
                 await webhook.is_live()
 
 
-async def test_the_log_does_not_quote_what_is_refused(webhook: Webhook, ledger: Ledger) -> None:
+async def test_the_log_does_not_quote_rejected_requests(webhook: Webhook, ledger: Ledger) -> None:
     secret = "sesame-open-1"
     refused = [
         config(parameters(toppings=[secret])),

@@ -73,7 +73,7 @@ async def main() -> None:
         while os.getppid() == parent:
             print(flood.count, flush=True)
             await asyncio.sleep(0.05)
-        os._exit(1)  # at once: nobody waits for the clients
+        os._exit(1)  # at once, without waiting for the clients
 
 
 if __name__ == "__main__":

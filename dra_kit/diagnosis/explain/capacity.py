@@ -20,12 +20,7 @@ _NANO: Final = -9
 
 
 def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: ClusterView) -> Iterator[Reason]:
-    """Which capacity of a device does not suffice for a request, or cannot be had in that amount.
-
-    Args:
-        choice: the request.
-        device: the device.
-        cluster: knows what others have taken.
+    """Yield the capacities of a device that are insufficient for a request, or not available in that amount.
 
     Raises:
         AllocationError: the request cannot be computed with.
@@ -89,12 +84,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
 
 
 class PoolCounters:
-    """The counter sets of a pool, and what the devices in use take from them.
-
-    Args:
-        pool: as one node sees it.
-        cluster: knows which devices are in use.
-    """
+    """The counter sets of a pool on one node, and what devices in use consume."""
 
     def __init__(self, pool: NodePool, cluster: ClusterView) -> None:
         usage = cluster.snapshot.usage

@@ -31,7 +31,6 @@ from dra_kit.diagnosis.explain.verdicts import (
     Reason,
     ReasonKind,
     SuggestedChange,
-    counted,
     groups_of,
 )
 from dra_kit.errors import AllocationError
@@ -41,6 +40,7 @@ from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_al
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.text import counted
 
 _CLASSES: Final = 5
 _ADVICE: Final = {
@@ -53,11 +53,7 @@ _ADVICE: Final = {
 
 
 class ClaimExplainer:
-    """Explain claims of one cluster; share one for all claims, which caches the results of selectors.
-
-    Args:
-        cluster: the cluster.
-    """
+    """Explains claims of one cluster; share one instance, which caches the results of selectors."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
@@ -71,9 +67,6 @@ class ClaimExplainer:
 
     def explain(self, claim: ResourceClaim) -> ClaimExplanation:
         """Explain why a claim has its devices, gets them, or does not.
-
-        Args:
-            claim: with the defaults of the API.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
@@ -212,7 +205,7 @@ class ClaimExplainer:
                 yield f"{removed}: it has withdrawn its devices ({REMOVAL_PAGE})"
 
     def _missing_class(self, name: str) -> str:
-        missing = f"there is no DeviceClass {name}"
+        missing = f"DeviceClass {name} does not exist"
         known = sorted(self.cluster.snapshot.classes)
         if not known:
             return f"{missing}, nor any other: is the driver's chart installed?"
@@ -330,14 +323,9 @@ def _all_shortage(judged: JudgedChoice) -> str:
 def nodes_without_devices(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], nodes: Sequence[Node]
 ) -> frozenset[str]:
-    """Find the nodes that have too few devices for one of the requests, and no error.
+    """Return the nodes that have too few devices for one of the requests, and no error.
 
     The first node is never among them: an error that ends the attempt on every node comes up there.
-
-    Args:
-        claim: without an allocation.
-        requests: of the claim.
-        nodes: all nodes.
     """
     choices = [judged for request in requests for judged in request.choices]
     if any(judged.choice is None or judged.choice.all_devices for judged in choices):
@@ -388,13 +376,7 @@ _VALUES: Final = 5
 def constraint_blockers(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
 ) -> Iterator[str]:
-    """Which constraint cannot be satisfied, or that the requests ask for devices of different nodes, or for the same.
-
-    Args:
-        claim: does not fit, although some node has enough devices for each of its requests.
-        requests: of the claim.
-        trials: asks the allocator.
-    """
+    """Yield the unsatisfiable constraint, or that the requests need devices of different nodes, or the same ones."""
     nodes = trials.promising(requests)
     constraints = claim.spec.devices.constraints
     found = False
@@ -500,20 +482,12 @@ _NAMES: Final = 3
 
 
 def disjoint_requests(requests: Sequence[JudgedRequest]) -> str:
-    """Which request finds devices on which nodes; empty if some node has enough for each of them.
-
-    Args:
-        requests: of one claim.
-    """
+    """Return the nodes where each request finds devices; empty if a node has enough for all of them."""
     return disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
 
 
 def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:
-    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
-
-    Args:
-        places: names of the nodes that are good for something, by its name.
-    """
+    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none."""
     if len(places) < 2 or not all(places.values()) or set.intersection(*map(set, places.values())):
         return ""
     parts = [f"{name} only on {named(nodes)}" for name, nodes in places.items()]

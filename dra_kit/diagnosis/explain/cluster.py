@@ -68,11 +68,7 @@ class DeviceHolder(Struct, frozen=True):
 
 
 def missing_rules(gaps: Iterable[MissingRight]) -> list[str]:
-    """Return the rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
-
-    Args:
-        gaps: what could not be read.
-    """
+    """Return the ClusterRole rules for the missing rights as YAML, one for each API group."""
     groups: dict[str, list[str]] = {}
     for gap in gaps:
         groups.setdefault(gap.group, []).append(gap.plural)
@@ -310,11 +306,7 @@ class ClusterDocuments(Struct, frozen=True):
         return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
-        """Return these objects and others, which replace those of the same name.
-
-        Args:
-            documents: the others, by kind.
-        """
+        """Return a view of these objects and others, which replace those of the same kind and name."""
         merged = {kind: list(found) for kind, found in self.documents.items()}
         for kind, found in documents.items():
             keys = {_document_key(document) for document in found}
@@ -325,15 +317,11 @@ class ClusterDocuments(Struct, frozen=True):
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
-    """Return what is saved of an object: of pods neither commands nor environments, of nodes no addresses.
+    """Return an object as it is saved: pods without commands and environments, nodes without addresses.
 
     Of a command, only the word is saved that says that a driver is being removed.
 
     Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
-
-    Args:
-        kind: of the object.
-        document: as the API server sends it.
     """
     saved: dict[str, Any] = {
         "apiVersion": document.get("apiVersion", ""),
@@ -414,11 +402,7 @@ def _document_key(document: ObjectView) -> tuple[str, str]:
 
 
 def role_words(container: ObjectView) -> list[str]:
-    """Return ``decommission`` where a container's command line has that role, and no other word of it.
-
-    Args:
-        container: of a pod.
-    """
+    """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
     return [_DECOMMISSION] if _DECOMMISSION in words else []
 

@@ -81,13 +81,7 @@ def compared(text: str) -> SelectorComparison | None:
 
 
 def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
-    """Describe why a device fails a condition.
-
-    Args:
-        conjunct: the condition, which is not true for the device.
-        check: whether it is one of the class or of the request.
-        where: ``class gpu`` or ``request gpu``.
-    """
+    """Describe why a device fails a condition of ``where``: ``class gpu`` or ``request gpu``."""
     short, remedy, comparison, wanted, wish = _form(conjunct.text, check, where)
     values = dict(conjunct.values)
     details = {

@@ -36,13 +36,7 @@ _UNKNOWN: Final = object()
 
 
 def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator) -> JudgedChoice:
-    """Judge all devices.
-
-    Args:
-        cluster: where they are.
-        choice: what they are wanted for.
-        evaluator: caches the results of selectors.
-    """
+    """Judge all devices of the cluster for a choice."""
     judge_ = DeviceJudge(cluster, choice, evaluator)
     found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
     fitting: dict[str, int] = {}
@@ -78,11 +72,6 @@ def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: C
 
 class _Judged:
     """Devices of a slice that the same nodes reach.
-
-    Args:
-        slice_: the slice.
-        positions: of the devices.
-        reasons: what stands against each.
 
     Attributes:
         nodes: names of the nodes that reach them.
@@ -363,18 +352,13 @@ Class: TypeAlias = tuple[Likeness, Rest]
 _ALONE: Final = None
 _HELD: Final = 1
 _UNTOUCHED: Final[Rest] = (False, False, (), (), ())
-"""What a usual device is, beside what selectors see of it, that nobody holds and no rule taints."""
+"""What distinguishes a usual device, which no claim holds and no rule taints, besides what selectors see."""
 
 
 class EquivalentDevices:
-    """Puts devices into classes by what the allocator reads of them for one choice.
+    """Groups devices into classes by what the allocator reads of them for one choice.
 
     A device is on its own where the answer depends on its pool (counters), on the node, or on who has shares of it.
-
-    Args:
-        choice: what devices are wanted for.
-        gates: of the scheduler.
-        usage: what claims hold.
 
     Attributes:
         usual: what selectors see of usual devices; None where that is not known.
@@ -456,13 +440,7 @@ def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
 def unreachable_devices(
     cluster: ClusterView, slices: Collection[LazySlice], devices: Collection[tuple[LazySlice, int]]
 ) -> Iterator[DeviceVerdict]:
-    """Devices of the newest generation of each pool that are not among those which nodes reach, and why.
-
-    Args:
-        cluster: where they are.
-        slices: those all of whose devices are reached.
-        devices: others that are reached, by slice and position.
-    """
+    """Yield the devices of the newest generation of each pool that no node reaches, and why."""
     reached_ids: Collection[tuple[str, str, str]] = ()
     pools: dict[tuple[str, str], list[LazySlice]] = defaultdict(list)
     for slice_ in cluster.slices:

@@ -75,13 +75,7 @@ class DriverOnNode(Struct, frozen=True):
 
 
 def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> Iterator[DriverOnNode]:
-    """Yield the drivers of the devices that a claim has, each once, on the node of the devices.
-
-    Args:
-        cluster: its objects.
-        claim: with an allocation, or without.
-        node: of the pod; empty for the one that the allocation names.
-    """
+    """Yield the drivers of a claim's devices on ``node``, or on the node that the allocation names."""
     allocation = claim.status.allocation
     node = node or _node_of(claim)
     if allocation is None or not node:
@@ -94,14 +88,7 @@ def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> It
 
 
 def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str] = ()) -> DriverOnNode:
-    """Return what is known of a driver on a node.
-
-    Args:
-        cluster: its objects.
-        driver: name of the driver.
-        node: name of the node.
-        pools: of the devices in question.
-    """
+    """Return the state of a driver on a node, for devices of ``pools``."""
     pod = next((each for each in _pods(cluster, driver) if each["spec"].get("nodeName") == node), None)
     name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('name', '')}" if pod is not None else ""
     specs = [slice_.spec for slice_ in cluster.slices if slice_.spec.driver == driver]

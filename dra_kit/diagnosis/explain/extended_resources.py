@@ -72,13 +72,7 @@ class ResourceProvision(Struct, frozen=True):
 def provisions(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> list[ResourceProvision]:
-    """Group nodes by the claim that the pod would need on them for its extended resources; the largest group is first.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-        allocatable: what each node has, by name.
-    """
+    """Group nodes by the claim that a pod needs there for its extended resources, the largest group first."""
     extended = extended_resources(pod, classes)
     if extended is None:
         return [ResourceProvision(frozenset(), tuple(allocatable))]
@@ -100,13 +94,7 @@ def provisions(
 def provided_resources(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
-    """Yield what provides each extended resource of a pod: on all nodes, or on the one that it is on.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-        allocatable: what each node has that counts, by name.
-    """
+    """Yield what provides each extended resource of a pod, on all nodes or on the pod's node."""
     asked = [name for name, amount in pod_requests(pod).items() if amount > 0 and _is_extended(name)]
     extended = extended_resources(pod, classes)
     providers = extended.providers if extended is not None else {}

@@ -120,12 +120,7 @@ class SelectorMismatches:
                 return
 
     def of_usual(self, slice_: AdvertisedSlice, seen: Sequence[Likeness]) -> list[tuple[Reason, ...]]:
-        """Explain why the selectors do not select each usual device of a slice, without making models of them.
-
-        Args:
-            slice_: the slice.
-            seen: what all selectors see of each device.
-        """
+        """Explain why the selectors reject each usual device of a slice, without creating its model."""
         driver = slice_.spec.driver
         glimpses = self._glimpses.get(driver) or self._glimpses_of(driver)
         found: list[tuple[Reason, ...]] = []
@@ -155,13 +150,7 @@ class SelectorMismatches:
     def _unmet(
         self, selector: _Selector, device: AdvertisedDevice | _Place, view: Device | None = None
     ) -> tuple[Reason, ...]:
-        """Explain why a selector does not select a device; return nothing if it does.
-
-        Args:
-            selector: the selector.
-            device: the device, or where it is.
-            view: what the selector sees of it, if that is known.
-        """
+        """Return why a selector does not select a device; empty if it does."""
         check, where, expression = selector.check, selector.where, selector.expression
         try:
             explainer = selector.explainer
@@ -173,7 +162,7 @@ class SelectorMismatches:
                     return ()
                 found = explainer.unmet(view) if found is None else found
         except CelCompileError as error:
-            text, remedy_ = f"a selector of {where} is no CEL: {error}", self._remedy(expression, where)
+            text, remedy_ = f"a selector of {where} is not valid CEL: {error}", self._remedy(expression, where)
             return (Reason(ReasonKind.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
         except CelRuntimeError as error:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
@@ -191,23 +180,18 @@ class SelectorMismatches:
         return self._evaluator.view(device, sees_sharing=self._sees_sharing)
 
 
-def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
+def _error(error: CelRuntimeError, where: str, expression: str, remedy: str) -> Reason:
     if error.kind == "no-such-key":
-        text = f"has no {error.key}, for which a selector of {where} asks without has()"
-        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
+        text = f"has no {error.key}, which a selector of {where} reads without has()"
+        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=remedy, details={"selector": expression})
     text = f"a selector of {where} fails: {error.message}"
     return Reason(
-        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression}
+        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=remedy, details={"selector": expression}
     )
 
 
 def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is wrong with the selectors of a claim that gets no devices, and what to write instead.
-
-    Args:
-        cluster: whose devices are asked for.
-        requests: of the claim.
-    """
+    """Return the mistakes in the selectors of a claim that gets no devices, and their remedies."""
     choices = [judged for request in requests for judged in request.choices]
     found: list[str] = []
     remedies: list[str] = []
@@ -224,14 +208,7 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
 
 
 def selector_remedy(cluster: ClusterView, expression: str, where: str, device: Device | None = None) -> str:
-    """Return what to write instead of a selector that fails.
-
-    Args:
-        cluster: whose devices are asked for.
-        expression: the selector.
-        where: whose it is: ``class gpu`` or ``request gpu``.
-        device: for which it fails; None if it fails for all.
-    """
+    """Return what to write instead of a selector that fails for a device, or for all (None)."""
     help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
     if not help_ and device is not None:
         parsed = compiled(expression, STORED)

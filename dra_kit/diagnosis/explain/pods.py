@@ -43,11 +43,7 @@ _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCH
 
 
 def explain_pod(explainer: ClaimExplainer, pod: ObjectView) -> PodExplanation:
-    """Why a pod runs, or why not.
-
-    Args:
-        explainer: of the pod's cluster.
-        pod: the pod.
+    """Explain why a pod runs, or why not.
 
     Raises:
         ConfigurationError: a template does not have the shape of the API.
@@ -354,14 +350,10 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def claims_never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> Iterator[str]:
-    """Why the kubelet of a node never starts a pod, and what to write instead; nothing if nothing is against it.
+    """Yield why the kubelet of a node never starts a pod, and what to write instead.
 
     Only kube-scheduler allocates. What is allocated already, kube-controller-manager reserves for pods that have a
     node (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
-
-    Args:
-        claims: that the pod needs, each with the name of its entry.
-        node: that the pod has.
     """
     bad = False
     for entry, claim in claims:
@@ -385,11 +377,7 @@ _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def failing_containers(pod: ObjectView) -> list[str]:
-    """List the kubelet's status of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
-
-    Args:
-        pod: the pod with its status.
-    """
+    """Yield each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
     status = pod.get("status") or {}
     entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return [f"container {entry.get('name', '')}: {text}" for entry in entries if (text := _failure(entry))]
@@ -420,26 +408,17 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def foreword(pod: ObjectView) -> Iterator[str]:
-    """List what precedes the explanation of a pod that has no node, a sentence each.
-
-    Args:
-        pod: without a node.
-    """
+    """Yield the sentences before the explanation of a pod that has no node."""
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
     if gates:
-        yield f"it has scheduling gates, which somebody has to remove: {', '.join(gates)}"
+        yield f"it has scheduling gates, which must be removed first: {', '.join(gates)}"
     scheduler = _other_scheduler(pod)
     if scheduler:
         yield f"scheduler {scheduler} places it, if it runs; what follows is what kube-scheduler would do"
 
 
 def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
-    """Yield what may keep a pod away from nodes that have devices for it, in a few words each.
-
-    Args:
-        pod: without a node.
-        cluster: the pod's.
-    """
+    """Yield what may keep a pod off nodes that have devices for it, in a few words each."""
     spec = pod["spec"]
     scheduler = _other_scheduler(pod)
     if scheduler:

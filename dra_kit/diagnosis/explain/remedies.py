@@ -67,12 +67,7 @@ class _Candidate(Struct, frozen=True):
 def suggest_changes(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
 ) -> tuple[SuggestedChange, ...]:
-    """Return changes after which the claim gets devices: first waiting, then what its author can do, then its class.
-
-    Args:
-        claim: does not fit.
-        requests: of the claim.
-        trials: asks the allocator.
+    """Return changes that give a claim devices: first waiting, then changes of the claim, then of its class.
 
     Returns:
         Up to three; if none suffices, the one that comes closest.
@@ -134,14 +129,7 @@ class _Changed(Struct, frozen=True):
 
 
 def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
-    """How many devices can be had, fewer than are asked for.
-
-    Args:
-        judged: whose count is lowered.
-        changed: the claim, with whatever else is changed.
-        numbers: how many devices fit then, by node.
-        trials: asks the allocator.
-    """
+    """Return the highest available count below the requested one."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     nodes = [node for node, _ in Counter(numbers).most_common()]
     possible, refused = 0, min(judged.choice.count, max(numbers.values(), default=0) + 1)
@@ -262,7 +250,7 @@ _STEPS: Final = 200_000
 
 
 class AllocationTrials:
-    """Tries claims in a cluster.
+    """Tries changed claims in a cluster.
 
     Args:
         cluster: the cluster.
@@ -309,7 +297,7 @@ class AllocationTrials:
         released: bool = False,
         device_class: DeviceClass | None = None,
     ) -> bool:
-        """Whether one of some nodes has devices for a claim.
+        """Return whether one of some nodes has devices for a claim.
 
         Args:
             claim: the claim, changed or not.
@@ -344,13 +332,7 @@ def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstrain
 
 
 def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
-    """Return the claim with another count of a request, or of its choice.
-
-    Args:
-        claim: the claim.
-        choice: name of the request, or ``request/subrequest``.
-        count: of devices.
-    """
+    """Return the claim with another count for ``request`` or ``request/subrequest``."""
     return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"count": count}))
 
 
@@ -436,10 +418,7 @@ class WorkBudgetExceeded(Exception):
 
 
 class WorkBudget:
-    """The work that is left to an explanation, in units of the cost of CEL.
-
-    Args:
-        devices: how many the cluster has.
+    """The remaining work of an explanation, in units of the cost of CEL.
 
     Attributes:
         limit: how much it was in the beginning.

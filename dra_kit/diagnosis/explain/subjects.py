@@ -27,12 +27,7 @@ class ExplainSubject(Struct, frozen=True):
 
 
 def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | None) -> list[ExplainSubject]:
-    """Return the pods that do not run yet, or the claims that have no devices yet.
-
-    Args:
-        cluster: whose.
-        kind: of the subjects.
-        namespace: None for all.
+    """Return the pods that do not run yet, or the claims without devices; of all namespaces for None.
 
     Raises:
         NotFound: they could not be read.
@@ -49,10 +44,7 @@ def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | N
 def subjects_of_manifests(
     given: Mapping[str, Sequence[ObjectView]],
 ) -> tuple[list[ExplainSubject], Mapping[str, Sequence[ObjectView]]]:
-    """Return the pods of manifests; where there are none the claims, and those that the templates would give.
-
-    Args:
-        given: objects by kind.
+    """Return the pods of manifests; if there are none, the claims, and those of the templates.
 
     Returns:
         The subjects, and the objects with those claims.

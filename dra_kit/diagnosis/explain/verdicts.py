@@ -16,6 +16,7 @@ from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSli
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim
+from dra_kit.text import counted
 
 
 class ReasonKind(StrEnum):
@@ -234,12 +235,7 @@ RELEASED: Final = "once other claims release their devices"
 
 
 def feature(what: str, gate: str) -> Reason:
-    """Return the reason against a device that needs a feature gate which is off.
-
-    Args:
-        what: the device has.
-        gate: its name.
-    """
+    """Return the reason against a device that has ``what``, which needs a feature gate that is off."""
     return Reason(
         ReasonKind.FEATURE, f"has {what}, and the feature gate {gate} is off", f"with {what}", details={"gate": gate}
     )
@@ -253,18 +249,10 @@ _VALUES: Final = 3
 _GROUPS: Final = 6
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 device``, ``2 devices``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
-    """All devices in one line: ``8 devices on 2 nodes: 5 wrong cheese ("cheddar" ≠ "mozzarella"), 1 tainted``.
+    """Summarize verdicts: ``8 devices on 2 nodes: 5 wrong cheese ("cheddar" ≠ "mozzarella"), 1 tainted``.
 
     A device counts for the first reason against it.
-
-    Args:
-        verdicts: on all devices.
     """
     if not verdicts:
         return "no devices at all"
@@ -274,11 +262,7 @@ def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
 
 
 def groups_of(verdicts: Iterable[DeviceVerdict]) -> list[str]:
-    """How many devices fit, and how many fail for which reason: ``5 wrong cheese ("cheddar" ≠ "mozzarella")``.
-
-    Args:
-        verdicts: on the devices.
-    """
+    """Return how many devices fit, and how many fail for each reason: ``5 wrong cheese ("cheddar" ≠ "mozzarella")``."""
     groups: dict[tuple[ReasonKind, str, str], list[Reason]] = {}
     same_reasons: dict[int, list[Reason]] = {}  # like devices have them in common
     fitting = 0

@@ -249,12 +249,7 @@ class SelectorChain(Struct, frozen=True):
 
 
 def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[tuple[ManifestExpression, Mistake]]:
-    """Yield why a selector fails for a device of another driver, which ends the allocation of every claim it is for.
-
-    Args:
-        chain: the selectors.
-        drivers: that are known to have devices.
-    """
+    """Yield the selector that fails for devices of another driver, which makes the allocation fail."""
     failed = _failure(chain, FOREIGN)
     if failed is None:
         return
@@ -270,7 +265,7 @@ def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[
 def evaluated(
     chain: SelectorChain, advertised: Advertised, *, foreign_reported: bool
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
-    """Yield what becomes of the known devices.
+    """Yield the mistakes that the evaluation of selectors for the known devices shows.
 
     Args:
         chain: the selectors; all of them compile.

@@ -38,13 +38,7 @@ class _Entry(Struct, frozen=True):
 def pod_problems(
     pods: Sequence[LintedObject], others: Sequence[LintedObject], classes: Mapping[str, v1.DeviceClass | None]
 ) -> Iterator[tuple[LintedObject, FieldProblem]]:
-    """Yield what is wrong with the claims of pods.
-
-    Args:
-        pods: what has a pod's spec.
-        others: all manifests; claims and templates are looked for in them.
-        classes: those that are known, by name.
-    """
+    """Yield problems of the references from ``pods``, which have a pod spec, to claims and templates in ``others``."""
     claims = [manifest for manifest in others if manifest.claim is not None]
     asked: dict[int, set[str] | None] = {}
     for pod in pods:
@@ -59,7 +53,7 @@ def pod_problems(
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
             if entry.name and not mine and entry.name not in meant:
-                text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
+                text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
             elif mine and found is not None:
@@ -68,7 +62,7 @@ def pod_problems(
                 problems += _whole(found, mine, classes)
                 before = asked.get(id(found), set())
                 named = {use.request for use in mine}
-                # who names no request uses all of them, and who misspells one may mean any
+                # no request means all requests, and a misspelt one may be any of them
                 asked[id(found)] = None if before is None or unknown or "" in named else before | named
         if not is_misspelt(pod.problems, f"{where}.resourceClaims"):
             problems += _unknown_claims(entries, uses)
@@ -84,7 +78,7 @@ def _entries(pod: LintedObject, where: str, spec: Mapping[str, Any], problems: l
         reference = {key: item[key] for key in _REFERS if key in item}
         if len(reference) != 1 and not _has_wrong_fields(pod, path):
             given = "both" if reference else "neither"
-            text = f"must have one of resourceClaimName and resourceClaimTemplateName, and has {given}"
+            text = f"must have exactly one of resourceClaimName and resourceClaimTemplateName, but has {given}"
             wish = "a template makes a claim for each pod; a claim by name is shared by all pods that name it"
             problems.append(FieldProblem(path, "claim-reference", text, wish))
         yield _Entry(path, item.get("name", ""), reference)
@@ -100,7 +94,7 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts of a pod as it is written, but those of ``resourceClaims``: a misspelt field may mean each."""
+    """Yield all strings of a pod, except those of ``resourceClaims``: a misspelt field may name any of them."""
     match value:
         case str():
             yield value
@@ -114,7 +108,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _has_wrong_fields(pod: LintedObject, path: str) -> bool:
-    """Return whether something below a field is misspelt, or has a wrong type."""
+    """Return whether a field below the path is misspelt, or has a wrong type."""
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
@@ -143,7 +137,7 @@ def _target(
             return intended[0] if len(intended) == 1 else None
         if named:
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
-            text = f"{name} is a {named[0].kind}, and no {kind}"
+            text = f"{name} is a {named[0].kind}, not a {kind}"
             sure = (Rename(path, other),) if len({claim.kind for claim in named}) == 1 else ()
             problems.append(
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
@@ -185,7 +179,7 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
             intended = unambiguous_correction(use.request, names)
             if use.request.partition("/")[0] in names:
                 intended = use.request.partition("/")[0]
-                wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
+                wish = f"write {use.request.partition('/')[0]}: a container names the request, not the alternative"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
             sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
             yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
@@ -202,9 +196,9 @@ def _whole(
         text = (
             f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
             f"{differ.driver}: where their devices set one variable, the last one decides, "
-            "unless it is named by the device"
+            "unless the name of the variable contains the device"
         )
-        wish = f"name the request that the container wants: {{name: {use.claim}, request: {differ.one}}}"
+        wish = f"name the request that the container needs: {{name: {use.claim}, request: {differ.one}}}"
         yield FieldProblem(use.path, "whole-claim", text, wish)
 
 
@@ -226,7 +220,7 @@ def _unused(claim: LintedObject, asked: set[str] | None) -> Iterator[FieldProble
 
 
 class ConfigDifference(Struct, frozen=True):
-    """Two requests of a claim that a driver is given different configs for."""
+    """Two requests of a claim with different configs for one driver."""
 
     driver: str
     one: str
@@ -236,11 +230,7 @@ class ConfigDifference(Struct, frozen=True):
 def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass | None]) -> ConfigDifference | None:
     """Return the first difference between the configs of a claim's requests, by the precedence of the API.
 
-    A request that a driver has no config for may be for a device of another driver, and is like all others.
-
-    Args:
-        spec: of the claim.
-        classes: those that are known, by name; their configs count, too.
+    A request without config for a driver may get a device of another driver, and differs from none.
     """
     seen: dict[str, tuple[str, str]] = {}
     for request, device_class in _choices(spec):

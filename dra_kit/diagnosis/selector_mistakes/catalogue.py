@@ -66,7 +66,7 @@ ALWAYS: Final[tuple[Check, ...]] = (
 def mistakes(
     expression: ManifestExpression, advertised: Advertised | None = None, driver: str = ""
 ) -> Iterator[Mistake]:
-    """Find what is wrong with an expression, by its text and the names and types of devices.
+    """Find the mistakes in an expression by its text and by the names and types of devices.
 
     Args:
         expression: compiled or not.

@@ -41,12 +41,7 @@ _NUMBERS: Final = frozenset({"int", "double"})
 
 
 def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
-    """Yield what an expression asks for and no known device can answer.
-
-    Args:
-        expression: one that compiles, or at least parses.
-        advertised: the devices.
-    """
+    """Yield what an expression reads and no known device has."""
     if expression.root is None:
         return
     yield from _drivers(expression, advertised)
@@ -300,11 +295,7 @@ class _OfDriver:
 
 
 class Trait:
-    """An attribute or capacity; the devices are looked through when it is first asked what they have.
-
-    Args:
-        kind: which of them.
-    """
+    """An attribute or capacity; its values are collected from the devices on first use."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind: Final = kind
@@ -389,7 +380,7 @@ def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
 
 
 class Advertised:
-    """The devices that are known.
+    """The known devices.
 
     Args:
         slices: with the devices.

@@ -276,12 +276,7 @@ def compiled(
 
 
 def blamed(expression: ManifestExpression, device: Device) -> Read | None:
-    """Return the first read of something that a device does not have; None if there is none that could fail.
-
-    Args:
-        expression: a selector.
-        device: for which it fails.
-    """
+    """Return the first read of an expression that a device, for which it fails, does not have; None if all exist."""
     for read in plain_reads(expression):
         held = device.attributes if read.kind == "attributes" else device.capacity
         if read.name not in held.get(read.domain or "", {}):

@@ -100,7 +100,7 @@ def test_a_claim_of_a_class_that_does_not_exist(tmp_path: Path) -> None:
     code, text = explained(tmp_path, claim("lunch", device_class="piza"), what=("claim", "lunch"))
 
     assert code == 3
-    assert "request pizza: there is no DeviceClass piza; did you mean pizza?" in text
+    assert "request pizza: DeviceClass piza does not exist; did you mean pizza?" in text
 
 
 def test_a_claim_that_is_allocated(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_of_many_nodes_some_are_told_unless_all_are_asked_for(tmp_path: Path) ->
     _, some = explained(tmp_path, claim("lunch"), *nodes, what=("claim", "lunch"))
     _, all_of_them = explained(tmp_path, claim("lunch"), *nodes, what=("claim", "lunch", "--all"))
 
-    assert "… and 14 more nodes; --all tells of them\n" in some
+    assert "… and 14 more nodes; --all shows them\n" in some
     assert "… and likewise on 19 more nodes\n" in some
     assert "more node" not in all_of_them
     assert all(f"d{n}" in all_of_them for n in range(20))
@@ -205,7 +205,7 @@ def test_templates_of_a_manifest_without_pods_are_explained_themselves(tmp_path:
     ("change", "error"),
     [
         ({"spec": {**claim_spec(), "device": {}}}, 'unknown field "spec.device"'),
-        ({"apiVersion": "resource.k8s.io/v9"}, "ResourceClaim of resource.k8s.io/v9 is no API of Kubernetes"),
+        ({"apiVersion": "resource.k8s.io/v9"}, "ResourceClaim of resource.k8s.io/v9 is not served by Kubernetes"),
         ({"metadata": None}, "has no metadata"),
         ({"spec": {"devices": {"requests": "pizza"}}}, "spec.devices.requests"),
     ],
@@ -259,7 +259,7 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
         result = run("explain", "-f", manifest(tmp_path, claim("lunch")), "--kubeconfig", config)
 
     assert result.exit_code == 3
-    assert "there is no DeviceClass pizza, nor any other: is the driver's chart installed?" in result.output
+    assert "DeviceClass pizza does not exist, nor any other: is the driver's chart installed?" in result.output
     assert "no devices at all" not in result.output
 
 

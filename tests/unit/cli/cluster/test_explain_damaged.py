@@ -21,36 +21,36 @@ def with_spec(**spec: Any) -> Document:
     return {**GUEST, "spec": {**GUEST["spec"], **spec}}
 
 
-UNNAMED = "ResourceClaimTemplate t is damaged: it has no spec.spec.devices.requests[0].name"
+UNNAMED = "ResourceClaimTemplate t is corrupt: it has no spec.spec.devices.requests[0].name"
 
 
 @pytest.mark.parametrize(
     ("damaged", "cause"),
     [
-        ({**GUEST, "spec": None}, "Pod guest is damaged: it has no spec.containers"),
-        (with_spec(containers=None), "Pod guest is damaged: it has no spec.containers"),
-        (with_spec(resourceClaims=[{}]), "Pod guest is damaged: it has no spec.resourceClaims[0].name"),
-        (with_spec(schedulingGates=[{}]), "Pod guest is damaged: it has no spec.schedulingGates[0].name"),
+        ({**GUEST, "spec": None}, "Pod guest is corrupt: it has no spec.containers"),
+        (with_spec(containers=None), "Pod guest is corrupt: it has no spec.containers"),
+        (with_spec(resourceClaims=[{}]), "Pod guest is corrupt: it has no spec.resourceClaims[0].name"),
+        (with_spec(schedulingGates=[{}]), "Pod guest is corrupt: it has no spec.schedulingGates[0].name"),
         (
             with_spec(nodeName=1),
-            "Pod guest is damaged: spec: json: cannot unmarshal number into a field of type string",
+            "Pod guest is corrupt: spec: json: cannot unmarshal number into a field of type string",
         ),
         (
             with_spec(containers=[{"name": "a", "resources": {"requests": {"cpu": "zz"}}}]),
-            "Pod guest is damaged: spec: 'zz' is not a quantity: it must be a number with an optional suffix",
+            "Pod guest is corrupt: spec: 'zz' is not a quantity: it must be a number with an optional suffix",
         ),
-        ({**GUEST, "metadata": {"namespace": "default"}}, "Pod is damaged: it has no metadata.name"),
+        ({**GUEST, "metadata": {"namespace": "default"}}, "Pod is corrupt: it has no metadata.name"),
         (
             {**node("node-3"), "status": {"allocatable": {"cpu": "x"}}},
-            "Node node-3 is damaged: status: 'x' is not a quantity",
+            "Node node-3 is corrupt: status: 'x' is not a quantity",
         ),
-        (node("node-3", taints=[{"key": "a"}]), "Node node-3 is damaged: it has no spec.taints[0].effect"),
+        (node("node-3", taints=[{"key": "a"}]), "Node node-3 is corrupt: it has no spec.taints[0].effect"),
         ({**template("t"), "spec": {"spec": {"devices": {"requests": [{}]}}}}, UNNAMED),
         (
             {**claim("lunch"), "metadata": {"name": "lunch", "namespace": 1}},
-            "ResourceClaim lunch is damaged: its metadata.namespace is no text",
+            "ResourceClaim lunch is corrupt: its metadata.namespace is not a string",
         ),
-        ({**claim("lunch"), "metadata": {"name": ""}}, "ResourceClaim is damaged: it has no metadata.name"),
+        ({**claim("lunch"), "metadata": {"name": ""}}, "ResourceClaim is corrupt: it has no metadata.name"),
     ],
 )
 def test_a_saved_object_that_is_damaged_is_named(tmp_path: Path, damaged: Document, cause: str) -> None:
@@ -86,7 +86,7 @@ def test_a_snapshot_whose_index_is_damaged(tmp_path: Path, index: str, cause: st
 
     assert result.exit_code == 2
     [line] = result.output.splitlines()
-    assert line.startswith(f"error: {folder}: snapshot.json is damaged: ")
+    assert line.startswith(f"error: {folder}: snapshot.json is corrupt: ")
     assert cause in line
     assert line.endswith("; run dra-kit snapshot again [configuration]")
 

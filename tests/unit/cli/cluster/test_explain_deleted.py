@@ -173,7 +173,7 @@ def test_a_claim_that_is_being_deleted_names_its_pod_and_the_driver_that_is_gone
     going["metadata"]["deletionTimestamp"] = SINCE
     _, text = explained(tmp_path, going, ELSEWHERE, what=("claim", "lunch"))
 
-    assert f"✗ default/lunch is being deleted since {SINCE}, and waits for pod guest, which it is reserved for" in text
+    assert f"✗ default/lunch is being deleted since {SINCE}, and waits for pod guest, for which it is reserved" in text
     assert f"! {DRIVER}: the driver has no slice of node-1, so it is not registered there {REMEDY}" in text
 
 

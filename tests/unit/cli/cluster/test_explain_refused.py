@@ -43,7 +43,7 @@ def test_what_an_api_server_refuses_is_not_explained(tmp_path: Path, manifest: D
 
     assert code == 1
     [line] = text.splitlines()
-    named = f"{tmp_path / 'order.yaml'}, document 1: the API server would refuse {manifest['kind']} "
+    named = f"{tmp_path / 'order.yaml'}, document 1: the API server would reject {manifest['kind']} "
     assert line.startswith(f"error: {named}{manifest['metadata']['name']}: ")
     assert field in line
     assert line.endswith("; dra-kit lint shows where [kube-invalid]")

@@ -76,7 +76,7 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "holds no objects that a claim could be explained with"),
+        (b"", "has no objects to explain a claim with"),
         (b"kind: [", "saved.yaml cannot be read: line 1, column 8: "),
         (b"- 1\n", "is not an object; it must have apiVersion, kind and metadata"),
     ],
@@ -112,7 +112,7 @@ def test_a_snapshot_is_not_written_under_the_name_of_another_kind_of_file(tmp_pa
     result = run("snapshot", tmp_path / name, "--kubeconfig", tmp_path / "not-even-looked-at")
 
     assert result.exit_code == 2
-    assert "name a folder, or an archive that ends in .tar.gz or .tgz" in result.output
+    assert "use a folder, or an archive that ends in .tar.gz or .tgz" in result.output
     assert not (tmp_path / name).exists()
 
 
@@ -168,9 +168,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path, names: list[str]) 
         result = run("snapshot", folder, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
 
     assert result.exit_code == 2
-    assert f"the folder holds other files, which would be taken for the cluster's: {names[-1]}; name a new" in words(
-        result.output
-    )
+    assert f"the folder has other files, which would be read as objects: {names[-1]}; use a new" in words(result.output)
     assert sorted(file.name for file in folder.iterdir()) == sorted(names)
 
 

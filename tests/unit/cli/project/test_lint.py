@@ -116,7 +116,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
 def test_an_error_ends_with_1_and_names_the_file(folder: Path) -> None:
     output = lint(folder / "wrong.yaml", code=1).stdout
     assert output.startswith(f"{folder / 'wrong.yaml'}:4:1: error: unknown field spce [unknown-field]\n")
-    assert output.endswith("1 error in 1 object of 1 file; --fix mends it\n")
+    assert output.endswith("1 error in 1 object of 1 file; --fix can fix it\n")
 
 
 def test_a_warning_fails_only_a_strict_check(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_folder_is_searched_and_standard_input_read(folder: Path) -> None:
     (folder / ".hidden" / "bad.yaml").write_text("a: [")
     (folder / "sub").mkdir()
     (folder / "sub" / "expect.yaml").write_text("pods: {}\n")
-    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix mends it\n")
+    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix can fix it\n")
     assert lint("-", code=1, stdin=WRONG).stdout.startswith("<stdin>:4:1: error")
 
 
@@ -240,7 +240,7 @@ def test_saved_objects_are_checked_against(folder: Path) -> None:
         ([], "Missing argument 'FILES...'"),
         (["nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["class.yaml", "--driver", "./nowhere.py"], "nowhere.py does not exist"),
-        (["class.yaml", "--from", "config.json"], "holds no objects"),
+        (["class.yaml", "--from", "config.json"], "has no objects"),
         (["latin.yaml"], "is not valid UTF-8"),
     ],
 )

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_it_a_check_tells_what_it_would_mend(file: Path) -> None:
-    assert lint(file, code=1).stdout.endswith("1 error in 1 object of 1 file; --fix mends it\n")
+    assert lint(file, code=1).stdout.endswith("1 error in 1 object of 1 file; --fix can fix it\n")
     assert file.read_text() == BEFORE
     (finding,) = json.loads(lint(file, "--format", "json", code=1).stdout)
     assert finding["fixable"] is True
@@ -82,7 +82,7 @@ def test_a_diff_shows_what_would_be_written_and_ends_as_the_check(file: Path, tm
     for arguments in (["--diff"], ["--fix", "--diff"]):
         result = lint(*arguments, file, code=1)
         assert file.read_text() == BEFORE.removesuffix("\n")
-        assert result.stderr == "1 error in 1 object of 1 file; --fix mends it\n"
+        assert result.stderr == "1 error in 1 object of 1 file; --fix can fix it\n"
         command = ["patch", "-o", str(tmp_path / "patched"), str(file)]
         subprocess.run(command, input=result.stdout, text=True, capture_output=True, check=True)
         assert (tmp_path / "patched").read_text() == AFTER.removesuffix("\n")
@@ -121,7 +121,7 @@ def test_a_file_that_must_not_be_written_is_refused_before_any_is(file: Path) ->
     other.chmod(0o444)
     result = lint("--fix", file, other, code=2)
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {other} cannot be written, and nothing was: it is read-only; make it writable")
+    assert line.startswith(f"error: {other} cannot be written: it is read-only; no file was changed; make it writable")
     assert file.read_text() == other.read_text() == BEFORE
     lint("--diff", other, code=1)
     other.chmod(0o644)

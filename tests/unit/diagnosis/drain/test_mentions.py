@@ -54,7 +54,7 @@ MENTIONS = [
 
 
 @pytest.mark.parametrize(("plural", "mentions"), MENTIONS)
-def test_a_driver_that_something_mentions_is_known(
+def test_a_driver_that_any_object_mentions_is_known(
     plural: str, mentions: dict[str, Any], kubeconfig: tuple[Api, Path]
 ) -> None:
     api, path = kubeconfig
@@ -117,7 +117,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("plurals", [("resourceslices",), ("deviceclasses",), ("daemonsets",), tuple(PATHS)])
-def test_what_may_not_be_listed_is_named(plurals: tuple[str, ...], kubeconfig: tuple[Api, Path]) -> None:
+def test_kinds_that_may_not_be_listed_are_named(plurals: tuple[str, ...], kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     with ExitStack() as stack:
         for plural in plurals:
@@ -132,7 +132,7 @@ def test_what_may_not_be_listed_is_named(plurals: tuple[str, ...], kubeconfig: t
     assert told["unreadable"] == list(plurals)
 
 
-def test_a_misspelt_driver_is_hinted_at_by_claims_where_nothing_else_may_be_listed(
+def test_claims_suggest_the_name_of_a_misspelt_driver_if_nothing_else_may_be_listed(
     kubeconfig: tuple[Api, Path],
 ) -> None:
     api, path = kubeconfig

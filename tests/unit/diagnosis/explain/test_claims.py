@@ -77,7 +77,7 @@ def test_no_device_at_all() -> None:
     assert blocker == "request r: no driver has published any device; is one installed, and does it run?"
 
 
-def test_a_class_that_does_not_exist_may_be_a_slip_of_the_pen() -> None:
+def test_a_class_that_does_not_exist_may_be_a_typo() -> None:
     where = cluster(slice_of(pizza("a")), classes=[device_class("pizza"), device_class("gpu")])
     wanted = claim(request())
     wanted["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "piza"
@@ -85,7 +85,7 @@ def test_a_class_that_does_not_exist_may_be_a_slip_of_the_pen() -> None:
     explanation = explain(where, wanted)
 
     assert explanation.outcome == "error"
-    assert explanation.blockers == ("request r: there is no DeviceClass piza; did you mean pizza?",)
+    assert explanation.blockers == ("request r: DeviceClass piza does not exist; did you mean pizza?",)
 
 
 def test_without_any_class_the_driver_may_be_missing() -> None:
@@ -94,7 +94,7 @@ def test_without_any_class_the_driver_may_be_missing() -> None:
     assert "is the driver's chart installed?" in blocker
 
 
-def test_a_selector_that_fails_ends_the_attempt() -> None:
+def test_a_selector_that_fails_stops_the_attempt() -> None:
     explanation = explain(cluster(slice_of(pizza("a"))), claim(request("r", 1, f"{PIZZA}.slices > 3")))
 
     assert explanation.outcome == "error"
@@ -110,7 +110,7 @@ def ovens(*numbers: int) -> list[Document]:
 OVEN = "gpu.example.com/oven"
 
 
-def test_a_constraint_that_cannot_be_satisfied_is_told_with_what_there_is() -> None:
+def test_a_constraint_that_cannot_be_satisfied_is_reported_with_what_there_is() -> None:
     wanted = claim(request("r", 3), constraints=[{"matchAttribute": OVEN}])
 
     [blocker] = explain(cluster(slice_of(*ovens(1, 1, 2, 2))), wanted).blockers
@@ -121,7 +121,7 @@ def test_a_constraint_that_cannot_be_satisfied_is_told_with_what_there_is() -> N
     )
 
 
-def test_only_the_constraint_that_stands_in_the_way_is_told() -> None:
+def test_only_the_violated_constraint_is_reported() -> None:
     wanted = claim(
         request("a", 2), request("b", 2),
         constraints=[{"requests": ["a"], "matchAttribute": OVEN}, {"requests": ["b"], "distinctAttribute": OVEN}],
@@ -132,7 +132,7 @@ def test_only_the_constraint_that_stands_in_the_way_is_told() -> None:
     assert blocker.startswith("constraint: all devices of b must each have another oven")
 
 
-def test_several_constraints_that_stand_in_the_way_are_told_together() -> None:
+def test_several_violated_constraints_are_reported_together() -> None:
     both = [
         device("x", attributes={n: {"int": 1} for n in "ab"}),
         device("y", attributes={n: {"int": 2} for n in "ab"}),

@@ -39,7 +39,7 @@ POD = {
 }
 
 
-def test_of_pods_nothing_that_might_be_secret_is_kept() -> None:
+def test_possible_secrets_of_pods_are_not_saved() -> None:
     kept = reduced("Pod", POD)
 
     assert "hunter2" not in json.dumps(kept)
@@ -48,7 +48,7 @@ def test_of_pods_nothing_that_might_be_secret_is_kept() -> None:
     assert kept["status"] == {"phase": "Running", "containerStatuses": [{"name": "main", "state": WAITING}]}
 
 
-def test_of_nodes_labels_taints_and_what_they_can_allocate_are_kept() -> None:
+def test_labels_taints_and_allocatable_of_nodes_are_saved() -> None:
     node = {
         "metadata": {"name": "node-1", "labels": {"rack": "r1"}},
         "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
@@ -62,7 +62,7 @@ def test_of_nodes_labels_taints_and_what_they_can_allocate_are_kept() -> None:
     assert kept["status"] == {"allocatable": {"cpu": "4"}, "declaredFeatures": ["A"]}
 
 
-def test_what_claims_and_slices_say_is_kept() -> None:
+def test_claims_and_slices_are_saved_completely() -> None:
     slice_ = {"metadata": {"name": "s"}, "spec": {"driver": "d", "devices": [{"name": "a"}]}, "kind": "ResourceSlice"}
 
     assert reduced("ResourceSlice", slice_)["spec"] == slice_["spec"]
@@ -86,11 +86,11 @@ def test_a_release_that_is_not_supported_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.34", "v1.36.2", "1.37+", "1.40"])
-def test_releases_are_told_by_their_minor_version(version: str) -> None:
+def test_releases_are_identified_by_minor_version(version: str) -> None:
     assert ClusterDocuments({}, version).cluster().gates.admin_access
 
 
-def test_an_object_that_no_api_server_stores_is_named() -> None:
+def test_an_object_that_no_api_server_accepts_is_named() -> None:
     broken = {"metadata": {"name": "s"}, "spec": {"devices": "none"}}
 
     with pytest.raises(ConfigurationError, match=r"ResourceSlice s: spec\.devices: "):

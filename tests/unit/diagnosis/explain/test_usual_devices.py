@@ -107,7 +107,7 @@ def told(where: ClusterView, wanted: Document) -> tuple[Any, str]:
 
 
 @given(SLICES, RULES, st.frozensets(st.sampled_from(NODES)), REQUESTS, st.booleans())
-def test_the_explanation_is_the_same_as_if_each_device_were_looked_at(
+def test_the_explanation_is_the_same_as_without_the_shortcut(
     found: list[Any], rules: list[Document], holds: frozenset[str], asked: Document, constrained: bool
 ) -> None:
     given_ = documents(found, rules, holds)
@@ -121,7 +121,7 @@ def test_the_explanation_is_the_same_as_if_each_device_were_looked_at(
     assert told(world(**given_), wanted) == told(world(**one_by_one), wanted)
 
 
-def test_the_devices_of_this_test_are_usual_ones() -> None:
+def test_the_devices_of_this_test_take_the_shortcut() -> None:
     given_ = documents([([({"cheese": {"int": 3}}, {})], {}, DRIVER, 1, "node-1")], [], frozenset())
 
     assert world(**given_).slices[0].usual is not None

@@ -28,7 +28,7 @@ def value(text: str) -> object:
         ("[a, 1]", ["a", 1]), ("{1: x, false: z, y: n}", {"1": "x", "false": "z", "true": False}), ("!!str 5", "5"),
     ],
 )  # fmt: skip
-def test_scalars_are_those_of_kubectl(written: str, expected: object) -> None:
+def test_scalars_are_read_like_kubectl_does(written: str, expected: object) -> None:
     assert value(written) == expected
     assert type(value(written)) is type(expected)
 
@@ -67,13 +67,13 @@ def test_a_file_of_yaml_may_start_with_a_mark() -> None:
         ('{"a": 1,}}', 1, "expected"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_with_the_place(text: str, line: int, problem: str) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_the_place(text: str, line: int, problem: str) -> None:
     (finding,) = [finding for finding in found(text) if finding.rule == "syntax"]
     assert finding.line == line
     assert problem in finding.message
 
 
-def test_documents_before_the_place_are_checked_all_the_same() -> None:
+def test_documents_before_a_syntax_error_are_checked() -> None:
     assert rules("apiVersion: resource.k8s.io/v1\nkind: DeviceClas\n---\na: [\n") == ["unknown-kind", "syntax"]
 
 
@@ -86,7 +86,7 @@ def test_aliases_that_repeat_each_other_are_refused() -> None:
 
 @pytest.mark.parametrize("depth", [199, 201, 1_000, 100_000])
 @pytest.mark.parametrize("form", ['{{"a": {}1{}}}', "a: {}1{}\n", "# {}{}\n"])
-def test_a_document_that_is_nested_too_deeply_is_told(form: str, depth: int) -> None:
+def test_a_document_that_is_nested_too_deeply_is_reported(form: str, depth: int) -> None:
     findings = found(form.format("[" * depth, "]" * depth))
     told = [finding.message for finding in findings if finding.rule == "syntax"]
     assert told == (
@@ -97,7 +97,7 @@ def test_a_document_that_is_nested_too_deeply_is_told(form: str, depth: int) -> 
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: {c: 1, c: 2}\n", '{"a": 1, "b": {"c": 1,\n"c": 2}}'])
-def test_a_key_that_stands_twice_is_told_at_the_second_place(text: str) -> None:
+def test_a_duplicate_key_is_reported_at_its_second_position(text: str) -> None:
     (finding,) = [finding for finding in found(text) if finding.rule == "duplicate-key"]
     assert finding.path == "b.c"
     assert underlined(finding).strip('"') == "c"
@@ -108,7 +108,7 @@ def test_opaque_parameters_of_json_may_repeat_keys() -> None:
     assert rules(text) == []
 
 
-def test_a_template_of_helms_in_a_folder_is_no_manifest_yet() -> None:
+def test_a_helm_template_in_a_folder_is_ignored() -> None:
     text = "name: {{ .Values.name }}-x\n"
     assert check([SourceFile("f.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
     assert rules(text) == ["syntax"]
@@ -121,6 +121,6 @@ def test_only_a_file_that_was_named_must_hold_objects() -> None:
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_handled(text: str) -> None:
     reading = read_documents(SourceFile("f.yaml", text))
     assert 0 <= reading.place.start < reading.place.end

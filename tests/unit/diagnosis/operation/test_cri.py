@@ -55,7 +55,7 @@ async def told(config: str, **says: str) -> str:
     return f"{finding.verdict} {finding.text}"
 
 
-async def test_containerd_tells_whether_and_where_it_reads_cdi_files() -> None:
+async def test_containerd_reports_whether_and_where_it_reads_cdi_files() -> None:
     reads = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi", str(CDI)]}
     assert await told(json.dumps(reads)) == f"ok containerd 2.4.2 reads CDI files in {CDI}"
     assert await told(json.dumps(reads | {"enableCDI": False})) == "FAIL containerd 2.4.2 has CDI off"
@@ -64,7 +64,7 @@ async def test_containerd_tells_whether_and_where_it_reads_cdi_files() -> None:
     )
 
 
-async def test_one_that_tells_nothing_of_cdi_is_no_failure() -> None:
+async def test_a_runtime_that_reports_nothing_about_cdi_passes() -> None:
     sandbox = json.dumps({"sandboxImage": "pause"})
     assert await told(sandbox, name="cri-o", version="1.34.0") == (
         "ok cri-o 1.34.0 answers; it tells nothing of CDI, its release does"
@@ -76,7 +76,7 @@ async def test_a_configuration_that_is_none_is_nothing_told(config: str) -> None
     assert (await told(config)).startswith("ok containerd 2.4.2 answers")
 
 
-async def test_one_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+async def test_a_runtime_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
     [finding] = await check_runtime(tmp_path / "none.sock", CDI)
     assert (finding.verdict, finding.text) == (
         "warn", f"the container runtime at {tmp_path}/none.sock does not report its configuration (UNAVAILABLE)",
@@ -84,7 +84,7 @@ async def test_one_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
     assert finding.remedy
 
 
-def test_a_directory_by_another_name_is_the_same(tmp_path: Path) -> None:
+def test_links_to_a_directory_are_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "var").symlink_to(tmp_path)
     info = RuntimeInfo("containerd 2.4.2", {"enableCDI": True, "cdiSpecDirs": [str(tmp_path / "run")]})

@@ -103,13 +103,13 @@ def test_pods_that_may_not_be_read_are_known_by_name() -> None:
     assert told([one], []) == {("c", "gpu-0", "p", ""), ("c", "gpu-0", "q", "")}
 
 
-def test_a_device_that_no_container_names_is_told_with_the_pod() -> None:
+def test_a_device_that_no_container_names_is_reported_with_the_pod() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
     users = pod("p", [{"name": "main"}], [{"name": "g", "resourceClaimName": "c"}])
     assert told([one], [users]) == {("c", "gpu-0", "p", "")}
 
 
-def test_the_node_is_the_pods_and_else_that_of_the_slice() -> None:
+def test_the_node_is_that_of_the_pod_or_the_slice() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0", "shareID": "s"}, pods=("p",))
     users = pod("p", [uses_claim("main", {"name": "g"})], [{"name": "g", "resourceClaimName": "c"}])
     pool = {"spec": {"driver": "gpu.example", "pool": {"name": "node-1"}, "nodeName": "node-b"}}

@@ -70,7 +70,7 @@ async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path,
     assert elsewhere.exit_code == 3
 
 
-def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_sources_on_a_node_are_named(tmp_path: Path) -> None:
     answer = who("--source", "node", "--kubelet-dir", tmp_path, "--cdi-dir", tmp_path)
     assert answer.exit_code == 3
     assert "containers are not known: the kubelet's" in answer.stderr
@@ -78,7 +78,7 @@ def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Pat
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_where_a_driver_does_not_answer_nobody_says_that_nothing_is_in_use(tmp_path: Path, output: str) -> None:
+def test_a_driver_that_does_not_answer_is_not_reported_as_unused(tmp_path: Path, output: str) -> None:
     (tmp_path / "plugins/dra.pizza").mkdir(parents=True)
     link = tmp_path / "plugins/dra.pizza/ops.sock"
     with closing(socket.socket(socket.AF_UNIX)) as killed:
