@@ -240,7 +240,7 @@ class NodeStatus:
 
     async def _state(self) -> dict[str, Any]:
         store = self._view.store
-        return {"damaged": [str(item) for item in store.damage()], "incomplete": store.incomplete()}
+        return {"damaged": [str(item) for item in store.corrupt_rows()], "incomplete": store.incomplete()}
 
     async def _slices(self) -> dict[str, Any]:
         view = self._view
@@ -393,7 +393,7 @@ class NodeMetrics:
         store = self._view.store
         yield STORE_COMMIT_SECONDS.of(store.commit_seconds)
         yield STORE_BYTES.of(store.size_bytes())
-        yield STORE_DAMAGED.of(len(store.damage()))
+        yield STORE_DAMAGED.of(len(store.corrupt_rows()))
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:

@@ -183,9 +183,9 @@ def foreign_database(path: Path) -> None:
         database.execute("INSERT INTO shopping VALUES ('flour')")
 
 
-SET_ASIDE = "state was damaged, it is set aside and what could be read is carried over"
+SET_ASIDE = "corrupt state moved away, readable rows copied to a new one"
 LOST = "state has lost transactions"
-DAMAGED = "damaged record left alone"
+DAMAGED = "corrupt record skipped"
 ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
     (schema_page, False, SET_ASIDE),
     (name_of_a_table, False, SET_ASIDE),
