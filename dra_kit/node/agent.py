@@ -42,7 +42,7 @@ from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter, Replaced
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
-from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
+from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.health_monitor import HealthMonitor, create_monitor
 from dra_kit.node.kubelet_connection import (
@@ -290,7 +290,7 @@ class NodeAgent:
             boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
         self._classes, self._engine, self._unrecorded = wired.classes, wired.engine, wired.unrecorded
-        self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
+        self._reapplying = wired.holding
         if wired.runner is not None:
             self.supervisor.add(wired.runner)  # stopped once no claim needs a program
             wired.runner.listen(self._reapplying.look_again)
@@ -350,7 +350,7 @@ class NodeAgent:
         """Run until SIGTERM or :meth:`stop`; return the exit code."""
         try:
             with self._processes.present():
-                self._events.damaged()
+                self._events.report_corrupt_records()
                 await self._leftovers.sweep()
                 hit(Failpoint.FILES_SWEPT)
                 code = await self._run_parts()
@@ -499,7 +499,10 @@ def wire_effects(
     engine = EffectEngine(
         store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects, replaced=replaced
     )  # fmt: skip
-    holding = EffectVerifier(store, driver.effects, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+    holding = EffectVerifier(
+        store, driver.effects, classes, hardware, engine,
+        boot_id=boot_id, locks=locks.effects, every=settings.effects_interval,
+    )  # fmt: skip
     unrecorded = UnrecordedEffects(
         store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
     )  # fmt: skip

@@ -239,7 +239,7 @@ class NodeStatus:
 
     async def _state(self) -> dict[str, Any]:
         store = self._view.store
-        return {"damaged": [str(item) for item in store.damage()], "incomplete": store.incomplete()}
+        return {"damaged": [str(item) for item in store.corrupt_rows()], "incomplete": store.incomplete()}
 
     async def _slices(self) -> dict[str, Any]:
         view = self._view
@@ -390,7 +390,7 @@ class NodeMetrics:
         store = self._view.store
         yield from store.commit_seconds.collect()
         yield STORE_BYTES.of(store.size_bytes())
-        yield STORE_CORRUPT_ROWS.of(len(store.damage()))
+        yield STORE_CORRUPT_ROWS.of(len(store.corrupt_rows()))
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:

@@ -216,7 +216,7 @@ class Bench:
         await self._undoing.release(self._reference(claim))
         record = self._records.get(claim)
         if record is not None:
-            await self._preparation.author.unprepare(record)
+            await self._preparation.unprepare(record)
             del self._records[claim]
 
     def _reference(self, claim: str) -> ClaimReference:

@@ -25,9 +25,9 @@ from tests.unit.node.role import DRIVER, Node
 CLAIMS = 6
 _TOLD = {
     "state has lost transactions": "lost transactions",
-    "state was damaged, it is set aside and what could be read is carried over": "set aside",
-    "damaged record left alone": "record damaged",
-    "form of the state is damaged, it is written again": "form damaged",
+    "corrupt state moved away, readable rows copied to a new one": "set aside",
+    "corrupt record skipped": "record damaged",
+    "corrupt form of the state repaired": "form damaged",
 }
 
 

@@ -183,9 +183,9 @@ def foreign_database(path: Path) -> None:
         database.execute("INSERT INTO shopping VALUES ('flour')")
 
 
-MOVED_AWAY = "state was damaged, it is set aside and what could be read is carried over"
+MOVED_AWAY = "corrupt state moved away, readable rows copied to a new one"
 LOST = "state has lost transactions"
-CORRUPT_RECORD = "damaged record left alone"
+CORRUPT_RECORD = "corrupt record skipped"
 ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
     (schema_page, False, MOVED_AWAY),
     (name_of_a_table, False, MOVED_AWAY),

@@ -83,12 +83,7 @@ class AllocatedClaim(Struct, frozen=True):
 
 
 class ClaimReader:
-    """Reads claims for one driver; a claim that has not changed since the last read is not parsed again.
-
-    Args:
-        api: the API server.
-        driver: the driver's name.
-    """
+    """Reads claims for one driver; a claim that has not changed since the last read is not parsed again."""
 
     def __init__(self, api: ClaimApi, driver: str) -> None:
         self._api = api
@@ -152,12 +147,12 @@ def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver
         status = v1.ResourceClaimStatus.model_validate(raw.get("status") or {})
     except ValidationError as error:
         raise InternalError(
-            f"claim {reference} is not understood: {error.errors(include_url=False)[0]['msg']}"
+            f"claim {reference} cannot be parsed: {error.errors(include_url=False)[0]['msg']}"
         ) from error
     if uid != reference.uid:
         raise TransientError(
             f"claim {reference} was replaced: the kubelet asks for UID {reference.uid}, the API server has "
-            f"{uid}; the pod must be created again",
+            f"{uid}; create the pod again",
             code="claim-replaced",
         )
     allocation = status.allocation
@@ -170,8 +165,8 @@ def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver
     if not results:
         others = sorted({result.driver for result in allocation.devices.results})
         raise PermanentError(
-            f"claim {reference} holds no device of driver {driver}, only of {', '.join(others) or 'nobody'}; "
-            "it is another driver's to prepare",
+            f"claim {reference} has no device of driver {driver}, only of {', '.join(others) or 'no driver'}; "
+            "another driver must prepare it",
             code="claim-of-other-driver",
         )
     configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)

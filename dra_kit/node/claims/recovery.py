@@ -76,7 +76,7 @@ class OrphanReleaser:
         try:
             records, lost = self._store.claims(), self._store.lost()
         except DraKitError as error:  # a failing disk must not stop the process
-            logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
+            logger.error("orphaned claims not searched for", extra={"error": str(error), "code": error.code})
             return
         known = {*(record.reference for record in records), *lost}
         self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in known}
@@ -86,7 +86,7 @@ class OrphanReleaser:
         for claim in lost:
             if self._is_due(claim, await self._is_gone(claim)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
-                    logger.warning("claim without a record is gone and nobody has released it")
+                    logger.warning("orphaned claim without a record found, releasing it")
                     await self._unasked.release_lost(claim, self._is_still_gone)
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
@@ -126,7 +126,7 @@ class OrphanReleaser:
 
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
-            logger.warning("claim is gone and nobody has released it")
+            logger.warning("orphaned claim found, releasing it")
             # if the release fails, the next check finds the claim again
             await self._unasked.release_orphan(record, self._is_still_orphan)
 
@@ -173,7 +173,9 @@ class ClaimRecovery:
             unclaimed = [str(effect.number) for effect in self._store.effects() if not effect.claims]
             unclaimed += [claim.uid for claim in self._store.lost()]
             if unclaimed:
-                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(unclaimed)})
+                logger.warning(
+                    "effects without a record of their claim not undone", extra={"kept": ",".join(unclaimed)}
+                )
             return
         await self._in_time(self._preparation.effects.undoing.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():
@@ -230,7 +232,7 @@ class ClaimRecovery:
         def failed(error: Exception) -> None:
             log_failure(error, no, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
-        late = f"{no} within {self._calls.deadline:g} s; what holds it up goes on"
+        late = f"{no} within {self._calls.deadline:g} s; the work continues"
         await self._calls.begin(work, failed=failed, late=lambda: late)
 
 
@@ -298,7 +300,7 @@ class LeftoverSweeper:
 
     def _report(self, error: DraKitError) -> None:
         if str(error) != self._logged:
-            logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
+            logger.error("leftovers not searched for", extra={"error": str(error), "code": error.code})
         self._logged = str(error)
 
     async def sweep(self) -> None:

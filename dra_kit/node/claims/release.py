@@ -21,14 +21,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimReleaser:
-    """Releases claims; the caller holds the lock of the claim.
-
-    Args:
-        preparation: runs the author's code.
-        durable: records and files of claims.
-        turns: serializes the calls of the author's code.
-        news: notified of released claims.
-    """
+    """Releases claims; the caller holds the lock of the claim."""
 
     def __init__(
         self, preparation: PreparerRunner, durable: ClaimWriter, turns: CallSerializer, news: ClaimEvents
@@ -84,7 +77,7 @@ class ClaimReleaser:
             await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
-        await self._preparation.author.unprepare(record)
+        await self._preparation.unprepare(record)
         hit(Failpoint.AUTHOR_UNPREPARED)
         await self._forget(record)
 
@@ -94,20 +87,15 @@ class ClaimReleaser:
         hit(Failpoint.CLAIM_FORGOTTEN)
 
     async def without_record(self, reference: ClaimReference) -> None:
-        """Undo what is known of a claim without its record: its effects, its files, and a corrupt record itself."""
+        """Release a claim whose record is lost or corrupt: its effects, its files, and the corrupt record itself."""
         await self._effects.release(reference)
         self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
-        logger.warning("claim released by its UID, effects and files, without its record")
+        logger.warning("claim without a readable record released")
 
 
 class PrepareEpochs:
-    """The epochs of claims: a release ends the epoch, and work that began to prepare the claim before cannot be stored.
-
-    Args:
-        store: stores the epochs, for the driver's other process too.
-        claims: the locks of all claims.
-    """
+    """The epochs of claims: a release ends the epoch, and a preparation that began before it cannot be stored."""
 
     def __init__(self, store: StateStore, claims: NamedLocks) -> None:
         self._store = store

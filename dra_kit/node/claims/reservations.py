@@ -34,8 +34,8 @@ class NodeDeviceReservations:
 
     Args:
         driver: the driver's name.
-        api: knows whether a claim still exists.
-        store: the durable records.
+        api: reads claims.
+        store: the records.
         boot_id: of this boot.
         claims: the locks of all claims.
         devices: the locks of all devices.
@@ -82,8 +82,8 @@ class NodeDeviceReservations:
         self._taken[device] = claim
         try:
             holders = self._store.holders(*device)  # first: reading is what finds corrupt rows
-            for damaged in self._store.damaged_claims():
-                await self._refuse_damaged(device, damaged, claim)
+            for row in self._store.corrupt_claims():
+                await self._check_corrupt(device, row, claim)
             for holder in holders:
                 if holder.uid != claim.uid:
                     await self._free(device, holder, claim)
@@ -140,26 +140,26 @@ class NodeDeviceReservations:
                     device,
                     claim,
                     holder,
-                    "is still being released for {holder}, which does not need it any more; the kubelet tries again",
+                    "is still being released for {holder}, which no longer needs it; the kubelet tries again",
                     code="device-in-release",
                 ) from None
             yield
         finally:
             lock.give_up()
 
-    async def _refuse_damaged(self, device: Device, damaged: CorruptRow, claim: ClaimReference) -> None:
+    async def _check_corrupt(self, device: Device, row: CorruptRow, claim: ClaimReference) -> None:
         """Reject the devices of a claim with a corrupt record: its boot and its devices are unknown."""
-        holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
+        holder, names = row.claim, {row.claim, row.named} - {None}
         if holder is None or claim in names:  # its own record, which is rewritten
             return
         for name in sorted(filter(None, names), key=str):
             if await self._is_live(name, device, claim):
                 raise _double_allocation(device, claim, "prepared", name)
         if self._store.held(holder.uid, *device):
-            text = f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged"
-            remedy = "delete that claim's pod: the device is given on when the kubelet has released the claim"
+            text = f"device {'/'.join(device)} of claim {claim} was prepared for a claim with a corrupt record"
+            remedy = "delete that claim's pod: the device is free when the kubelet has released the claim"
             raise TransientError(
-                f"{text}, as far as it can be read {holder} with UID {holder.uid}; {remedy}",
+                f"{text}, its readable part names {holder} with UID {holder.uid}; {remedy}",
                 code="damaged-record",
                 public=f"{text}; the driver's log names it: {remedy}",
             )
@@ -174,7 +174,7 @@ class NodeDeviceReservations:
                 device,
                 claim,
                 holder,
-                "is prepared for {holder}, and whether that one still exists cannot be asked",
+                "is prepared for {holder}, and the API server does not answer whether that claim still exists",
                 code=error.code,
                 reason=f": {error}",
             ) from error
@@ -182,14 +182,7 @@ class NodeDeviceReservations:
 
 
 class ReservedDevices:
-    """The devices that a claim has exclusively, held as a context manager.
-
-    This is a class, not a generator, for speed: each prepared claim needs one.
-
-    Args:
-        exclusive: locks each device.
-        claim: the claim that has the devices.
-    """
+    """The devices that a claim has exclusively, held as a context manager; a class, not a generator, for speed."""
 
     __slots__ = ("_claim", "_exclusive", "_held")
 
@@ -223,7 +216,7 @@ def _double_allocation(
         device,
         claim,
         holder,
-        f"is still {state} for {{holder}}, which is allocated too; delete the pods of one of the two claims",
+        f"is still {state} for {{holder}}, to which it is allocated too; delete the pods of one of the two claims",
         code="double-allocation",
     )
 
@@ -233,9 +226,9 @@ def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> Tr
         device,
         claim,
         holder,
-        "is still prepared for {holder}, which is gone or allocated otherwise by now, and whose container may still "
-        "run; it is given on when the kubelet has released that claim, after a reboot, or when the driver has found it "
-        "gone for --orphan-after",
+        "is still prepared for {holder}, which was deleted or reallocated and whose container may still run; it is "
+        "free when the kubelet has released that claim, after a reboot, or when the claim has been gone for "
+        "--orphan-after",
         code="device-in-use",
     )
 
@@ -311,9 +304,9 @@ class ReallocationGuard:
             return
         devices = ", ".join(f"{item.pool}/{item.device}" for item in before.devices)
         raise TransientError(
-            f"claim {claim.reference} was allocated anew since it was prepared with {devices}, and a container may "
-            "still run with that; it is prepared as it is allocated now when the kubelet has released it (delete the "
-            "pods that use it), after a reboot, or when this has been so for --orphan-after",
+            f"claim {claim.reference} was reallocated after it was prepared with {devices}, which a container may "
+            "still use; it is prepared with its new allocation when the kubelet has released it (delete the pods that "
+            "use it), after a reboot, or after --orphan-after",
             code="device-in-use",
         )
 

@@ -34,20 +34,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimPreparer(Struct, frozen=True):
-    """Prepares one claim at a time; has no state between calls.
-
-    Attributes:
-        reader: reads claims from the API server.
-        preparation: runs the author's code.
-        durable: records and files of claims.
-        claims: the locks of all claims.
-        epochs: of the preparations in progress.
-        exclusive: which claim has which device.
-        turns: serializes the calls of the author's code.
-        reallocated: protects what a reallocated claim was prepared with.
-        releases: releases what was prepared for another allocation.
-        news: notified of the results.
-    """
+    """Prepares one claim at a time; has no state between calls."""
 
     reader: ClaimReader
     preparation: PreparerRunner
@@ -102,7 +89,7 @@ class ClaimPreparer(Struct, frozen=True):
         self.reallocated.forget(claim.reference)
         if before is not None and await self._is_true(before):
             self.preparation.check_device_nodes(before.spec)
-            return await self._as_it_was(claim, before)
+            return await self._keep(claim, before)
         async with (
             self.exclusive.hold(claim),
             self.turns.taken((result.pool, result.device) for result in claim.results),
@@ -116,16 +103,16 @@ class ClaimPreparer(Struct, frozen=True):
                 if again or not self._may_stay(before, error):
                     raise
                 module = type(self.preparation.driver.preparer).__module__
-                message = "claim not prepared again, it stays as it was"
+                message = "claim not prepared again, its former preparation stays"
                 problem = log_failure(error, message, module=module, logger=logger)
                 self.news.failed.notify(claim.reference, problem)
-                return await self._as_it_was(claim, before)
+                return await self._keep(claim, before)
 
     async def _is_true(self, record: ClaimRecord) -> bool:
         """Return whether a record can be returned to the kubelet unchanged."""
         return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
 
-    async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
+    async def _keep(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.durable.make_files(record)
         if not has_statuses(claim.raw, self.preparation.driver.name, record):
             self.news.resumed.notify(record)  # the status may have been written since the fetch
@@ -244,20 +231,12 @@ Answer = Sequence[KubeletDevice]
 class ClaimService:
     """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`.
 
-    Args:
-        preparation: runs the author's code.
-        api: reads claims.
-        store: the durable records.
-        files: the CDI and metadata files of claims.
-        locks: shared by the driver's processes on this node.
-        news: notified of the results.
-        reallocated: protects what reallocated claims were prepared with.
-        deadline: seconds after which the kubelet gets an answer, even if the work still runs.
+    After ``deadline`` seconds the kubelet gets an answer, even if the work still runs.
 
     Attributes:
         epochs: the claims that are being prepared.
         unasked: work that the kubelet has not asked for.
-        facts: facts about devices that are reported later.
+        facts: writes what ``context.update`` reports.
     """
 
     def __init__(
@@ -332,7 +311,7 @@ class ClaimService:
             return problem
 
         def late() -> str:
-            why = self._preparation.lacking(reference) or "what is still running is rolled back when it ends"
+            why = self._preparation.lacking(reference) or "the work continues and is rolled back when it ends"
             return f"not prepared within {self._calls.deadline:g} s: {why}; the kubelet tries again"
 
         with log_context(claim=name, claim_uid=reference.uid):
@@ -353,7 +332,7 @@ class ClaimService:
         def failed(error: Exception) -> Exception:
             return self._failed(error, "claim not released")
 
-        late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
+        late = f"not released within {self._calls.deadline:g} s; the work continues; the kubelet tries again"
         with log_context(claim=name, claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
 

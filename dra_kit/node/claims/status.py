@@ -34,10 +34,7 @@ class ClaimStatusWriter:
     stay unchanged. It needs ``patch`` on ``resourceclaims/status``, and since Kubernetes 1.36 also
     ``associated-node:patch`` on ``resourceclaims/driver``.
 
-    Args:
-        client: writes the status.
-        driver: the driver's name.
-        store: the records: the driver's other process may have changed them after they were submitted.
+    The records are read again before a write: the driver's other process may have changed them meanwhile.
     """
 
     name = "status"
@@ -257,7 +254,7 @@ def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[
     Raises:
         PermanentError: it violates a rule of the API.
     """
-    _check("context.update was given", "driver", [(device.pool, device.device, device.share_id)], [status])
+    _check("context.update received", "driver", [(device.pool, device.device, device.share_id)], [status])
     return status
 
 
@@ -275,6 +272,6 @@ def _check(
     problems = validate_device_statuses(entries, results)
     if problems:
         raise PermanentError(
-            f"{who} a status that the API refuses: {'; '.join(str(problem) for problem in problems)}",
+            f"{who} a status that the API rejects: {'; '.join(str(problem) for problem in problems)}",
             code="invalid-status",
         )

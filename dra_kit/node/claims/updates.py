@@ -51,14 +51,7 @@ class _Waiting(Struct, frozen=True):
 
 
 class DeviceUpdateWriter:
-    """Stores and publishes what ``context.update`` reports; used in the event loop.
-
-    Args:
-        durable: records and files of claims.
-        claims: the locks of all claims.
-        epochs: knows which claims are being prepared.
-        news: notified of claims with new facts about their devices.
-    """
+    """Stores and publishes what ``context.update`` reports; used in the event loop."""
 
     def __init__(self, durable: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, news: ClaimEvents) -> None:
         self._durable = durable
@@ -148,13 +141,13 @@ def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
 
 
 def _dropped(facts: DeviceUpdate) -> None:
-    text = "facts of a device dropped: no claim is prepared with it"
+    text = "device update dropped, no claim is prepared with the device"
     logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
 
 
 def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
     fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
-    logger.error("facts of a device not written", extra=fields)
+    logger.error("device update not written", extra=fields)
 
 
 def _addressed(facts: DeviceUpdate) -> dict[str, str]:
@@ -168,13 +161,9 @@ Answer: TypeAlias = Sequence[KubeletDevice] | Exception
 
 
 class Repreparer:
-    """A part of the node process; level-triggered: compares records with the latest inventory.
+    """A part of the node process that prepares claims again after a change of their devices or effects.
 
-    Args:
-        store: the records.
-        claims: the locks of claims.
-        preparation: knows whether a record matches the devices that exist now.
-        prepare: prepares a claim again if it is still prepared.
+    Level-triggered: it compares records with the latest inventory. ``prepare`` prepares a claim that is still prepared.
     """
 
     name = "replugging"
@@ -221,7 +210,7 @@ class Repreparer:
                 self._look()
                 await self._adopt()
             except DraKitError as error:  # the state cannot be read at the moment
-                logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
+                logger.error("replugged devices not searched for", extra={"error": str(error), "code": error.code})
                 self._try_again()
 
     def _look(self) -> None:

@@ -43,7 +43,7 @@ class ChildProcesses:
     """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
 
     Args:
-        directory: for output and termination requests; shared by the processes of a rolling update, part of each mark.
+        directory: for output and termination requests, shared by the driver's processes; part of each mark.
         locks: determine which process owns a program.
         environment: variables for every program, in addition to its own.
         records: the stored effects.
@@ -89,7 +89,7 @@ class ChildProcesses:
                 raise self._ended_early(child, program)
         holding = self._locks.try_hold(name)
         if not await holding.take():
-            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which has to see to it")
+            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which must restart it")
         try:
             program = await self._find(child, holding)
             if program is None:
@@ -151,8 +151,8 @@ class ChildProcesses:
                 holding.give_up()
         if program is not None and not await self._end(name, program, hangs=hangs):
             raise TransientError(
-                f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
-                "kernel; it is tried again, and a reboot ends it",
+                f"{title_of(child)} does not exit, even after SIGKILL: process {program.process.pid} hangs in the "
+                "kernel; termination is retried; a reboot also terminates it",
                 code="child-hangs",
             )
         for path in (self._output_path(name), self._order(name), self._secret(name), self._effect(name)):
@@ -273,18 +273,17 @@ class ChildProcesses:
         if program not in self._programs.values():
             return  # it was terminated
         logger.warning(
-            "program has ended",
+            "program has exited",
             extra={"program": program.title, "pid": program.process.pid, "how": program.exit_text()},
         )
         if self._ended is not None and program.ready and time.monotonic() - program.since >= self._calm:
             self._ended()
 
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
-        words = program.last_line
+        output = f"; its last output: {program.last_line}" if program.last_line else ""
         return TransientError(
-            f"{title_of(child)} {program.exit_text()} before it was ready"
-            + (f"; it said: {words}" if words else "")
-            + "; it is started again when the kubelet asks again",
+            f"{title_of(child)} {program.exit_text()} before it was ready{output}; it is restarted when the kubelet "
+            "asks again",
             code="child-ended",
         )
 
@@ -298,7 +297,7 @@ class ChildProcesses:
                 self._own(name, program)
         if gone:
             program.give_up()
-            logger.info("program ended", extra={"program": program.title, "pid": program.process.pid})
+            logger.info("program terminated", extra={"program": program.title, "pid": program.process.pid})
         return gone
 
     async def _end_by_order(self, name: str, program: Program) -> None:
@@ -326,8 +325,8 @@ class ChildProcesses:
                 await holding.take()
         except TimeoutError:
             raise TransientError(
-                f"{title_of(child)} belongs to the driver's other process on this node, which has not ended it yet; it "
-                "is tried again",
+                f"{title_of(child)} belongs to the driver's other process on this node, which has not yet "
+                "terminated it; termination is retried",
                 code="child-hangs",
             ) from None
         return holding

@@ -34,11 +34,7 @@ class StoredFields(NamedTuple):
 
 
 class EffectClasses:
-    """The driver's effect classes by their stable id; no method is called that changes hardware.
-
-    Args:
-        known: the effect classes.
-    """
+    """The driver's effect classes by their stable id; no method is called that changes hardware."""
 
     def __init__(self, known: Mapping[str, type[Effect[Any, Any]]]) -> None:
         self._known = known
@@ -46,8 +42,6 @@ class EffectClasses:
     @property
     def runs_programs(self) -> bool:
         """Whether there may be programs to start, find, or terminate."""
-        if not self._known:
-            return False
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:
@@ -59,8 +53,8 @@ class EffectClasses:
         unknown = sorted({record.effect for record in stored} - set(self._known))
         if unknown:
             raise ConfigurationError(
-                f"effects {', '.join(unknown)} are in force and this driver does not know how to undo them; "
-                "add their classes to Driver(effects=[…]), or drain the node with the release that made them",
+                f"effects {', '.join(unknown)} are in force, and this driver has no classes to revert them; "
+                "add their classes to Driver(effects=[…]), or drain the node with the release that applied them",
                 code="unknown-effect",
             )
         for record in stored:
@@ -71,8 +65,8 @@ class EffectClasses:
                     read_outcome(cls, record.outcome)
             except ValidationError as error:
                 raise ConfigurationError(
-                    f"effect {_stored_title(record)} is in force and {cls.__name__} no longer understands it: "
-                    f"{_problems(error)}; keep its fields readable, or drain the node with the release that made it",
+                    f"effect {_stored_title(record)} is in force, and {cls.__name__} can no longer read it: "
+                    f"{_problems(error)}; keep its fields readable, or drain the node with the release that applied it",
                     code="incompatible-effect",
                 ) from error
 
@@ -92,13 +86,13 @@ class EffectClasses:
         try:
             text = effect.model_dump_json(by_alias=True)
             again: Effect[Any, Any] | None = _read(cls, text)
-            problem = "it comes back with other values"
+            problem = "reading it yields other values"
         except ValueError as error:  # includes pydantic's errors, on writing and on reading
             again, problem = None, _problems(error) if isinstance(error, ValidationError) else str(error)
         if again != effect:
             raise ConfigurationError(
-                f"effect {cls.__name__} does not come back from its own JSON: {problem}; its fields are stored, so "
-                "give them types that pydantic writes and reads alike, without computed or excluded ones",
+                f"effect {cls.__name__} cannot be read from its own JSON: {problem}; its fields are stored, so use "
+                "types that pydantic writes and reads alike, without computed or excluded fields",
                 code="invalid-effect",
             )
         selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
@@ -113,8 +107,8 @@ class EffectClasses:
         cls = self._known.get(record.effect)
         if cls is None:
             raise TransientError(
-                f"effect {_stored_title(record)} was made by another release of the driver, and this one "
-                "has no class for it; run that release, which has to undo it",
+                f"effect {_stored_title(record)} was applied by another release of the driver, and this release "
+                "has no class for it; run that release to revert it",
                 code="unknown-effect",
             )
         try:
@@ -233,8 +227,8 @@ def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
         read_outcome(cls, text)
     except ValueError:  # includes pydantic's errors
         raise ConfigurationError(
-            f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which is not what it "
-            "declares, or cannot be stored; return what dra_kit.Effect[<type>] says",
+            f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which it does not "
+            "declare, or which cannot be stored; return the type in dra_kit.Effect[<type>]",
             code="invalid-outcome",
         ) from None
     return text
@@ -289,7 +283,8 @@ def _names(effect: Effect[Any, Any], method: str, given: Iterable[str]) -> list[
 
 def _no_names(effect: Effect[Any, Any], method: str, given: Sequence[Any]) -> ConfigurationError:
     return ConfigurationError(
-        f"effect {type(effect).__name__}.{method}() gave {given!r}; name what it touches, for example ['gpu/0']",
+        f"effect {type(effect).__name__}.{method}() returned {given!r}; return names of what it touches, for example "
+        "['gpu/0']",
         code="invalid-effect-keys",
     )
 
@@ -308,8 +303,8 @@ def _read(cls: type[Effect[Any, Any]], spec: str, defaults: Sequence[str] = ()) 
 
 def _incompatible(cls: type[Effect[Any, Any]], record: EffectRecord, error: ValidationError) -> TransientError:
     return TransientError(
-        f"effect {_stored_title(record)} was made by another release of the driver, and {cls.__name__} "
-        f"does not understand it: {_problems(error)}; run that release, which has to undo it",
+        f"effect {_stored_title(record)} was applied by another release of the driver, and {cls.__name__} "
+        f"cannot read it: {_problems(error)}; run that release to revert it",
         code="incompatible-effect",
     )
 

@@ -124,7 +124,7 @@ class EffectEngine:
             await self.undoing.revert(other)
         except DraKitError as error:
             error.public = (
-                f"claim {claim} needs {public_title(effect)}, and what was in force before could not be undone; the "
+                f"claim {claim} needs {public_title(effect)}, and the effect before it could not be reverted; the "
                 "driver's log has the reason, and the kubelet tries again"
             )
             raise
@@ -149,12 +149,14 @@ class EffectEngine:
             if record is not None and self.is_in_force(record):
                 outcomes[record.number] = record.outcome
                 return outcome_of(type(effect), record)
+        why = (
+            f"is not in force, and claim {claim} has admin access only, which changes nothing; prepare the device for "
+            "an ordinary claim first"
+        )
         raise PermanentError(
-            f"effect {title_of(effect)} is not in force, and claim {claim} has admin access only, which "
-            "changes nothing; prepare the device for an ordinary claim first",
+            f"effect {title_of(effect)} {why}",
             code="effect-not-in-force",
-            public=f"effect {public_title(effect)} is not in force, and claim {claim} has admin access only, which "
-            "changes nothing; prepare the device for an ordinary claim first",
+            public=f"effect {public_title(effect)} {why}",
         )
 
     def known(self) -> list[EffectInForce]:
@@ -206,10 +208,10 @@ class EffectEngine:
                 outcome = await call(effect.apply, previous)
         except NotYet as error:
             raise NotYet(
-                f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and it is asked again",
+                f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and the driver retries it",
                 code=error.code,
-                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and it "
-                "is asked again",
+                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and the "
+                "driver retries it",
             ) from error
         hit(Failpoint.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)
@@ -224,14 +226,7 @@ class EffectEngine:
 
 
 class EffectReverter:
-    """Reverts effects; the only place that calls ``revert``.
-
-    Args:
-        store: where intents and outcomes are stored.
-        classes: create effects from what is stored.
-        hardware: passed to the effects.
-        locks: of what effects touch.
-    """
+    """Reverts effects; the only place that calls ``revert``; ``locks`` are of what effects touch."""
 
     def __init__(self, store: StateStore, classes: EffectClasses, hardware: HardwareHandle, locks: NamedLocks) -> None:
         self._store = store
@@ -251,9 +246,9 @@ class EffectReverter:
         stored = self._store.effects_of(claim.uid)
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
             await self._store.release_effect(number, claim.uid)
-            remedy = "see --dump-state, and undo it by hand where it still is in force"
+            remedy = "see --dump-state, and revert it manually if it is still in force"
             fields = {"effect": number, "code": "damaged-record", "remedy": remedy}
-            logger.error("effect not undone, its record is damaged", extra=fields)
+            logger.error("effect not reverted, its record is corrupt", extra=fields)
         failures: list[DraKitError] = []
         for record in stored:
             if record.number in keep:
@@ -294,7 +289,7 @@ class EffectReverter:
                 except DraKitError as error:
                     if error.code != "revert-failed":  # that one is reported with its traceback
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
-                        logger.warning("effect not undone", extra=fields)
+                        logger.warning("effect not reverted", extra=fields)
 
     async def revert(self, record: EffectRecord) -> None:
         """Revert an effect and forget it, however long that takes; the caller holds its keys and locks.
@@ -321,20 +316,20 @@ class EffectReverter:
             await self._store.revert_failed(record.number, text)
             expected = isinstance(error, DraKitError)
             logger.warning(
-                "effect not undone",
+                "effect not reverted",
                 extra={"effect": self._classes.title(record), "error": text},
                 exc_info=None if expected else author_exc_info(error, cls.__module__),
             )
             raise TransientError(
-                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert raised {text}; it is "
-                "tried again",
+                f"effect {self._classes.title(record)} could not be reverted: {cls.__name__}.revert raised {text}; it "
+                "is retried",
                 code="revert-failed",
-                public=f"effect {public_title(effect)} could not be undone: {cls.__name__}.revert raised "
-                f"{describe_located_error(error, cls.__module__, public=True)}; it is tried again",
+                public=f"effect {public_title(effect)} could not be reverted: {cls.__name__}.revert raised "
+                f"{describe_located_error(error, cls.__module__, public=True)}; it is retried",
             ) from error
         await self._store.forget_effect(record.number)
         hit(Failpoint.EFFECT_FORGOTTEN)
-        logger.info("effect undone", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
+        logger.info("effect reverted", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
 
 
 FIRST_PAUSE = 0.1
@@ -374,8 +369,8 @@ class ClaimEffects:
         """See :meth:`dra_kit.AllocatedDevice.ensure`."""
         if self._closed:
             raise ConfigurationError(
-                f"ensure({type(effect).__name__}) came after prepare of claim {self._claim} had ended; ensure effects "
-                "in prepare itself and await them there",
+                f"ensure({type(effect).__name__}) was called after prepare of claim {self._claim} had returned; ensure "
+                "effects in prepare itself and await them there",
                 code="effect-too-late",
             )
         ended: asyncio.Future[None] = self.loop.create_future()

@@ -80,13 +80,13 @@ class Program:
         """Return how it exited, as far as that is known."""
         code = self._code
         if code is None:
-            return "ended"
+            return "exited"
         if code >= 0:
-            return f"ended with exit code {code}"
+            return f"exited with code {code}"
         try:
-            return f"was ended by {signal.Signals(-code).name}"
+            return f"was terminated by {signal.Signals(-code).name}"
         except ValueError:
-            return f"was ended by signal {-code}"
+            return f"was terminated by signal {-code}"
 
     def log_output(self) -> None:
         """Log what the program has written since the last check."""
@@ -101,7 +101,7 @@ class Program:
         self._unread = ""
         for line in lines:
             fields = {"program": self.title, "pid": self.process.pid, "line": line}
-            logger.log(self._level_of(line), "program says", extra=fields)
+            logger.log(self._level_of(line), "program output", extra=fields)
 
     def _level_of(self, line: str) -> int:
         try:
@@ -130,9 +130,8 @@ class Program:
                 if await self._stop():
                     await self._gone.wait()
         except Exception as error:  # noqa: BLE001 - of the author's code; signals still end the program
-            words = str(error) or type(error).__name__
-            fields = {"program": self.title, "pid": self.process.pid, "error": words}
-            logger.warning("program does not end when it is asked to", extra=fields)
+            fields = {"program": self.title, "pid": self.process.pid, "error": str(error) or type(error).__name__}
+            logger.warning("program does not stop when asked to", extra=fields)
 
     async def end_session(self) -> bool:
         """Kill the program and the rest of its session at once; return whether nothing is left."""
@@ -174,7 +173,7 @@ def start_program(command: Sequence[str], environment: Mapping[str, str], mark: 
 
     Raises:
         OSError: it cannot be started.
-        ValueError: there is no command, or an argument or variable contains a NUL.
+        ValueError: the command is empty, or an argument or variable contains a NUL.
     """
     with output.open() as file:
         return os.posix_spawnp(
@@ -364,7 +363,7 @@ class ProgramOutput:
             self._rest = b""
         self._last.extend(found[-1:])
         if passed_over or len(found) > LINES_MAX:
-            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, which are left out"
+            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, not logged"
             found[:-LINES_MAX] = [more]
         return found
 

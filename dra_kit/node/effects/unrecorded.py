@@ -73,7 +73,7 @@ class UnrecordedEffects:
                     busy |= not await self._take_up(mark, finder)
             except DraKitError as error:  # a failing API server or disk must not stop the process
                 failed = True
-                self._log_once("effects without a record not looked for", error)
+                self._log_once("effects without a record not searched for", error)
         self.has_looked |= not busy
         return not failed and not busy
 
@@ -84,7 +84,7 @@ class UnrecordedEffects:
         try:
             self._classes.understood(mark.record())
         except DraKitError as error:  # made by another release: storing it now could keep the driver from starting
-            self._log_once("effect without a record left alone", error)
+            self._log_once("effect without a record not taken over", error)
             return True
         async with (
             # a prepare or release in progress for one of its claims has already read what it needs
@@ -104,7 +104,7 @@ class UnrecordedEffects:
                 )  # fmt: skip
         claims = ", ".join(map(str, mark.claims))
         logger.warning(
-            "effect without a record found; it goes when its claims are released",
+            "effect without a record taken over, it is reverted when its claims are released",
             extra={"effect": self._classes.title(mark.record()), "claims": claims},
         )
         return True

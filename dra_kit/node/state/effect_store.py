@@ -27,16 +27,11 @@ from dra_kit.node.state.rows import (
 
 
 class EffectStore:
-    """The part of the store that contains effects.
+    """The part of the store that contains effects."""
 
-    Args:
-        database: of the store.
-        damages: notified of corrupt rows.
-    """
-
-    def __init__(self, database: Database, damages: CorruptRows) -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
-        self._damages = damages
+        self._corrupt = CorruptRows(database.read)
 
     def effects(self) -> list[EffectRecord]:
         """Return all effects with the claims that need them, oldest first; report each corrupt one once."""
@@ -45,7 +40,7 @@ class EffectStore:
         for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
             effect = effect_of(row, [claim for number, claim in needed if number == row[0]])
             if isinstance(effect, CorruptRow):
-                self._damages.found(effect)
+                self._corrupt.add(effect)
             else:
                 found.append(effect)
         return found
@@ -56,7 +51,7 @@ class EffectStore:
         for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             claim = need_of(row)
             if isinstance(claim, CorruptRow):
-                self._damages.found(claim)
+                self._corrupt.add(claim)
                 claim = claim.claim or ClaimReference("", "", "")
             needs.append((row[0], claim))
         return needs
@@ -177,13 +172,9 @@ class EffectStore:
 
     async def begin_revert(self, effect: EffectRecord) -> EffectRecord:
         """Store that an effect is being reverted, even if claims need it: from now on it is not in force."""
-
-        def write(db: sqlite3.Connection) -> EffectRecord:
-            found = _reverting(effect)
-            put_effect(db, found)
-            return found
-
-        return await self._db.write(write)
+        found = _reverting(effect)
+        await self._db.write(lambda db: put_effect(db, found))
+        return found
 
     async def forget_effect(self, number: int) -> None:
         """Forget a reverted effect."""
@@ -214,7 +205,7 @@ def _outdate(db: sqlite3.Connection, effect: EffectRecord, boot_id: str) -> tupl
             record = claim_of(row)
         except StoreError:  # another release wrote it, and handles it
             continue
-        if not isinstance(record, ClaimRecord) or (record.phase, record.boot_id) != ("prepared", boot_id):
+        if not isinstance(record, ClaimRecord) or not record.is_in_force(boot_id):
             continue
         if record.uid in needing or effect.number in record.sees:
             *_, text, seal = claim_row(record.model_copy(update={"outdated": True}))

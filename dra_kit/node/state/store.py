@@ -18,7 +18,7 @@ from dra_kit.node.state.database import Database
 from dra_kit.node.state.database_files import logs
 from dra_kit.node.state.effect_store import EffectStore
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import CLAIM, CorruptRow, CorruptRows, Row, claim_of, claim_row, put_devices
+from dra_kit.node.state.rows import CLAIM, CorruptRow, Row, claim_of, claim_row, put_devices
 from dra_kit.node.state.salvage import is_corrupt
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -37,21 +37,16 @@ _CLAIM_AND_NEEDS: Final = (
 
 
 class StateStore(EffectStore):
-    """Claims and effects in one sqlite database, shared by the processes of a rolling update.
-
-    Args:
-        path: of the database file.
-    """
+    """Claims and effects in the sqlite database at ``path``, shared by the processes of a rolling update."""
 
     def __init__(self, path: Path) -> None:
-        database = Database(path)
-        super().__init__(database, CorruptRows(database.read))
+        super().__init__(Database(path))
         self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # the latest records, by their rows
         self._not_understood: set[str] = set()  # UIDs of claims whose records were reported
         try:
-            self._damages.look()
+            self._corrupt.find_all()
         except StoreError as error:  # the state may be readable later
-            logger.warning("records not looked through", extra={"error": str(error), "code": error.code})
+            logger.warning("records not checked for corruption", extra={"error": str(error), "code": error.code})
 
     def close(self) -> None:
         """Finish the pending writes and close the file."""
@@ -73,13 +68,13 @@ class StateStore(EffectStore):
 
     # -- corruption
 
-    def damage(self) -> list[CorruptRow]:
+    def corrupt_rows(self) -> list[CorruptRow]:
         """Return all corrupt rows, each reported once; the other rows are not affected.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        return self._damages.look()
+        return self._corrupt.find_all()
 
     def incomplete(self) -> list[str]:
         """Return what may be missing: ``claims``, and ``transactions`` if the database is known to have lost some."""
@@ -91,7 +86,7 @@ class StateStore(EffectStore):
         Args:
             with_files: UIDs of all claims with files on this node; a corrupt record under such a UID is that claim's.
         """
-        return bool(self.incomplete()) or any(item.key not in with_files for item in self.damaged_claims())
+        return bool(self.incomplete()) or any(item.key not in with_files for item in self.corrupt_claims())
 
     async def explained(self, with_files: set[str]) -> bool:
         """Return whether no claims are missing, which is so once all claims with files or effects have records."""
@@ -137,16 +132,18 @@ class StateStore(EffectStore):
                 record = self._claim(row)
             except StoreError as error:  # one claim must not affect the others
                 if (uid := row[0]) not in self._not_understood:
-                    logger.error("claim left alone", extra={"claim_uid": uid, "error": str(error), "code": error.code})
+                    logger.error(
+                        "claim record skipped", extra={"claim_uid": uid, "error": str(error), "code": error.code}
+                    )
                 self._not_understood.add(uid)
             else:
                 if record is not None:
                     found.append(record)
         return found
 
-    def damaged_claims(self) -> list[CorruptRow]:
+    def corrupt_claims(self) -> list[CorruptRow]:
         """Return claims whose records are corrupt."""
-        return [item for item in self._damages.left() if item.table == "claims"]
+        return [item for item in self._corrupt.remaining() if item.table == "claims"]
 
     def lost(self) -> list[ClaimReference]:
         """Return claims that are known by name, but whose records are lost, corrupt, or were never written.
@@ -154,7 +151,7 @@ class StateStore(EffectStore):
         A claim has no record yet while it is prepared for the first time, also between two calls of the kubelet.
         """
         unrecorded = [claim for claim in self.needing() if not self.has_claim(claim.uid)]
-        return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
+        return unrecorded + [item.claim for item in self.corrupt_claims() if item.claim is not None and item.certain]
 
     def has_claim(self, uid: str) -> bool:
         """Return whether a claim has a record, readable or not."""
@@ -164,7 +161,7 @@ class StateStore(EffectStore):
         """Return the UIDs under which corrupt records of this claim are stored, judging by their content."""
         return [
             item.key
-            for item in self.damaged_claims()
+            for item in self.corrupt_claims()
             if item.key != uid and item.named is not None and item.named.uid == uid
         ]
 
@@ -197,17 +194,14 @@ class StateStore(EffectStore):
         then: Callable[[ClaimRecord], None],
         outcomes: Mapping[int, str | None] | None = None,
     ) -> ClaimRecord:
-        """Store a record; once it is durable, call ``then`` in the same thread.
+        """Store a record and return it; once it is durable, call ``then`` in the same thread.
 
         Args:
             record: of the claim.
             epoch: read before its preparation began.
             then: writes what is derived from the record.
-            outcomes: the outcomes of effects that the preparation got, by effect number; if one has changed meanwhile,
-                the record is stored as outdated.
-
-        Returns:
-            The stored record.
+            outcomes: the outcomes of effects that the preparation received, by effect number; if one has changed
+                meanwhile, the record is stored as outdated.
 
         Raises:
             TransientError: the claim was released after ``epoch`` was read; nothing is stored.
@@ -221,8 +215,8 @@ class StateStore(EffectStore):
             row = claim_row(stored)
             if not db.execute(_PUT, (*row, record.uid, epoch)).rowcount:
                 raise TransientError(
-                    f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
-                    "kubelet asks again",
+                    f"claim {record.reference} was released while it was being prepared; it is prepared again when "
+                    "the kubelet asks",
                     code="claim-released",
                 )
             _forget_claims(db, misspelt)
@@ -238,7 +232,7 @@ class StateStore(EffectStore):
             return known
         found = claim_of(row)
         if isinstance(found, CorruptRow):
-            self._damages.found(found)
+            self._corrupt.add(found)
             return None
         return self._remember(row, found)
 
@@ -319,14 +313,14 @@ def dump_state(database: Path) -> dict[str, Any]:
     """Return a node's records, effects and epochs as JSON, including what is corrupt, and whether some were lost.
 
     Raises:
-        ConfigurationError: there is no state.
+        ConfigurationError: the database does not exist.
         StoreError: it cannot be read.
     """
     if not database.exists():
-        raise ConfigurationError(f"there is no state at {database}; correct --state-dir or --kubelet-dir")
+        raise ConfigurationError(f"state {database} does not exist; correct --state-dir or --kubelet-dir")
     if is_corrupt(database):
         raise StoreError(
-            f"state {database} is damaged; the node sets it aside and carries over what can be read when it starts"
+            f"state {database} is corrupt; when the node starts, it moves it away and copies its readable rows"
         )
     store = StateStore(database)
     try:
@@ -334,7 +328,7 @@ def dump_state(database: Path) -> dict[str, Any]:
             "claims": [_claim(record) for record in store.claims()],
             "effects": [effect.model_dump(mode="json") for effect in store.effects()],
             "epochs": store.epochs(),
-            "damaged": [str(item) for item in store.damage()],
+            "damaged": [str(item) for item in store.corrupt_rows()],
             "incomplete": store.incomplete(),
         }
     finally:

@@ -273,7 +273,7 @@ async def test_other_effects_are_kept_without_the_drivers_code(node: Node) -> No
     claim = await prepared(node, kitchen())
     async with staying(node, None):
         assert (await node.unprepare_error(claim)).endswith(
-            "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be undone by the driver's code; "
+            "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be reverted by the driver's code; "
             "run dra-kit decommission with the "
             "driver's TARGET, in the driver's image; or give it up with --abandon"
         )

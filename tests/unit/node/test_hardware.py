@@ -117,7 +117,9 @@ async def test_a_release_waits_for_it(node: Node) -> None:
     async with node.running(switches(make)) as agent:
         role.set_deadline(agent, 0.5)
         assert "not released within 0.5 s" in await node.unprepare_error(lunch)
-        assert "what Driver('dra.pizza', hardware=…) calls has not returned yet" in await node.error(dinner)
+        assert "the hardware function of Driver('dra.pizza', hardware=…) has not returned yet" in await node.error(
+            dinner
+        )
         opened.set()
         role.set_deadline(agent, role.PLENTY)
         await node.unprepare(lunch)

@@ -301,7 +301,7 @@ async def test_an_update_that_waits_leaves_claims_and_effects_alone(node: Node) 
             async with begun(node, changed) as new:
                 await waits(new, "its devices cannot be published")
                 status = new.supervisor.status()
-                upkeep = ("replugging", "leftovers", "mending", "effects", "unrecorded", "orphans", "publisher")
+                upkeep = ("replugging", "leftovers", "file-repair", "effects", "unrecorded", "orphans", "publisher")
                 assert {name: status[name].state for name in upkeep} == dict.fromkeys(upkeep, PartState.WAITING)
         assert node.contents() == before
         assert not waiter.calls

@@ -125,7 +125,9 @@ def test_a_program_that_does_not_come_up_is_told_in_a_plain_function(tmp_path: P
 async def test_one_that_ends_at_once_says_what_it_wrote(tmp_path: Path) -> None:
     daemon = Daemon(folder=tmp_path, script="echo no oven here; exit 3")
     async with unit(Waiter(daemon), effects=[Daemon]) as bench:
-        with pytest.raises(dra.TransientError, match="exit code 3 before it was ready; it said: no oven here"):
+        with pytest.raises(
+            dra.TransientError, match="exited with code 3 before it was ready; its last output: no oven here"
+        ):
             await bench.prepare("lunch", [OVEN], within=30)
 
 

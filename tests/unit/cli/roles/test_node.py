@@ -155,14 +155,14 @@ def test_damaged_state_is_not_dumped_and_not_touched(target: Path, tmp_path: Pat
     database = tmp_path / "state.sqlite"
     database.write_text("no database " * 1000)
     told = refusal("node", target, "--dump-state", "--state-dir", tmp_path, code=1)
-    assert f"state {database} is damaged; the node sets it aside and carries over" in told
+    assert f"state {database} is corrupt; when the node starts, it moves it away" in told
     assert told.endswith("[store]")
     assert list(tmp_path.glob("state*")) == [database]
 
 
 def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
     told = refusal("node", target, "--dump-state", "--state-dir", tmp_path / "nowhere")
-    assert f"there is no state at {tmp_path / 'nowhere' / 'state.sqlite'}; correct --state-dir or --kubelet-dir" in told
+    assert f"state {tmp_path / 'nowhere' / 'state.sqlite'} does not exist; correct --state-dir or --kubelet-dir" in told
 
 
 async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(
 
         with pytest.raises(dra.TransientError) as raised:
             await asked_until_it_fails()
-    assert "ended with exit code 3 before it was ready; it said: no gas" in str(raised.value)
+    assert "exited with code 3 before it was ready; its last output: no gas" in str(raised.value)
     assert raised.value.code == "child-ended"
 
 
@@ -494,7 +494,7 @@ async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_p
             return True
 
     async with driver(tmp_path) as children:
-        with pytest.raises(dra.TransientError, match="ended with exit code 3 before it was ready"):
+        with pytest.raises(dra.TransientError, match="exited with code 3 before it was ready"):
             await Stale(script="echo bye; exit 3").with_runner(children).apply(None)
 
 

@@ -336,7 +336,7 @@ class Hanging(dra.Preparer):
 async def test_a_call_that_hangs_holds_up_only_its_own_claim(node: Node) -> None:
     hanging = Hanging()
     slow, quick = node.claim("slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    late = "not prepared within 1 s: what is still running is rolled back when it ends; the kubelet tries again"
+    late = "not prepared within 1 s: the work continues and is rolled back when it ends; the kubelet tries again"
     async with node.running(driver(hanging), deadline=1.0) as agent:
         assert await node.late(slow, lambda: hanging.entered) == late
         while (answers := await node.kubelet.plugin("dra.pizza").prepare([slow, quick]))["uid-quick"].error:

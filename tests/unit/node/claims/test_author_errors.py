@@ -92,8 +92,8 @@ async def test_an_error_of_a_claim_without_config_names_the_default_of_several_k
     lunch = node.claim()
     async with node.running(driver(Flasher())):
         assert await node.error(lunch) == (
-            "it takes a Region, not a Board (claim default/lunch gives pizza-0 no config, so it got the default, a "
-            "Board; override Flasher.default_config to choose)"
+            "it takes a Region, not a Board (claim default/lunch has no config for pizza-0, so the default "
+            "Board was used; override Flasher.default_config to select another)"
         )
     [record] = records(caplog, "claim not prepared")
     assert vars(record)["code"] == "prepare-permanent"

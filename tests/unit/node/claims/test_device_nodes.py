@@ -47,9 +47,9 @@ async def test_one_that_comes_up_late_is_found_when_the_kubelet_asks_again(node:
 @pytest.mark.parametrize(
     ("make", "kind", "why"),
     [
-        (Path.touch, None, "is no device file; "),
+        (Path.touch, None, "is not a device file; "),
         (lambda path: path.symlink_to("/dev/null"), None, "is a link, which container runtimes do not follow"),
-        (os.mkfifo, "c", "is no character device; "),
+        (os.mkfifo, "c", "is not a character device; "),
     ],
     ids=["file", "link", "other type"],
 )

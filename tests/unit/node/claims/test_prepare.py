@@ -126,7 +126,7 @@ async def test_a_claim_of_another_driver(node: Node) -> None:
     lunch = node.claim(devices=[{"driver": "gpu.example", "device": "gpu-0"}])
     async with node.running(driver()):
         error = await node.error(lunch)
-        assert error.startswith("claim default/lunch holds no device of driver dra.pizza, only of gpu.example")
+        assert error.startswith("claim default/lunch has no device of driver dra.pizza, only of gpu.example")
 
 
 async def test_results_of_other_drivers_are_left_to_them(node: Node) -> None:
@@ -138,7 +138,7 @@ async def test_results_of_other_drivers_are_left_to_them(node: Node) -> None:
 async def test_an_allocation_of_no_sense_to_this_release_is_an_error(node: Node) -> None:
     lunch = node.claim(devices=[{"device": "pizza-0", "consumedCapacity": {"slices": "many"}}])
     async with node.running(driver()):
-        assert "default/lunch is not understood" in await node.error(lunch)
+        assert "default/lunch cannot be parsed" in await node.error(lunch)
 
 
 async def test_a_device_that_is_not_there_any_more(node: Node) -> None:

@@ -75,14 +75,14 @@ class Model:
             assert answer.error
             return
         if self.prepared.get(claim, wanted) != wanted:
-            assert "was allocated anew since it was prepared" in answer.error  # its containers may still run
+            assert "was reallocated after it was prepared" in answer.error  # its containers may still run
             return
         for other, devices in list(self.prepared.items()):
             taken = set(devices) & set(wanted)
             if other != claim and taken:
                 assert f"is still prepared for claim default/{other}" in answer.error
                 live = set(self.allocated.get(other, ())) & taken
-                assert ("which is allocated too" if live else "whose container may still run") in answer.error
+                assert ("to which it is allocated too" if live else "whose container may still run") in answer.error
                 return
         assert not answer.error
         assert sorted(device.device_name for device in answer.devices) == list(wanted)

@@ -36,10 +36,10 @@ def kubelet_lists(node: Node, claim: dra.ClaimReference, *pods: str) -> None:
     Checkpoint(node.root).store([ClaimInfo(claim, set(pods), {DRIVER: ()})])
 
 
-async def is_as_it_was(node: Node, claim: dra.ClaimReference) -> bool:
+async def is_unchanged(node: Node, claim: dra.ClaimReference) -> bool:
     """Whether the claim is refused, and nothing of it has changed."""
     error = await node.error(claim)
-    assert "claim default/lunch was allocated anew since it was prepared with node-1/pizza-0" in error
+    assert "claim default/lunch was reallocated after it was prepared with node-1/pizza-0" in error
     assert node.env(claim) == ["PIZZA_0_FLAME=1"]
     return Heat.hardware.on == {"left": 200}
 
@@ -51,11 +51,11 @@ async def test_it_is_told_and_changes_nothing_until_the_kubelet_has_released_it(
         await node.prepare(lunch)
         allocate(node, "pizza-1")
         assert await node.error(lunch) == (
-            "claim default/lunch was allocated anew since it was prepared with node-1/pizza-0, and a container may "
-            "still run with that; it is prepared as it is allocated now when the kubelet has released it (delete the "
-            "pods that use it), after a reboot, or when this has been so for --orphan-after"
+            "claim default/lunch was reallocated after it was prepared with node-1/pizza-0, which a container "
+            "may still use; it is prepared with its new allocation when the kubelet has released it (delete the pods "
+            "that use it), after a reboot, or after --orphan-after"
         )
-        assert await is_as_it_was(node, lunch)
+        assert await is_unchanged(node, lunch)
         await node.unprepare(lunch)
         assert Heat.hardware.on == {}
         [device] = await node.prepare(lunch)
@@ -68,10 +68,8 @@ async def test_its_former_device_goes_to_no_other_claim(node: Node, baker: Baker
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
         allocate(node, "pizza-1")
-        assert await is_as_it_was(node, lunch)
-        assert "still prepared for claim default/lunch, which is gone or allocated otherwise" in await node.error(
-            dinner
-        )
+        assert await is_unchanged(node, lunch)
+        assert "still prepared for claim default/lunch, which was deleted or reallocated" in await node.error(dinner)
         assert node.records() == ["lunch"]
 
 
@@ -97,12 +95,12 @@ async def test_one_that_gets_its_former_allocation_back_is_answered_as_before(
     async with node.running(kitchen(baker), orphan_after=PATIENCE):
         await node.prepare(lunch)
         allocate(node, "pizza-1")
-        assert await is_as_it_was(node, lunch)
+        assert await is_unchanged(node, lunch)
         allocate(node, "pizza-0")
         await node.prepare(lunch)
         clock.now += PATIENCE
         allocate(node, "pizza-1")
-        assert await is_as_it_was(node, lunch)
+        assert await is_unchanged(node, lunch)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -116,9 +114,9 @@ async def test_after_a_while_it_is_prepared_where_the_kubelet_lists_no_former_po
         allocate(node, "pizza-1", "uid-second")
         if listed:
             kubelet_lists(node, lunch, "uid-second")
-        assert await is_as_it_was(node, lunch)
+        assert await is_unchanged(node, lunch)
         clock.now += PATIENCE - 1
-        assert await is_as_it_was(node, lunch)
+        assert await is_unchanged(node, lunch)
         clock.now += 1
         [device] = await node.prepare(lunch)
         assert device.device_name == "pizza-1"
@@ -135,7 +133,7 @@ async def test_as_long_as_the_kubelet_lists_a_former_pod_it_is_not(
         allocate(node, "pizza-1", "uid-second")
         kubelet_lists(node, lunch, *pods)
         for _ in range(3):
-            assert await is_as_it_was(node, lunch)
+            assert await is_unchanged(node, lunch)
             clock.now += PATIENCE
         kubelet_lists(node, lunch, "uid-second")
         await node.prepare(lunch)

@@ -67,8 +67,7 @@ async def test_a_release_while_the_claim_is_being_prepared_wins(node: Node) -> N
         await eventually(lambda: node.state()["epochs"])
         go_on.set()
         assert await preparing == (
-            "claim default/lunch was released while it was being prepared; it is prepared anew when the kubelet asks "
-            "again"
+            "claim default/lunch was released while it was being prepared; it is prepared again when the kubelet asks"
         )
         await releasing
         assert Heat.hardware.on == {}
@@ -284,7 +283,7 @@ async def test_what_a_killed_process_was_preparing_is_unprepared(node: Node, ask
         (
             ValueError("no such oven"),
             (
-                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim is kept and released when the "
+                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim stays prepared until the "
                 "kubelet asks again"
             ),
         ),
@@ -500,7 +499,7 @@ async def test_another_config_of_the_same_claim_is_another_allocation(node: Node
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
         node.claim(config=[config | {"slices": 6}])
-        assert "claim default/lunch was allocated anew since it was prepared" in await node.error(lunch)
+        assert "claim default/lunch was reallocated after it was prepared" in await node.error(lunch)
         assert node.env(lunch) == ["SLICES=4"]
         await node.unprepare(lunch)
         await node.prepare(lunch)
@@ -512,8 +511,8 @@ async def test_a_device_of_a_live_claim_is_refused_to_another(node: Node) -> Non
     async with node.running(driver()):
         await node.prepare(lunch)
         assert await node.error(dinner) == (
-            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which is "
-            "allocated too; delete the pods of one of the two claims"
+            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, to which "
+            "it is allocated too; delete the pods of one of the two claims"
         )
         assert node.records() == ["lunch"]
 
@@ -543,9 +542,9 @@ async def test_a_device_stays_with_a_claim_that_is_over_until_the_kubelet_has_re
         await node.prepare(lunch)
         end(node, why)
         assert await node.error(dinner) == (
-            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which is gone or "
-            "allocated otherwise by now, and whose container may still run; it is given on when the kubelet has "
-            "released that claim, after a reboot, or when the driver has found it gone for --orphan-after"
+            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which was "
+            "deleted or reallocated and whose container may still run; it is free when the kubelet has released that "
+            "claim, after a reboot, or when the claim has been gone for --orphan-after"
         )
         assert node.effects() == [("heat", "applied", ["lunch"])]
         assert node.records() == ["lunch"]
@@ -561,7 +560,7 @@ async def test_a_device_of_a_claim_that_is_over_and_of_another_boot_goes_to_the_
         await node.prepare(lunch)
     node.boot_id.write_text("boot-2")
     async with node.running(kitchen()):
-        assert "is still prepared for claim default/lunch, which is allocated too" in await node.error(dinner)
+        assert "is still prepared for claim default/lunch, to which it is allocated too" in await node.error(dinner)
         end(node, why)
         await node.prepare(dinner)
         assert node.records() == ["dinner"]
@@ -642,7 +641,7 @@ async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
         await eventually(waiter.begun.is_set)
         assert await node.error(dinner) == (
             "device node-1/pizza-0 of claim default/dinner is still being released for claim default/lunch, which "
-            "does not need it any more; the kubelet tries again"
+            "no longer needs it; the kubelet tries again"
         )
         waiter.go_on.set()
         await release
@@ -656,8 +655,8 @@ async def test_a_holder_that_cannot_be_asked_for_keeps_its_device(node: Node) ->
         with node.api.failing(503, below="/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/lunch"):
             error = await node.error(dinner)
         assert error.startswith(
-            "device node-1/pizza-0 of claim default/dinner is prepared for claim default/lunch, and whether that one "
-            "still exists cannot be asked: "
+            "device node-1/pizza-0 of claim default/dinner is prepared for claim default/lunch, and the API server "
+            "does not answer whether that claim still exists: "
         )
         assert node.records() == ["lunch"]
 
@@ -677,7 +676,7 @@ async def test_two_claims_that_swapped_their_devices(node: Node) -> None:
         node.claim("a", ["pizza-1"])
         node.claim("b", ["pizza-0"])
         for claim in (a, b):
-            assert "a container may still run with that" in await node.error(claim)
+            assert "which a container may still use" in await node.error(claim)
         await node.unprepare(a, b)
         answers = await node.kubelet.plugin("dra.pizza").prepare([a, b])
         assert [answers[claim.uid].devices[0].device_name for claim in (a, b)] == ["pizza-1", "pizza-0"]
@@ -759,5 +758,5 @@ async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_fo
         node.claim("lunch")
         go_on.set()
         assert await again
-        assert "is still prepared for claim default/lunch, which is allocated too" in await other
+        assert "is still prepared for claim default/lunch, to which it is allocated too" in await other
         assert node.records() == ["lunch"]

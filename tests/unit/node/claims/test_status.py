@@ -191,7 +191,7 @@ async def test_an_invalid_status_fails_the_claim(node: Node) -> None:
     bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=bad)))):
-        assert "prepare returned a status that the API refuses: " in await node.error(lunch)
+        assert "prepare returned a status that the API rejects: " in await node.error(lunch)
         assert node.is_clean()
 
 
@@ -298,7 +298,7 @@ async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCa
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch)
         oven.context.update("pizza-0", status=bad)
-        await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
+        await eventually(lambda: [item for item in caplog.records if "device update" in item.getMessage()])
         assert node.records() == ["lunch"]
 
 
@@ -428,7 +428,7 @@ async def test_facts_are_written_again_after_a_claim_could_not_be_locked(
         with monkeypatch.context() as disk:
             disk.setattr(ByteLocks, "take", full)
             oven.context.update("pizza-0", status=ready("False"))
-            await eventually(lambda: "facts of a device not written" in caplog.messages)
+            await eventually(lambda: "device update not written" in caplog.messages)
         oven.context.update("pizza-0", status=ready("True"))
         await eventually(lambda: statuses(node) and statuses(node)[0]["conditions"][0]["status"] == "True")
 
@@ -441,8 +441,8 @@ async def test_facts_of_a_claim_that_does_not_have_the_device_are_told(
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch, dinner)
         oven.context.update("pizza-0", claim=dinner, status=ready())
-        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
-        [told] = [item for item in caplog.records if "facts of a device dropped" in item.getMessage()]
+        await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
+        [told] = [item for item in caplog.records if "device update dropped" in item.getMessage()]
         assert vars(told)["claim_uid"] == dinner.uid
     assert not any(item["status"].get("devices") for item in node.api.objects("resourceclaims"))
 
@@ -476,7 +476,7 @@ async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: py
     async with node.running(driver(provider=oven)):
         await node.prepare(node.claim())
         oven.context.update("piza-0", status=ready())
-        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
+        await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
 
 
 async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_again(node: Node) -> None:
@@ -605,7 +605,7 @@ async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_writte
             disk.setattr(MetadataFiles, "write", full)
             thin = dra.DeviceMetadata(attributes={"dough": "thin"})
             oven.context.update("pizza-0", status=ready("True"), metadata=thin)
-            await eventually(lambda: "facts of a device not written" in caplog.messages)
+            await eventually(lambda: "device update not written" in caplog.messages)
             await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
         [file] = node.root.rglob("metadata.json")
         await eventually(lambda: "thin" in file.read_text())

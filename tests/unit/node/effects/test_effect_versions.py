@@ -197,10 +197,10 @@ async def test_after_a_reboot_into_the_next_release_the_former_outcome_is_given(
 @pytest.mark.parametrize(
     ("old", "told", "code"),
     [
-        (driver(effects=[Heat]), "and this one has no class for it", "unknown-effect"),
+        (driver(effects=[Heat]), "and this release has no class for it", "unknown-effect"),
         (
             driver(effects=[Heat, Slice]),
-            "and Slice does not understand it: interval: Extra inputs are not permitted",
+            "and Slice cannot read it: interval: Extra inputs are not permitted",
             "incompatible-effect",
         ),
     ],
@@ -214,8 +214,8 @@ async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the
         await node.prepare(lunch)
         answer = (await former.unprepare([lunch]))[lunch.uid]
         assert str(answer) == (
-            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Long"} was made by another release of '
-            f"the driver, {told}; run that release, which has to undo it"
+            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Long"} was applied by another release of '
+            f"the driver, {told}; run that release to revert it"
         )
         assert node.effects() == [("slice", "applied", ["lunch"])], "as the other release left it"
         assert Heat.hardware.on == {}
@@ -247,7 +247,7 @@ async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_ne
     assert Heat.hardware.on == {}
     old.stop()
     assert await running == 0
-    [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not undone"]
+    [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not reverted"]
     assert (told["effect"], told["code"]) == ('slice {"gpu":"gpu-0"}', "unknown-effect")
 
 
@@ -256,7 +256,7 @@ async def test_an_older_process_does_not_understand_the_outcome_of_the_same_effe
     async with both(node, needing(Slice(gpu="gpu-0")), needing(SliceWithRecord(gpu="gpu-0"))) as former:
         await node.prepare(lunch)
         assert (await former.prepare([dinner]))[dinner.uid].error == (
-            'effect slice {"gpu":"gpu-0"} was made by another release of the driver, and Slice does not understand '
-            "it: Input should be a valid integer; run that release, which has to undo it"
+            'effect slice {"gpu":"gpu-0"} was applied by another release of the driver, and Slice cannot read '
+            "it: Input should be a valid integer; run that release to revert it"
         )
         assert node.effects() == [("slice", "applied", ["lunch"])]

@@ -125,13 +125,13 @@ async def test_a_failing_revert_is_kept_shown_and_tried_again(node: Node, caplog
         for _ in range(2):
             assert await node.unprepare_error(lunch) == (
                 "NodeUnprepareResources failed for ResourceClaim lunch: claim default/lunch: effect heat "
-                '{"oven":"oven","temperature":200} could not be undone: Heat.revert raised RuntimeError: valve stuck '
-                f"at {place}; it is tried again"
+                '{"oven":"oven","temperature":200} could not be reverted: Heat.revert raised RuntimeError: valve stuck '
+                f"at {place}; it is retried"
             )
         [effect] = node.state()["effects"]
         assert (effect["phase"], effect["error"]) == ("reverting", f"RuntimeError: valve stuck at {place}")
         assert [item["phase"] for item in node.state()["claims"]] == ["releasing"]
-        assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not undone")
+        assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not reverted")
         Heat.hardware.fail = lambda what, temperature: None
         await node.unprepare(lunch)
         assert Heat.hardware.on == {}
@@ -146,7 +146,7 @@ async def test_what_could_not_be_undone_is_undone_when_the_next_claim_needs_the_
         await node.prepare(a)
         Heat.hardware.fail = cannot_revert
         await node.unprepare_error(a)
-        assert "could not be undone" in await node.error(b)
+        assert "could not be reverted" in await node.error(b)
         Heat.hardware.fail = lambda what, temperature: None
         await node.prepare(b)
         assert Heat.hardware.on == {"oven": 300}
@@ -257,7 +257,7 @@ async def test_an_unknown_effect_refuses_to_start(node: Node) -> None:
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with pytest.raises(ConfigurationError, match="effects heat are in force and this driver does not know how to undo"):
+    with pytest.raises(ConfigurationError, match="effects heat are in force, and this driver has no classes to revert"):
         await node.agent(driver())
 
 
@@ -281,7 +281,7 @@ async def test_an_effect_that_is_not_understood_any_more_refuses_to_start(node: 
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with pytest.raises(ConfigurationError, match="Warmth no longer understands it: celsius: Field required"):
+    with pytest.raises(ConfigurationError, match="Warmth can no longer read it: celsius: Field required"):
         await node.agent(driver(effects=[Warmth]))
 
 
@@ -315,7 +315,7 @@ async def test_an_ensure_that_comes_after_prepare_has_ended(node: Node) -> None:
     kitchen()
     async with node.running(driver(Doing(keep), effects=[Heat])):
         await node.prepare(lunch)
-        with pytest.raises(ConfigurationError, match="after prepare of claim default/lunch had ended"):
+        with pytest.raises(ConfigurationError, match="after prepare of claim default/lunch had returned"):
             await kept[0].ensure(Heat(oven="oven", temperature=200))
         assert node.effects() == []
 
@@ -388,9 +388,9 @@ class Odd(dra.Effect[int], id="odd"):
 @pytest.mark.parametrize(
     ("effect", "told"),
     [
-        (Odd(touches=[]), "effect Odd.keys() gave []; name what it touches"),
-        (Odd(touches=[1]), "effect Odd.keys() gave [1]"),
-        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned a value of type str, which is not what it"),
+        (Odd(touches=[]), "effect Odd.keys() returned []; return names of what it touches"),
+        (Odd(touches=[1]), "effect Odd.keys() returned [1]"),
+        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned a value of type str, which it does not "),
     ],
 )
 async def test_an_effect_that_breaks_its_promise(node: Node, effect: Odd, told: str) -> None:
@@ -534,15 +534,15 @@ async def test_a_damaged_row_is_named_and_the_node_serves(
     baker = Baker()
     baker.ovens["dinner"] = "other"
     async with node.running(kitchen(baker)):
-        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "damaged record left alone"]
-        assert logged["error"].startswith(f"row 1 of table effects is damaged: it is not understood: {told}")
+        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "corrupt record skipped"]
+        assert logged["error"].startswith(f"row 1 of table effects is corrupt: it cannot be parsed: {told}")
         assert logged["code"] == "damaged-record"
         await node.prepare(dinner)
         await node.unprepare(lunch, dinner)
         assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)], "of dinner alone"
         assert node.records() == []
         assert len(node.state()["damaged"]) == 1
-    assert "effect not undone, its record is damaged" in [item.getMessage() for item in caplog.records]
+    assert "effect not reverted, its record is corrupt" in [item.getMessage() for item in caplog.records]
 
 
 async def test_an_effect_whose_failure_the_author_expects_makes_way_for_another(node: Node) -> None:

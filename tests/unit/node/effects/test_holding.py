@@ -117,7 +117,7 @@ async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_
     told = {(item["regarding"]["kind"], item["regarding"]["name"]) for item in node.events()}
     assert told == {("ResourceClaim", "lunch"), ("ResourceClaim", "dinner"), ("Pod", "guest")}
     assert {(item["reason"], item["type"]) for item in node.events()} == {("EffectReplaced", "Warning")}
-    assert all("on node node-1: daemon mps did not hold any more" in item["note"] for item in node.events())
+    assert all("on node node-1: daemon mps no longer held" in item["note"] for item in node.events())
 
 
 async def test_another_outcome_is_written_for_a_claim_with_admin_access_too(node: Node) -> None:
@@ -183,7 +183,7 @@ async def test_what_is_not_known_changes_nothing(
             daemons.blind = True
         daemons.running.clear()
         assert await node.prepare(lunch) == answer
-        await eventually(lambda: "whether an effect holds is not known" in caplog.messages)
+        await eventually(lambda: "effect not verified" in caplog.messages)
         assert applied(daemons) == [None]
         assert node.effects() == [("daemon", "applied", ["lunch"])]
         if trouble == "blind":  # asked again and again; the log says it once
@@ -192,7 +192,7 @@ async def test_what_is_not_known_changes_nothing(
         daemons.deaf.set()
         daemons.blind = False
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
-    assert caplog.messages.count("whether an effect holds is not known") == 1
+    assert caplog.messages.count("effect not verified") == 1
 
 
 async def test_an_unanswered_question_holds_up_no_release_and_is_not_asked_twice(
@@ -249,8 +249,8 @@ async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeyp
     node.boot_id.write_text("boot-2\n")
     daemons.running.clear()
     daemons.log.clear()
-    looks, look = list[None](), EffectVerifier.look
-    monkeypatch.setattr(EffectVerifier, "look", lambda self: looks.append(look(self)))
+    looks, look = list[None](), EffectVerifier._verify_all
+    monkeypatch.setattr(EffectVerifier, "_verify_all", lambda self: looks.append(look(self)))
     async with node.running(starting(daemons), effects_interval=SOON):
         await eventually(lambda: len(looks) > 2)
         assert daemons.log == []

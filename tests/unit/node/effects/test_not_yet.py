@@ -99,7 +99,7 @@ async def test_it_is_asked_again_until_it_is_there(node: Node) -> None:
         assert node.env(lunch) == ["STATE=up"]
 
 
-LATE = "effect the firmware of fpga is still coming up: it boots; nothing is undone, and it is asked again"
+LATE = "effect the firmware of fpga is still coming up: it boots; nothing is undone, and the driver retries it"
 
 
 @pytest.mark.parametrize(

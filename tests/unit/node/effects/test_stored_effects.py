@@ -116,9 +116,9 @@ class Loose(Plain, id="loose"):
 @pytest.mark.parametrize(
     ("effect", "problem"),
     [
-        (Excluded(gpu="gpu-0"), "Excluded does not come back from its own JSON: gpu: Field required"),
-        (Computed(), "Computed does not come back from its own JSON: gpu: Extra inputs are not permitted"),
-        (Loose(gpus=("gpu-0",)), "Loose does not come back from its own JSON: it comes back with other values"),
+        (Excluded(gpu="gpu-0"), "Excluded cannot be read from its own JSON: gpu: Field required"),
+        (Computed(), "Computed cannot be read from its own JSON: gpu: Extra inputs are not permitted"),
+        (Loose(gpus=("gpu-0",)), "Loose cannot be read from its own JSON: reading it yields other values"),
     ],
 )
 async def test_an_effect_that_does_not_come_back_from_its_json_is_refused_before_it_is_applied(
@@ -151,8 +151,8 @@ async def test_an_outcome_that_does_not_fit_is_told_by_its_type_alone(
     async with node.running(needing(Password())):
         error = await node.error(lunch)
     assert error == (
-        "effect Password.apply returned a value of type dict, which is not what it declares, or cannot be stored; "
-        "return what dra_kit.Effect[<type>] says"
+        "effect Password.apply returned a value of type dict, which it does not declare, or which cannot be stored; "
+        "return the type in dra_kit.Effect[<type>]"
     )
     assert "hunter2" not in caplog.text
     assert "sesame" not in caplog.text

@@ -195,7 +195,7 @@ async def test_a_server_that_does_not_list_is_told_once(node: Node, caplog: pyte
         with node.api.failing(403, "GET", below="/api/v1/namespaces/default/pods"):
             assert not await agent._unrecorded.look()
             assert not await agent._unrecorded.look()
-    assert caplog.messages.count("effects without a record not looked for") == 1
+    assert caplog.messages.count("effects without a record not searched for") == 1
 
 
 async def test_a_program_whose_record_is_lost_is_ended_with_its_claim(node: Node) -> None:

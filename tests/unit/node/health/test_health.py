@@ -210,7 +210,7 @@ async def test_whoever_has_the_device_is_told(node: Node) -> None:
         for name in ("lunch", "guest")
         for kind, reason, text in (
             ("Warning", "DeviceUnhealthy", "is unhealthy"),
-            ("Normal", "DeviceHealthy", "is well again, it was"),
+            ("Normal", "DeviceHealthy", "has recovered, it was unhealthy"),
         )
     }
 

@@ -155,7 +155,7 @@ async def test_one_that_is_being_deleted_is_waited_for_and_made_anew(client: Cli
     outcome = await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
     await client.delete(CONFIG_MAPS, outcome.name, "default")
-    with pytest.raises(dra.TransientError, match="is deleted and not gone"):
+    with pytest.raises(dra.TransientError, match="is being deleted but still exists"):
         await menu(keeper).apply(outcome)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": None}}, "default")
     assert (await menu(keeper).apply(outcome)).uid != outcome.uid
@@ -181,7 +181,9 @@ async def test_a_pod_has_the_node_as_its_controller_as_a_drain_wants_it(client: 
 async def test_revert_waits_until_it_is_gone_and_names_who_keeps_it(client: Client, keeper: ClusterObjects) -> None:
     outcome = await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
-    with pytest.raises(dra.TransientError, match=r"is deleted and not gone, its finalizers: example\.com/x") as raised:
+    with pytest.raises(
+        dra.TransientError, match=r"is being deleted but still exists, its finalizers: example\.com/x"
+    ) as raised:
         await menu(keeper).revert(outcome)
     assert raised.value.code == "object-not-gone"
     revert = asyncio.ensure_future(menu(keeper).revert(outcome))

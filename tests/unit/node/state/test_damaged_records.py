@@ -56,9 +56,9 @@ async def test_it_is_told_once_and_orphans_of_others_are_released(
         damage(node, lunch.uid, record)
         forget(node, "dinner")
         await eventually(lambda: left(node) == ["lunch"])
-    [told] = [item for item in caplog.records if item.getMessage() == "damaged record left alone"]
+    [told] = [item for item in caplog.records if item.getMessage() == "corrupt record skipped"]
     assert vars(told)["claim_uid"] == lunch.uid
-    assert "its record is not understood" in vars(told)["error"]
+    assert "its record cannot be parsed" in vars(told)["error"]
 
 
 async def test_its_claim_is_prepared_anew(node: Node) -> None:
@@ -142,7 +142,7 @@ async def test_its_claim_is_told_in_an_event_and_in_the_dump(node: Node) -> None
         )  # fmt: skip
         [told] = node.state()["damaged"]
         assert told in event["note"]
-        assert told.startswith("row uid-lunch of table claims is damaged: its record is not understood")
+        assert told.startswith("row uid-lunch of table claims is corrupt: its record cannot be parsed")
 
 
 async def test_its_device_is_not_given_to_another_claim(node: Node) -> None:
@@ -164,7 +164,7 @@ async def test_its_device_goes_to_nobody_else_when_its_own_claim_is_gone(node: N
         await node.prepare(lunch)
         damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')" if certain else "'{'")
         forget(node, "lunch")
-        assert "a claim whose record is damaged" in await node.error(dinner)
+        assert "a claim with a corrupt record" in await node.error(dinner)
         await node.unprepare(lunch)
         await node.prepare(dinner)
 

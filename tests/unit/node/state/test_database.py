@@ -76,7 +76,7 @@ async def test_writes_of_one_round_of_the_event_loop_are_one_transaction(databas
 async def test_what_is_written_after_the_end_is_refused(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.sqlite")
     database.close()
-    with pytest.raises(StoreError, match="this process ends"):
+    with pytest.raises(StoreError, match="this process is stopping"):
         await database.write(lambda db: db.execute(insert("a")))
 
 
@@ -258,7 +258,7 @@ def test_a_newer_form_is_refused(tmp_path: Path) -> None:
     connection.execute("UPDATE facts SET number = ? WHERE what = 'form'", ((MAJOR + 1) * 1000,))
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigurationError, match=f"in form {MAJOR + 1}, .* run the release that wrote it"):
+    with pytest.raises(ConfigurationError, match=f"has form {MAJOR + 1}, .* run the release that wrote it"):
         Database(path)
 
 
@@ -274,7 +274,7 @@ def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
     if user == 0:
         os.seteuid(65534)  # root may write everywhere
     try:
-        with pytest.raises(StoreError, match="run as root, or give a --state-dir you may write to"):
+        with pytest.raises(StoreError, match="run as root, or set --state-dir to a writable directory"):
             Database(tmp_path / "state" / "state.sqlite")
     finally:
         os.seteuid(user)
@@ -346,10 +346,8 @@ async def test_a_record_that_is_not_understood_is_told(
     assert store.claim("uid-1") is None
     assert store.claims() == []
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
-    assert told["error"].startswith(
-        "row uid-1 of table claims is damaged: its record is not understood: Field required"
-    )
-    assert [str(item.error()) for item in store.damage()] == [told["error"]]
+    assert told["error"].startswith("row uid-1 of table claims is corrupt: its record cannot be parsed: Field required")
+    assert [str(item.error()) for item in store.corrupt_rows()] == [told["error"]]
 
 
 async def test_a_sound_record_that_is_not_understood_is_another_release_s(store: StateStore, tmp_path: Path) -> None:
@@ -357,9 +355,9 @@ async def test_a_sound_record_that_is_not_understood_is_another_release_s(store:
     values = ("uid-1", "default", "lunch", "prepared", "{}")
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
         db.execute("UPDATE claims SET record = ?, checksum = ?", (values[-1], checksum(values)))
-    with pytest.raises(StoreError, match=r"not understood: Field required .* run the release that wrote it"):
+    with pytest.raises(StoreError, match=r"cannot be parsed: Field required .* run the release that wrote it"):
         store.claim("uid-1")
-    assert store.damage() == []
+    assert store.corrupt_rows() == []
 
 
 async def test_fields_of_a_newer_release_are_kept(store: StateStore) -> None:

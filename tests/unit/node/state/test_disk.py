@@ -158,7 +158,7 @@ async def answered(agent: NodeAgent, node: Node, claim: dra.ClaimReference) -> o
         answer = (await node.kubelet.plugin("dra.pizza").prepare([claim]))[claim.uid]
         if not answer.error:
             return answer.devices
-        assert "was removed while the driver runs; it is made again, then try again" in answer.error
+        assert "was removed; the running driver recreates it; try again" in answer.error
 
 
 async def test_a_state_directory_removed_under_us_is_made_again(node: Node) -> None:
@@ -192,7 +192,7 @@ async def test_a_release_after_the_state_directory_was_removed(node: Node) -> No
 
         async def released() -> bool:
             answer = (await node.kubelet.plugin("dra.pizza").unprepare([lunch]))[lunch.uid]
-            assert not answer or "was removed while the driver runs" in answer
+            assert not answer or "was removed; the running driver recreates it" in answer
             return not answer
 
         while not await released():
@@ -208,7 +208,7 @@ async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_ask
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
 
     def told() -> list[str]:
-        found = [item for item in caplog.records if "files were removed by somebody else" in item.getMessage()]
+        found = [item for item in caplog.records if "files were removed by another program" in item.getMessage()]
         return [item.levelname for item in found]
 
     async with node.running(driver(waiter)):
@@ -236,7 +236,7 @@ async def test_a_file_that_cannot_be_made_again_now_holds_up_no_other(
         first.mkdir()
         second.unlink()
         await eventually(second.exists)
-        await eventually(lambda: any("files of claims not made again" in item.getMessage() for item in caplog.records))
+        await eventually(lambda: any("files of claims not restored" in item.getMessage() for item in caplog.records))
         first.rmdir()
         await eventually(first.exists)
         assert (first.read_bytes(), second.read_bytes()) == contents

@@ -160,7 +160,7 @@ async def test_no_room_is_made_in_the_log_of_another_database(path: Path) -> Non
     await add(theirs, "theirs")
     os.truncate(log_of(path), in_use(log_of(path).read_bytes()))
     before = log_of(path).read_bytes()
-    with pytest.raises(StoreError, match="was replaced by another one"):
+    with pytest.raises(StoreError, match="was replaced by another file"):
         await add(mine, "mine")
     assert log_of(path).read_bytes() == before
     mine.close()

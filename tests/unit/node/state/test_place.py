@@ -85,7 +85,7 @@ async def test_nothing_is_read_that_is_not_in_its_place(
 ) -> None:
     await add(database, "before")
     remove(path)
-    with pytest.raises(StoreError, match="was removed while the driver runs; it is made again, then try again"):
+    with pytest.raises(StoreError, match="was removed; the running driver recreates it; try again"):
         held(database)
 
     def read_again() -> bool:
@@ -106,7 +106,7 @@ async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
     await add(database, "before")
     remove(path)
     await add(database, "first")
-    with pytest.raises(StoreError, match="was replaced by another one while the driver runs; try again"):
+    with pytest.raises(StoreError, match="was replaced by another file while the driver was running; try again"):
         await add(other, "second")
     await add(other, "second")
     await add(database, "third")

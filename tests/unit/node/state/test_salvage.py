@@ -56,7 +56,7 @@ async def test_claims_of_a_damaged_database_are_served_and_released(
     damage(database(node))
     before = node.contents()
     async with node.running(driver()):
-        assert [item.getMessage() for item in caplog.records if "set aside" in item.getMessage()]
+        assert [item.getMessage() for item in caplog.records if "moved away" in item.getMessage()]
         assert node.contents() == before  # containers may start again with them
         assert await node.prepare(lunch) == answers[:1]
         await node.unprepare(lunch, dinner)
@@ -103,7 +103,7 @@ async def test_a_record_that_is_damaged_costs_no_other(node: Node, text: str, ca
     unreadable_to_sqlite(database(node))
     before = node.contents()
     async with node.running(driver()):
-        [told] = [item for item in caplog.records if "its record is damaged" in item.getMessage()]
+        [told] = [item for item in caplog.records if "claim record is corrupt" in item.getMessage()]
         assert vars(told)["claim_uid"] == "uid-lunch-1"
         assert [await node.prepare(claim) for claim in (claims[0], claims[2])] == [answers[0], answers[2]]
         assert "default/lunch-2" in await node.error(node.claim("dinner", ["pizza-2"]))
@@ -287,7 +287,9 @@ async def test_one_that_is_damaged_while_it_is_open_is_put_right(tmp_path: Path,
         file.write(b"\xff" * 4096)
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("INSERT INTO incomplete (what) VALUES ('something')")  # what the others remember of pages is old
-    with pytest.raises(StoreError, match="malformed; it is set aside and what can be read of it is carried over"):
+    with pytest.raises(
+        StoreError, match="malformed; the driver moves it away and copies its readable rows to a new file"
+    ):
         held_by(database) if first == "read" else await add(database, "lost")
     await add(database, "after")
     assert "after" in held_by(database)

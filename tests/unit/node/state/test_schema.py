@@ -81,7 +81,7 @@ async def test_a_form_that_is_damaged_is_written_again(path: Path, caplog: pytes
     assert held(path) == ([LUNCH], ["heat"])
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (form,)
-    assert [item.getMessage() for item in caplog.records] == ["form of the state is damaged, it is written again"]
+    assert [item.getMessage() for item in caplog.records] == ["corrupt form of the state repaired"]
 
 
 @pytest.mark.parametrize(("form", "unknown"), [(1002, ("undo", "defaults")), (1003, ("undo",))])

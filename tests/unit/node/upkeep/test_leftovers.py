@@ -165,7 +165,7 @@ async def test_state_that_cannot_be_read_is_told_once(
         with monkeypatch.context() as away:
             away.setattr(StateStore, "epochs", unreadable)
             await eventually(lambda: len(looked) >= 3)
-    assert caplog.messages.count("leftovers not looked for") == 1
+    assert caplog.messages.count("leftovers not searched for") == 1
 
 
 async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

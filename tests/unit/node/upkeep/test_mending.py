@@ -33,17 +33,17 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
     with closing(StateStore(tmp_path / "state.sqlite")) as store:
         await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
         looks: list[FileRepair] = []
-        look = FileRepair._mend_all
+        look = FileRepair._repair_all
 
-        async def counted(mending: FileRepair) -> bool:
-            looks.append(mending)
-            return await look(mending)
+        async def counted(repair: FileRepair) -> bool:
+            looks.append(repair)
+            return await look(repair)
 
-        monkeypatch.setattr(FileRepair, "_mend_all", counted)
-        mending = FileRepair(
+        monkeypatch.setattr(FileRepair, "_repair_all", counted)
+        repair = FileRepair(
             (tmp_path,), store, files, NamedLocks(tmp_path / "claims.lock"), boot_id="boot-1", every=0.05
         )
-        running = asyncio.create_task(mending.run(asyncio.Event()))
+        running = asyncio.create_task(repair.run(asyncio.Event()))
         await eventually(lambda: len(looks) > 1)
         assert files.unwritten() == {"uid-1"}
         await store.forget_claim("uid-1", first=lambda _: None)

@@ -225,7 +225,7 @@ async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, ca
         in_the_way.mkdir()
         with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
             db.execute("ALTER TABLE claims RENAME TO elsewhere")
-            await eventually(lambda: told("orphans not looked for") and told("leftovers not looked for"))
+            await eventually(lambda: told("orphaned claims not searched for") and told("leftovers not searched for"))
             db.execute("ALTER TABLE elsewhere RENAME TO claims")
         in_the_way.rmdir()
         await node.prepare(lunch)
