@@ -88,7 +88,7 @@ def test_a_refusal_is_logged_as_an_error(
     notify(socket, registered=False, error="endpoint taken")
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", "the kubelet refuses driver dra.pizza: endpoint taken")
+        ("ERROR", "the kubelet rejects driver dra.pizza: endpoint taken")
     ]
 
 
