@@ -46,7 +46,7 @@ class ApiRequest(Struct, frozen=True):
 
 
 class ApiResponse(Struct):
-    """An answer with one JSON value.
+    """A response with one JSON value.
 
     Attributes:
         kind: what it is an object or list of, for tables.
@@ -62,7 +62,7 @@ class ApiResponse(Struct):
 
 
 def created(warnings: Sequence[str] = ()) -> ApiResponse:
-    """Return the Status that says: what was posted to a subresource is done."""
+    """Return the Status of a successful POST to a subresource."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     return ApiResponse(status, 201, warnings=warnings)
 
@@ -78,7 +78,7 @@ def now() -> str:
 
 
 class AdmissionAttributes(Struct, frozen=True):
-    """What admission learns of one write.
+    """One write, as admission plugins see it.
 
     Attributes:
         obj: after it, in storage version; None for a deletion.
@@ -95,7 +95,7 @@ class AdmissionAttributes(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the object; empty where a whole collection is deleted, although each object is asked about."""
+        """The object's name; empty for a deletion of a collection, although each object is reviewed."""
         if self.obj is not None:
             return str(self.obj["metadata"].get("name") or self.request.target.name)
         return self.request.target.name
@@ -155,7 +155,7 @@ class Api:
         return (stored.object for _, stored in self.storage.items(resource, prefix))
 
     def context(self, request: ApiRequest) -> StrategyContext:
-        """Return what strategies learn about a request."""
+        """Return the context of a request for strategies."""
         target = request.target
         return StrategyContext(
             self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
@@ -163,7 +163,7 @@ class Api:
         )  # fmt: skip
 
     def own_context(self, api_version: str, user: User = ADMIN) -> StrategyContext:
-        """Return what strategies learn where the server itself writes."""
+        """Return the context for writes of the server itself."""
         return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
@@ -199,7 +199,7 @@ class Api:
         return written
 
     def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:
-        """Refuse to create objects in a namespace that does not exist or is being deleted."""
+        """Reject the creation of objects in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
         namespace = self.lookup("namespaces", request.target.namespace)

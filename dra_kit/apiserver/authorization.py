@@ -167,7 +167,7 @@ class AuthorizationAttributes(Struct, frozen=True):
 
 
 class AuthorizationDecision(Struct, frozen=True):
-    """The answer.
+    """The result of an authorization.
 
     Attributes:
         allowed: yes or no.
@@ -179,10 +179,10 @@ class AuthorizationDecision(Struct, frozen=True):
 
 
 class RequestAuthorizer(Protocol):
-    """Who decides."""
+    """Decides what users may do."""
 
     def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """Return whether a user may do it."""
+        """Return whether a user is allowed an action."""
         ...
 
 
@@ -198,7 +198,7 @@ def denied(user: User, attributes: AuthorizationAttributes, decision: Authorizat
 
 
 def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: AuthorizationAttributes) -> None:
-    """Refuse what a user may not do.
+    """Reject an action that the user is not allowed.
 
     Raises:
         StatusError: 403, the user may not.
@@ -290,7 +290,7 @@ _SHOWN = {"apiGroups": "APIGroups", "resources": "Resources", "nonResourceURLs":
 
 
 def shown(rule: Rule) -> str:
-    """Return a rule as the API server writes it in refusals."""
+    """Return a rule as in the API server's errors."""
     parts = [f"{name}:{quoted_list(rule[field])}" for field, name in _SHOWN.items() if rule.get(field)]
     return "{" + ", ".join(parts) + "}"
 

@@ -165,7 +165,7 @@ class Endpoint:
         return await delete_collection(api, kind, request)
 
     def _shaped(self, answer: ApiResponse, request: ApiRequest, form: ResponseFormat) -> ApiResponse:
-        """Return an answer as a table or as metadata only, when the client asks for that."""
+        """Return a response as a table or as metadata only, if the client requests that."""
         include = included(request.query) if form.kind == "Table" else ""
         if not form.kind or answer.kind is None or answer.items is None:
             return answer
@@ -201,7 +201,7 @@ class Endpoint:
 async def _streamed(
     raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str, warnings: Sequence[str] = ()
 ) -> web.StreamResponse:
-    """Stream an answer until it ends or the client is gone."""
+    """Stream a response until it is complete or the client disconnects."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
     _warn(response, warnings)
     response.enable_chunked_encoding()
@@ -216,7 +216,7 @@ async def _streamed(
 
 
 class _EventBodies:
-    """The objects of watch events, in the form that the client asked for; the first table describes its columns."""
+    """Encodes the objects of watch events in the requested format; only the first table describes its columns."""
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest, form: ResponseFormat) -> None:
         self._api, self._kind, self._form = api, kind, form
@@ -240,7 +240,7 @@ class _EventBodies:
 
 
 def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
-    """Return the warning about the request's version, where there is one."""
+    """Return the deprecation warning of the request's version, if any."""
     return [text] if (text := kind.deprecated.get(request.target.version)) else []
 
 
@@ -335,7 +335,7 @@ _NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
 
 
 def attributes_of_path(method: str, path: str) -> AuthorizationAttributes:
-    """Return the attributes of a request for no resource."""
+    """Return the attributes of a request for a path that is not a resource."""
     return AuthorizationAttributes(method.lower(), path=path, is_path=True)
 
 
@@ -351,7 +351,7 @@ def request_attributes(method: str, target: Target, query: Query) -> Authorizati
 
 
 def _selected_name(selector: str) -> str:
-    """Return the only name that a field selector lets through; empty for none."""
+    """Return the only name that a field selector matches; empty if there is none."""
     for term in selector.split(","):
         match = _NAME.fullmatch(term.strip())
         if match is not None and not any(char in match[1] for char in "/%"):
@@ -387,7 +387,7 @@ _EXTRA: Final = "impersonate-extra-"
 
 
 def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestAuthorizer) -> User:
-    """Return the user that the headers of a request name; the user itself without such headers.
+    """Return the user that a request impersonates; the user itself without impersonation headers.
 
     Raises:
         StatusError: 400, they name no user; 403, the user may not be whom they name.

@@ -1,4 +1,4 @@
-"""The options of a pod's log, and the interface of what answers them.
+"""The options of a pod's log, and the interface of log sources.
 
 Source: ``pkg/registry/core/pod`` and ValidatePodLogOptions of ``pkg/apis/core/validation``, Kubernetes 1.37; the
 texts are those of its API server.
@@ -85,7 +85,7 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
         return options
 
     def since(self, now: int) -> int:
-        """Return the time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
+        """Return the time of the oldest requested line in nanoseconds since 1970; 0 for any.
 
         Args:
             now: the present, likewise.
@@ -153,7 +153,7 @@ def _time(query: Query, name: str) -> dt.datetime | None:
 
 
 def _out_of_range(date: str, clock: str, zone: str) -> str:
-    """Return the part of a time that no calendar or clock has; empty when it is valid."""
+    """Return the invalid part of a time; empty if it is valid."""
     year, month, day = map(int, date.split("-"))
     hour, minute, second = map(int, clock.split(":"))
     if not 1 <= month <= 12:

@@ -1,4 +1,4 @@
-"""What a request asks for: path, verb, query, resource version, media types and format of the response."""
+"""The parts of a request: path, verb, query, resource version, media types and format of the response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELD_MANAGER_MAX: Final = 128
 
 
 class Query(Struct, frozen=True):
-    """The query; of a parameter that comes more than once the first counts."""
+    """The query; the first value of a repeated parameter counts."""
 
     values: Mapping[str, Sequence[str]]
 
@@ -86,7 +86,7 @@ class Target(Struct, frozen=True):
 
     @classmethod
     def parse(cls, path: str) -> Target | None:
-        """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for what names no resource."""
+        """Parse ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for other paths."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[0] == "api" and len(parts) >= 3:
             group, version, *rest = "", *parts[1:]
@@ -211,7 +211,7 @@ def parse_resource_version(text: str, *, code: int) -> int:
 
 
 def too_large(asked: int, current: int) -> StatusError:
-    """Return 504 for a version of the future."""
+    """Return 504 for a future resource version."""
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
     return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
@@ -233,7 +233,7 @@ _FORMS: Final = {
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form of an answer.
+    """The format of a response.
 
     Attributes:
         kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
@@ -271,7 +271,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
 
 
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
-    """Refuse a client that takes nothing of what is offered; no ``Accept`` takes everything.
+    """Reject a client that accepts none of the offered media types; without ``Accept`` it accepts all.
 
     Args:
         accept: the header.
@@ -287,7 +287,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
 
 
 def check_plain(accept: str) -> None:
-    """Refuse a client that does not take a document as it is.
+    """Reject a client that does not accept the document's media type.
 
     Raises:
         StatusError: 406.

@@ -131,7 +131,7 @@ class FieldSelector(Struct, frozen=True):
         return all((read(obj) == term.value) is term.equal for term, read in self.terms)
 
     def value(self, field: str) -> str | None:
-        """Return the value that a field must have, None when any will do."""
+        """Return the required value of a field, None if any value matches."""
         return next((term.value for term, _ in self.terms if term.field == field and term.equal), None)
 
 

@@ -62,7 +62,7 @@ _TYPES: Final = {
 async def serve_subresource(
     api: Api, kind: Kind, request: ApiRequest
 ) -> ApiResponse | AsyncGenerator[bytes, None] | None:
-    """Serve one of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
+    """Serve one of :data:`SUBRESOURCES`; a log is streamed, None if it does not exist yet.
 
     Raises:
         StatusError: the object does not exist, or the request makes no sense.
@@ -110,7 +110,7 @@ def _body(request: ApiRequest) -> Object:
 
 
 def _finalize(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
-    """Take over the finalizers of a namespace's spec; without any a deleted namespace goes."""
+    """Store the finalizers of a namespace's spec; a deleted namespace without any is removed."""
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
     key = stored.object["metadata"]["name"]
@@ -147,7 +147,7 @@ _BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"
 
 
 def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
-    """Give a pod its node.
+    """Set the node of a pod.
 
     Raises:
         StatusError: the pod is another than the binding means, or can have no node now.
@@ -217,7 +217,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
 
 
 def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
-    """Return conditions with another one, in the place of that of its type."""
+    """Return conditions with one added, or replaced if its type exists."""
     before = next((item for item in conditions if item.get("type") == condition["type"]), None)
     if before is None:
         return [*conditions, condition]
@@ -302,7 +302,7 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
 def _bound_object(
     api: Api, namespace: str, account: str, reference: Object | None
 ) -> tuple[Object | None, Object | None]:
-    """Return the pod or the node that a token is to be bound to."""
+    """Return the pod or the node to bind a token to."""
     if not reference:
         return None, None
     kind, name, uid = (reference.get(field, "") for field in ("kind", "name", "uid"))

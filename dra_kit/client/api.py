@@ -373,7 +373,7 @@ def parse_watch_event(call: ClientRequest, line: bytes) -> WatchEvent:
     event = decode_object(call, line)
     content = event.get("object")
     if not isinstance(content, dict):
-        raise KubeError(f"{call}: a watch event holds no object; is the server a Kubernetes API server?")
+        raise KubeError(f"{call}: a watch event contains no object; is the server a Kubernetes API server?")
     match event.get("type"):
         case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" as kind:
             return WatchEvent(kind, content)

@@ -213,7 +213,7 @@ class EventRecorder:
                     failures = 0
                     pause = self._seconds_to_next_series()
                 except Unavailable as error:
-                    log.log(logging.DEBUG if failures else logging.WARNING, "Events have to wait: %s", error)
+                    log.log(logging.DEBUG if failures else logging.WARNING, "Events are delayed: %s", error)
                     await asyncio.sleep(self._retry[min(failures, len(self._retry) - 1)])
                     failures += 1
                     continue
@@ -375,7 +375,7 @@ class EventRecorder:
         self._dropped += 1
         if type(error) not in self._reported:
             self._reported.add(type(error))
-            log.warning("An event was refused (told once for this kind of refusal): %s", error)
+            log.warning("An Event was rejected (logged once for each kind of error): %s", error)
 
 
 def micro_time(time: dt.datetime) -> str:

@@ -286,7 +286,7 @@ def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimRefer
 
 def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T]) -> T:
     if uid not in results:
-        raise InternalError("the node service gave no answer")
+        raise InternalError("the node service returned no result")
     result = results[uid]
     if isinstance(result, Exception):
         raise result
@@ -295,13 +295,13 @@ def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T
 
 def _devices(result: object) -> list[v1.Device]:
     if not isinstance(result, Sequence) or not all(isinstance(device, KubeletDevice) for device in result):
-        raise InternalError(f"the node service answered {result!r} instead of prepared devices")
+        raise InternalError(f"the node service returned {result!r} instead of prepared devices")
     return [device_message(device) for device in result]
 
 
 def _nothing(result: object) -> None:
     if result is not None:
-        raise InternalError(f"the node service answered {result!r} instead of None")
+        raise InternalError(f"the node service returned {result!r} instead of None")
 
 
 def _doing(verb: str, asked: Mapping[str, ClaimReference]) -> str:

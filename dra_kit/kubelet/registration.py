@@ -127,7 +127,7 @@ class _Registration(pb_grpc.RegistrationServicer):
         if request.plugin_registered:
             logger.info("the kubelet registered driver %s", self._info.name)
         else:
-            logger.error("the kubelet refuses driver %s: %s", self._info.name, request.error)
+            logger.error("the kubelet rejects driver %s: %s", self._info.name, request.error)
         self._verdict(RegistrationStatus(registered=request.plugin_registered, error=request.error))
         return pb.RegistrationStatusResponse()
 

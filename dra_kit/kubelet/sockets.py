@@ -45,10 +45,7 @@ def plugin_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
 def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
     """Return the path of the registration socket: ``plugins_registry/<driver>-<uid>-reg.sock``, or a shorter one.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-        pod_uid: UID of the driver's pod, or None for ``<driver>-reg.sock``.
+    The arguments are those of :func:`plugin_socket`; without a UID the name is ``<driver>-reg.sock``.
 
     Raises:
         ConfigurationError: no form of the path is short enough for a socket.
@@ -65,10 +62,7 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
 def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
     """Return the path of an instance's operation socket: ``plugins/<driver>/ops-<uid>.sock``, or a hash of the UID.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-        pod_uid: UID of the driver's pod; None for ``ops-node.sock``.
+    The arguments are those of :func:`plugin_socket`; without a UID the name is ``ops-node.sock``.
 
     Raises:
         ConfigurationError: no form of the path is short enough for a socket.

@@ -30,7 +30,7 @@ _NAMESPACE_METADATA: Final = (
 
 
 class RequesterAuthorizer:
-    """Answers what a user may do, for expressions.
+    """Answers authorization checks of CEL expressions.
 
     See :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer`.
     """
@@ -60,7 +60,7 @@ class RequesterAuthorizer:
 
 
 class VersionedWrite:
-    """What a write is in the versions that policies want to see; each is made once."""
+    """A write in the versions that policies request; each is converted once."""
 
     def __init__(self, write: AdmissionAttributes) -> None:
         self._write = write

@@ -42,7 +42,7 @@ _EXEMPT: Final = {VALIDATING, MUTATING, POLICIES, BINDINGS}
 
 
 class _CallFailed(Exception):
-    """A webhook that gives no answer that counts."""
+    """A webhook that returns no valid response."""
 
 
 def _review(write: AdmissionAttributes, api_version: str) -> Object:
@@ -99,7 +99,7 @@ def _wire(write: AdmissionAttributes, obj: Object | None, api_version: str) -> O
 
 
 class WebhookAdmission:
-    """Asks the webhooks about each write.
+    """Calls the webhooks for each write.
 
     Attributes:
         services: where the Services of webhooks are; None when they cannot be reached.
@@ -119,7 +119,7 @@ class WebhookAdmission:
             self._session = None
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object | None:
-        """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
+        """Return the object after all mutating webhooks, called in order; None for a deletion.
 
         Raises:
             StatusError: one refuses, or cannot be asked and must be.
@@ -136,7 +136,7 @@ class WebhookAdmission:
         return obj
 
     async def validate(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Ask the validating webhooks.
+        """Call the validating webhooks.
 
         Raises:
             StatusError: one refuses, or cannot be asked and must be.
@@ -168,7 +168,7 @@ class WebhookAdmission:
         *,
         mutating: bool = False,
     ) -> list[Any]:
-        """Ask one webhook; the operations of its JSON patch."""
+        """Call one webhook and return the operations of its JSON patch."""
         name = webhook["name"]
         try:
             response = await self._send(webhook, _review(write, api_version))
@@ -185,7 +185,7 @@ class WebhookAdmission:
         return patch
 
     async def _send(self, webhook: Object, review: Object) -> Mapping[str, Any]:
-        """Post a review; its response.
+        """Post a review and return the response.
 
         Raises:
             _CallFailed: the webhook cannot be reached in time, or does not answer the question.
@@ -229,7 +229,7 @@ class WebhookAdmission:
 
 
 def _service_name(service: Object) -> str:
-    """Return the address that a Service has in a cluster."""
+    """Return the host name of a Service in a cluster."""
     return (
         f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
     )
@@ -258,7 +258,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
 
 
 def _asked_version(webhook: Object, conditions: CompiledPolicy, write: AdmissionAttributes) -> str | None:
-    """Return the version in which a webhook is to see the object; None when it is not to be called.
+    """Return the version of the object for a webhook; None if it is not called.
 
     Raises:
         StatusError: its match conditions cannot be evaluated, and it is to fail closed.

@@ -95,7 +95,7 @@ class Kind(Struct, frozen=True):
 
     @property
     def resource(self) -> str:
-        """Where its objects are stored."""
+        """The storage resource of its objects."""
         return self.stored_as or self.full_name
 
     def api_version(self, version: str) -> str:
@@ -117,7 +117,7 @@ class Kind(Struct, frozen=True):
         return self.types[api_version.rpartition("/")[2]]
 
     def key(self, namespace: str, name: str) -> str:
-        """Return where an object is stored."""
+        """Return the storage key of an object."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
@@ -130,13 +130,13 @@ NONE: Final = "<none>"
 
 
 def value_at_path(path: str) -> Callable[[Object], Any]:
-    """Return the value at a path, None where there is none."""
+    """Return the value at a path, None if it is missing."""
     names = path.split(".")
     return lambda obj: value_at(obj, names)
 
 
 def text_cell(path: str) -> Callable[[Object], str]:
-    """Return the value at a path as text, empty where there is none."""
+    """Return the value at a path as text, empty if it is missing."""
     read = value_at_path(path)
 
     def cell(obj: Object) -> str:
@@ -147,13 +147,13 @@ def text_cell(path: str) -> Callable[[Object], str]:
 
 
 def count_cell(path: str) -> Callable[[Object], int]:
-    """Return how many items are at a path."""
+    """Return the number of items at a path."""
     read = value_at_path(path)
     return lambda obj: len(read(obj) or ())
 
 
 def number_cell(path: str) -> Callable[[Object], int]:
-    """Return the number at a path, 0 where there is none."""
+    """Return the number at a path, 0 if it is missing."""
     read = value_at_path(path)
     return lambda obj: read(obj) or 0
 
@@ -166,7 +166,7 @@ def selector_cell(path: str) -> Callable[[Object], str]:
 
 
 def written_selector(selector: Object | None) -> str:
-    """Return a LabelSelector as one text, by the keys; empty where it selects everything."""
+    """Return a LabelSelector as text, sorted by key; empty if it selects everything."""
     wanted = selector or {}
     parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
     parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]

@@ -41,7 +41,7 @@ class RoleStrategy(PathSegmentNameStrategy):
 
     @override
     def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
-        """Refuse a role that gives more than its writer has."""
+        """Reject a role with more rights than its writer has."""
         check_role_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
@@ -71,11 +71,6 @@ class RoleStrategy(PathSegmentNameStrategy):
         if not rule.get("verbs"):
             yield required(f"{path}.verbs")
 
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
-
 
 class RoleBindingStrategy(PathSegmentNameStrategy):
     """A binding, in a namespace or not."""
@@ -99,7 +94,7 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
 
     @override
     def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
-        """Refuse a binding whose role gives more than its writer has."""
+        """Reject a binding to a role with more rights than its writer has."""
         check_binding_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
@@ -137,7 +132,7 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one, and that the role stays."""
+        """Check it like a new one, and that the role does not change."""
         errors = self.validate(obj, context)
         if obj.get("roleRef") != old.get("roleRef"):
             errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
@@ -181,7 +176,7 @@ _COLLECTED: Final = ("finalizers", "managedFields", "ownerReferences", "resource
 
 
 def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old: Object | None) -> None:
-    """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
+    """Reject a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
         StatusError: 403.
@@ -200,7 +195,7 @@ def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old
 
 
 def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Object, old: Object | None) -> None:
-    """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
+    """Reject a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
         StatusError: 403, or 404 if the role does not exist.
@@ -241,7 +236,7 @@ def _held(rbac: Rbac, user: User, namespace: str, problems: list[str]) -> list[R
 
 
 def _only_collected(obj: Object, old: Object | None) -> bool:
-    """Return whether nothing changes but what the garbage collector needs to change."""
+    """Return whether only fields change that the garbage collector changes."""
     return old is not None and _essence(obj) == _essence(old)
 
 

@@ -110,7 +110,7 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
-    """Return an error of the JSON parser in the API server's words, as far as they are the same."""
+    """Return a JSON parse error as the API server words it."""
     if not isinstance(error, JSONDecodeError):
         return str(error)
     if error.pos >= len(body.decode(errors="replace").rstrip()):

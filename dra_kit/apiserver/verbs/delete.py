@@ -119,7 +119,7 @@ def _deletion(
 
 
 def check_preconditions(options: DeleteOptions, stored: StoredObject, kind: Kind) -> None:
-    """Refuse to delete another object, or another version of it, than the client means.
+    """Reject a deletion if UID or resource version differ from the preconditions.
 
     Raises:
         StatusError: 409.
@@ -142,7 +142,7 @@ def check_preconditions(options: DeleteOptions, stored: StoredObject, kind: Kind
 def delete_stored(
     api: Api, kind: Kind, stored: StoredObject, options: DeleteOptions, context: StrategyContext
 ) -> tuple[Object, bool]:
-    """Mark or remove an object; the object afterwards and whether it is gone."""
+    """Mark or remove an object; return it and whether it is gone."""
     obj = stored.object
     metadata = dict(obj["metadata"])
     key = kind.key(metadata.get("namespace", ""), metadata["name"])

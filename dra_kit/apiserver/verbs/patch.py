@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 5
 
 
 async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
-    """Patch an object or its status; try again when the object changes in the meantime.
+    """Patch an object or its status; retry if the object changes in the meantime.
 
     Raises:
         StatusError: the object is not changed.
@@ -45,7 +45,7 @@ async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 
 
 def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
-    """Return the write that a PATCH asks for.
+    """Return the write of a PATCH request.
 
     Raises:
         StatusError: 415 or 422, the type of the patch or an option is not supported.
@@ -62,7 +62,7 @@ def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
 
 
 class PatchTarget(Protocol):
-    """What is patched: an object, or a part of one that is shown as an object of its own."""
+    """The target of a patch: an object, or a part of one that is served as a separate object."""
 
     def stored(self) -> StoredObject:
         """Return the object as it is now.
@@ -73,11 +73,11 @@ class PatchTarget(Protocol):
         ...
 
     def shown(self, stored: StoredObject) -> Object:
-        """Return what the client sees of it."""
+        """Return the object for the client."""
         ...
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store what the patch made of it.
+        """Store the patched object.
 
         Raises:
             StatusError: it is not changed.
@@ -108,12 +108,12 @@ class ObjectPatchTarget:
         return self._write.api.wire(self._write.kind, stored.object, self._write.request.target.api_version)
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store what the patch makes of it."""
+        """Store the patched object."""
         return await replace_object(self._write, stored, wire, context)
 
 
 async def patch_target(write: WriteRequest, subject: PatchTarget) -> ApiResponse:
-    """Patch a subject; tried again when it changes in the meantime.
+    """Patch a target; retry if it changes in the meantime.
 
     Raises:
         StatusError: it is not changed.
@@ -233,7 +233,7 @@ def _operations(value: Any) -> list[Any]:
 
 
 def problems_of(body: Any) -> list[str]:
-    """Return what strict decoding finds fault with in a patch itself."""
+    """Return the strict decoding errors of a patch itself."""
     if isinstance(body, dict):
         return [f'duplicate field "{path}"' for path in _duplicates(body, "")]
     return [
@@ -369,7 +369,7 @@ def _check_name(value: Object, write: WriteRequest) -> None:
 
 
 def _check_fields(value: Object, write: WriteRequest) -> None:
-    """Refuse fields that the schema does not have, whatever the field validation: an apply takes none."""
+    """Reject unknown fields regardless of the field validation, as the API server does for an apply."""
     strictness = StrictDecoding()
     try:
         decode(value, write.type_name, strictness)

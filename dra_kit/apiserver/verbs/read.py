@@ -23,7 +23,7 @@ _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": 
 
 
 class ListSelection(Struct, frozen=True):
-    """Which objects of a collection a request is about."""
+    """The objects of a collection that a request selects."""
 
     prefix: str
     labels: LabelSelector

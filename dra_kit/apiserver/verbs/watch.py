@@ -108,7 +108,7 @@ class WatchStream:
         self._wake.set()
 
     def close(self) -> None:
-        """See no more changes."""
+        """Stop receiving changes."""
         if self._stop is not None:
             self._stop()
             self._stop = None

@@ -60,12 +60,12 @@ class WriteRequest(Struct, frozen=True):
         return FieldManager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
 
     def invalid(self, name: str, errors: list[FieldError]) -> None:
-        """Raise when there are errors."""
+        """Raise if there are errors."""
         if errors:
             raise invalid_object(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
     def attributes(self, operation: str, obj: Object | None, old: Object | None) -> AdmissionAttributes:
-        """Return what admission learns of it."""
+        """Return the write for admission plugins."""
         return AdmissionAttributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
 
     def answer(self, stored: StoredObject | Object, context: StrategyContext, code: int = 200) -> ApiResponse:
@@ -182,7 +182,7 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 
 
 def require_create(write: WriteRequest, name: str) -> None:
-    """Refuse an update or an apply that makes a new object, from those who may not create it.
+    """Reject an update or apply that creates an object if the user may not create it.
 
     Raises:
         StatusError: 403.
@@ -265,7 +265,7 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
 
 
 def _tracked(write: WriteRequest, before: Object, wire: Object, context: StrategyContext) -> list[Object] | None:
-    """Return managed fields after an update; what the subresource does not reach counts as unchanged."""
+    """Return managed fields after an update; parts outside the subresource count as unchanged."""
     if write.subresource == "status":
         wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
             name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)
@@ -338,7 +338,7 @@ def generated_name(prefix: str) -> str:
 
 
 def deduplicate_owners(obj: Object) -> list[str]:
-    """Leave of owners that are named twice one; return the warning about it."""
+    """Remove repeated owner references; return the warning about them."""
     metadata = obj["metadata"]
     distinct: list[Any] = []
     repeated: dict[str, None] = {}
@@ -358,7 +358,7 @@ def deduplicate_owners(obj: Object) -> list[str]:
 
 
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
-    """Set what only the server sets."""
+    """Set the fields that only the server sets."""
     metadata = obj["metadata"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
         metadata.pop(name, None)
@@ -371,7 +371,7 @@ def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
 
 
 def fill_for_update(obj: Object, old: Object) -> None:
-    """Take from the old object what no client can change."""
+    """Copy from the old object the fields that clients cannot change."""
     metadata, before = obj["metadata"], old["metadata"]
     for name in ("generation", "selfLink", "creationTimestamp"):
         _take(metadata, before, name)

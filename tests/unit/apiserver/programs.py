@@ -6,15 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.authentication import Authenticator
-from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.apiserver.server import ApiServer
 from tests.cluster.find import NotFound, find
 
 
@@ -69,10 +66,3 @@ class User:
     def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
         """Run kubectl, which must succeed, and return its output."""
         return self.run("kubectl", *arguments, stdin=stdin, **environment)
-
-
-@contextmanager
-def at_a_terminal(home: Path) -> Iterator[User]:
-    """A user with its own server, with the access control of a sandbox."""
-    with run_in_thread(tls=True, authenticator=Authenticator()) as server:
-        yield User(home, server)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
 
-from tests.unit.apiserver.programs import User, at_a_terminal, program
+from tests.unit.apiserver.programs import User, program
 
 pytestmark = pytest.mark.processes
 
@@ -31,12 +30,6 @@ spec:
     devices:
       requests: [{name: oven, exactly: {deviceClassName: dra.pizza, allocationMode: ExactCount, count: 1}}]
 """
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as user:
-        yield user
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.apiserver.programs import User, at_a_terminal
+from tests.unit.apiserver.programs import User
 from tests.unit.apiserver.test_pod_log import NODE, echo
 
 pytestmark = pytest.mark.processes
@@ -26,12 +24,6 @@ kind: Pod
 metadata: {name: baker}
 spec: {containers: [{name: main, image: 'busybox:1'}]}
 """
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as user:
-        yield user
 
 
 def test_server_side_apply_remembers_who_manages_what(user: User) -> None:

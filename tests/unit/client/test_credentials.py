@@ -146,7 +146,7 @@ async def test_credentials_that_cannot_be_renewed_are_still_used(
         assert await credentials.authorization() == "Bearer old"
         assert await credentials.authorization() == "Bearer old"
     assert [record.getMessage() for record in caplog.records] == [
-        "Credentials could not be renewed, going on with the last ones: the file is gone"
+        "Credentials could not be renewed, using the last ones: the file is gone"
     ]
     with pytest.raises(ConfigurationError, match="the file is gone"):
         await credentials.refresh("Bearer old")

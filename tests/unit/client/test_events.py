@@ -6,7 +6,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.client.events import EventRecorder, ObjectReference, micro_time
+from tests.support.api import eventually
 from tests.unit.client.wire import Handler, Wire, answer, served, status
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch", "uid-1", "default")
@@ -28,12 +29,6 @@ def recorder(wire: Wire, **settings: Any) -> EventRecorder:
 
 def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH) -> None:
     events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what the server saw has no event to wait for
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -98,7 +93,7 @@ async def test_events_of_cluster_scoped_objects_live_in_the_default_namespace() 
 async def test_a_recorded_event_is_written_without_a_flush() -> None:
     async with recording() as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
     assert wire.bodies[0]["note"] == "no cheese"
 
 
@@ -106,7 +101,7 @@ async def test_events_come_from_any_thread() -> None:
     async with recording() as (wire, events):
         thread = threading.Thread(target=tell, args=(events,))
         thread.start()
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         thread.join()
     assert len(wire.bodies) == 1
 
@@ -114,9 +109,9 @@ async def test_events_come_from_any_thread() -> None:
 async def test_a_repeated_event_is_counted_in_a_series() -> None:
     async with recording() as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
-        await until(lambda: len(wire.bodies) == 2)
+        await eventually(lambda: len(wire.bodies) == 2)
         for _ in range(3):
             tell(events)
         assert await events.flush(60)
@@ -148,14 +143,14 @@ async def test_a_series_is_updated_by_itself_after_its_interval() -> None:
 
         for count in range(1, 5):
             tell(events)
-            await until(functools.partial(told, count))
+            await eventually(functools.partial(told, count))
     assert [body["series"]["count"] for body in wire.bodies[1:]] == [2, 3, 4]
 
 
 async def test_a_series_that_paused_for_long_is_a_new_event() -> None:
     async with recording(series_end=-1) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "POST"]
@@ -173,7 +168,7 @@ async def test_different_events_are_not_counted_together() -> None:
 async def test_a_series_the_server_has_forgotten_starts_over() -> None:
     async with recording(answer({}, 201), status(404, "NotFound", "gone"), answer({}, 201)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "PATCH", "POST"]
@@ -184,7 +179,7 @@ async def test_a_series_that_starts_over_waits_for_an_api_server_that_is_down() 
     gone, down = status(404, "NotFound", "gone"), status(503, "ServiceUnavailable", "starting")
     async with recording(answer({}, 201), gone, down, answer({}, 201)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "PATCH", "POST", "POST"]
@@ -196,7 +191,7 @@ async def test_events_wait_for_an_api_server_that_is_down(caplog: pytest.LogCapt
         async with recording(down, down, answer({}, 201)) as (wire, events):
             tell(events)
             tell(events, note="no olives")
-            await until(lambda: len(wire.bodies) == 4)
+            await eventually(lambda: len(wire.bodies) == 4)
     assert [body["note"] for body in wire.bodies] == ["no cheese"] * 3 + ["no olives"]
     assert len({body["metadata"]["name"] for body in wire.bodies[:3]}) == 1
     assert len(caplog.records) == 1
@@ -223,7 +218,7 @@ async def test_event_without_a_response_is_counted_again() -> None:
         tell(events)
         tell(events)
         async with running(events):
-            await until(lambda: len(wire.bodies) == 3)
+            await eventually(lambda: len(wire.bodies) == 3)
     assert [request.method for request in wire.requests] == ["POST", "POST", "PATCH"]
     assert wire.bodies[2]["series"]["count"] == 2
 
@@ -254,7 +249,7 @@ async def test_rejected_event_is_logged_once_and_does_not_affect_others(caplog: 
 async def test_a_flush_gives_up_in_time() -> None:
     async with recording(status(503, "ServiceUnavailable", "starting"), retry=(1000.0,)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         assert not await events.flush(0.01)
 
 
@@ -433,7 +428,7 @@ async def test_event_being_written_is_not_counted_again_without_repetition() -> 
         for requests in (1, 3):  # it is written, and again after the API server has deleted it
             recorded.clear()
             flushed = asyncio.create_task(events.flush(60))
-            await until(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one
+            await eventually(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one
             told_when_written(events, "once", seen, repeat=False)
             recorded.set()
             assert await flushed

@@ -28,7 +28,7 @@ def test_a_version_is_read(version: dict[str, str], expected: tuple[int, int]) -
 
 @pytest.mark.parametrize("version", [{}, {"major": "1", "minor": ""}, {"major": None, "minor": "x"}])
 def test_response_without_a_version_raises_kube_error(version: dict[str, str]) -> None:
-    with pytest.raises(KubeError, match="holds no version"):
+    with pytest.raises(KubeError, match="contains no version"):
         ServerFeatures.from_version(version)
 
 

@@ -133,7 +133,7 @@ async def test_missing_result_is_a_bug_and_an_extra_one_is_dropped() -> None:
     service = Service(lambda _: {"uid-9": None})
 
     assert await answer_unprepare(service, [OVEN]) == {
-        "uid-1": "unprepare of ResourceClaim default/oven: the node service gave no answer "
+        "uid-1": "unprepare of ResourceClaim default/oven: the node service returned no result "
         "(this is a bug in dra-kit, please report it)"
     }
 

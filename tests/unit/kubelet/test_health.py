@@ -32,11 +32,6 @@ SERVICES: Mapping[str, tuple[ModuleType, ModuleType]] = {
 Seen = list[tuple[str, str, str, str]]
 
 
-@pytest.fixture
-def socket(kubelet_dir: Path) -> Path:
-    return kubelet_dir / "plugins" / "dra.pizza" / "dra.sock"
-
-
 async def watch(socket: Path, version: str = "v1") -> AsyncIterator[Any]:
     """The reports as a kubelet gets them."""
     messages, stubs = SERVICES[version]

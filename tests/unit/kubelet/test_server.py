@@ -18,7 +18,8 @@ import pytest
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from tests.unit.kubelet.wire import Service, connect, until
+from tests.support.api import eventually
+from tests.unit.kubelet.wire import Service, connect
 
 OVEN = ClaimReference("default", "oven", "uid-1")
 STOVE = ClaimReference("kitchen", "stove", "uid-2")
@@ -39,11 +40,6 @@ def read(path: Path) -> str:
 
 def remove(path: Path) -> None:
     path.unlink()
-
-
-@pytest.fixture
-def socket(kubelet_dir: Path) -> Path:
-    return kubelet_dir / "plugins" / "dra.pizza" / "dra.sock"
 
 
 @pytest.fixture
@@ -182,7 +178,7 @@ async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         stop = asyncio.create_task(server.stop(60))
-        await until(lambda: not socket.exists())
+        await eventually(lambda: not socket.exists())
         service.go_on.set()
 
         assert (await call).keys() == {"uid-1"}
