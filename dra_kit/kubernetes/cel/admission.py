@@ -66,12 +66,7 @@ class PolicyRequest(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """A validation that fails, or cannot be decided and the policy's ``failurePolicy`` is Fail.
-
-    Attributes:
-        message: why.
-        reason: ``Invalid``, ``Forbidden`` or ``RequestEntityTooLarge``.
-    """
+    """A validation that fails, or cannot be decided and the policy's ``failurePolicy`` is Fail."""
 
     message: str
     reason: str = "Invalid"
@@ -322,10 +317,6 @@ MAX_CODE_POINTS: Final = 100_000
 
 def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
     """Compile an expression of an admission policy.
-
-    Args:
-        text: the expression.
-        environment: what it may name.
 
     Raises:
         CelCompileError: an API server would reject it.

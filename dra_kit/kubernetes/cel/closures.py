@@ -306,12 +306,7 @@ def constant(value: Any, cost: int = 0) -> CompiledNode:
 
 
 class VariableScope:
-    """The variables that are visible at one place; each has a position of its own in the frame.
-
-    Args:
-        positions: hands out positions.
-        outer: the scope around.
-    """
+    """The variables that are visible at one place; each has a position of its own in the frame."""
 
     __slots__ = ("_outer", "_positions", "_variables")
 

@@ -94,20 +94,12 @@ class SelectorExplainer:
         return self._program.is_admitted
 
     def explain(self, device: Device) -> Explanation:
-        """Return what the selector is for a device, and why.
-
-        Args:
-            device: the device.
-        """
+        """Return what the selector is for a device, and why."""
         result, error = _result(self._program, device, self._meter)
         return Explanation(result, error, tuple(condition.on(device, self._meter) for condition in self._conditions))
 
     def unmet(self, device: Device) -> tuple[Conjunct, ...]:
-        """Return the conditions that are not true for the device: ``explain(device).unmet``, and quicker.
-
-        Args:
-            device: the device.
-        """
+        """Return the conditions that are not true for the device: ``explain(device).unmet``, and quicker."""
         meter = self._meter
         if len(self._conditions) == 1:  # which need not be evaluated twice
             found = self._conditions[0].on(device, meter)
@@ -118,12 +110,7 @@ class SelectorExplainer:
 
 
 def explain(program: Selector, device: Device) -> Explanation:
-    """Explain why a selector selects a device or not.
-
-    Args:
-        program: the selector.
-        device: the device.
-    """
+    """Explain why a selector selects a device or not."""
     return SelectorExplainer(program).explain(device)
 
 

@@ -69,12 +69,7 @@ class ClaimTracker:
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, object_key(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
-        """Record that the server stored what the placement of a pod wrote to a claim.
-
-        Args:
-            pod: the pod being placed.
-            claim: the server's response.
-        """
+        """Record that the server stored what the placement of a pod wrote to a claim."""
         uid, key = claim["metadata"]["uid"], object_key(claim)
         entry = self._in_flight.get(uid)
         if entry is not None and entry.pod == pod["metadata"]["uid"]:
@@ -165,11 +160,7 @@ def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
 
 
 class AssumedPods:
-    """Nodes that pods are about to get, in addition to what the informer has.
-
-    Args:
-        pods: of an informer.
-    """
+    """Nodes that pods are about to get, in addition to what the informer has."""
 
     def __init__(self, pods: Mapping[ObjectKey, ObjectView]) -> None:
         self._pods = pods

@@ -45,10 +45,6 @@ def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) 
 
     Entries of ended pods are removed. After the last one, the allocation is removed, then the finalizer that blocks
     deletion, and then the claim itself if it was generated for an ended pod.
-
-    Args:
-        claim: its current state.
-        pods: all pods.
     """
     status = claim.get("status", {})
     consumers = status.get("reservedFor", [])

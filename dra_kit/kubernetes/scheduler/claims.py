@@ -84,12 +84,7 @@ class ExtendedResources(Struct, frozen=True):
 
 
 def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
-    """Return the extended resources of a pod that DeviceClasses provide; None if there are none.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-    """
+    """Return the extended resources of a pod that DeviceClasses provide; None if there are none."""
     asked = {name for name, amount in pod_requests(pod).items() if amount > 0}
     providers = {resource: name for resource, name in _providers(classes).items() if resource in asked}
     return ExtendedResources(pod, providers) if providers else None

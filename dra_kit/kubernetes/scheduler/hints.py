@@ -91,14 +91,7 @@ def taint_rule_hint(
     after: ObjectView | None,
     slices: Iterable[ObjectView],
 ) -> bool:
-    """Whether a change of a DeviceTaintRule may help: it is about a published device.
-
-    Args:
-        plugins: that rejected the pod.
-        before: the rule before.
-        after: the rule after.
-        slices: all ResourceSlices.
-    """
+    """Whether a change of a DeviceTaintRule may help: it is about a published device."""
     states = [item for item in (before, after) if item is not None]
     return DYNAMIC_RESOURCES in plugins and any(
         rule_covers_device(rule, device_id) for device_id, _ in published_devices(slices) for rule in states
