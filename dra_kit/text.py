@@ -90,7 +90,7 @@ def without_paths(text: str) -> str:
 
 
 def escape_unprintable_json(text: str) -> str:
-    """Write such characters in a JSON text as JSON's escapes: the value stays the same; line breaks are kept."""
+    """Write such characters in a JSON text as JSON's escapes: the value and line breaks stay the same."""
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
@@ -112,6 +112,6 @@ def shorten(text: str, most: int) -> str:
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equal length as lines with aligned columns, two spaces apart."""
+    """Return rows of equal length as lines with aligned columns and two spaces between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

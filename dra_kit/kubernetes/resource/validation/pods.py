@@ -1,4 +1,4 @@
-"""Rules for pods, as far as a driver's manifests and claims need them, and for taints of nodes."""
+"""Rules for pods that matter for drivers' manifests and claims, and for taints of nodes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _COUNTED: Final = {
     "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "requests.cpu", "requests.memory",
     "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }  # fmt: skip
-"""Standard resources too, of quotas and volumes; a container has none of them."""
+"""Standard resources of quotas and volumes, which containers cannot request."""
 _HUGE: Final = "hugepages-"
 _PORT_MAX: Final = 65535
 _SECONDS_MAX: Final = 2**31 - 1
 
 
 def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
-    """Yield the names of the volumes of a pod; what they hold is not checked."""
+    """Yield the names of the volumes of a pod; their sources are not checked."""
     seen: set[str] = set()
     for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}].name", volume.get("name", "")
@@ -140,7 +140,7 @@ def _native(name: str) -> bool:
 
 
 def _overcommitted(name: str) -> bool:
-    """Return whether limits may be more than requests; those of extended resources and huge pages may not."""
+    """Return whether limits may exceed requests; not for extended resources and huge pages."""
     return _native(name) and not name.startswith(_HUGE)
 
 
@@ -222,11 +222,11 @@ _UNKNOWN_RESOURCE: Final = (
 
 
 def validate_pod_spec(spec: Object, path: str = "spec") -> list[FieldError]:
-    """Check the volumes and claims of a pod, its containers, the claims that those use, and its other fields.
+    """Check the volumes, claims, containers and other fields of a pod.
 
     Args:
         spec: values of the right types.
-        path: of the spec; templates of pods have it further down.
+        path: path of the spec, which differs in pod templates.
     """
     entries = spec.get("resourceClaims") or ()
     known = {claim["name"] for claim in entries if claim.get("name")}
@@ -286,7 +286,7 @@ def _source(claim: Object, path: str) -> Iterator[FieldError]:
 
 
 def _uses(claims: Sequence[Object], known: Collection[str], path: str) -> list[FieldError]:
-    """Check the claims of a container: claims as a whole, or single requests of them, and none twice."""
+    """Check the claims of a container: whole claims or single requests, without duplicates."""
     errors: list[FieldError] = []
     whole: set[str] = set()
     single: set[str] = set()
@@ -339,7 +339,7 @@ def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
 
 
 def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Check keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
+    """Check keys, values and effects, and that pairs of key and effect are unique, with the API server's path.
 
     Args:
         taints: values of the right types.
