@@ -78,7 +78,7 @@ class AdvertisedDevice:
         rule_taints: taints of DeviceTaintRules with blocking effects.
         demands: the counters that it consumes.
         capacity: billionths of the whole capacity by name.
-        whole: without a request, a share takes all of the capacity, because there is no request policy.
+        whole: without a request, a share takes all of the capacity, because the request policy is missing.
     """
 
     __slots__ = (

@@ -37,12 +37,7 @@ class NodeAlternative(Struct, frozen=True):
 
 
 class ClaimSearch(Struct, frozen=True):
-    """One claim on one node.
-
-    Attributes:
-        requests: the choices of each request.
-        constraints: of the claim.
-    """
+    """One claim on one node."""
 
     requests: Sequence[Sequence[NodeAlternative]]
     constraints: Sequence[Constraint]

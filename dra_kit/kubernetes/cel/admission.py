@@ -73,12 +73,7 @@ class Denial(Struct, frozen=True):
 
 
 class AdmissionExpression:
-    """A compiled expression of a policy; created by ``compile_admission``.
-
-    Attributes:
-        text: the expression.
-        type: the static type of its value.
-    """
+    """A compiled expression of a policy; created by ``compile_admission``."""
 
     def __init__(self, text: str, environment: AdmissionEnvironment) -> None:
         self.text = text

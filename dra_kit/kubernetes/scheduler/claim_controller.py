@@ -15,13 +15,7 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
 class ClaimUpdate(Struct, frozen=True):
-    """The writes to a claim, in this order.
-
-    Attributes:
-        status: the new status.
-        finalizers: the finalizers without the scheduler's.
-        delete: delete the claim.
-    """
+    """The writes to a claim, in this order."""
 
     status: dict[str, Any] | None = None
     finalizers: list[str] | None = None

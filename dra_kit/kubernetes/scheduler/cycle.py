@@ -49,7 +49,7 @@ class Unschedulable(Exception):
         remedy: action that may help the pod.
 
     Attributes:
-        plugins: all plugins that rejected the pod for a node; none if the attempt failed or there is no node.
+        plugins: all plugins that rejected the pod for a node; none if the attempt failed or without nodes.
     """
 
     def __init__(

@@ -31,15 +31,7 @@ def node_hint(
     after: ObjectView | None,
     classes: Iterable[ObjectView],
 ) -> bool:
-    """Whether a new or changed Node may help.
-
-    Args:
-        pod: the pod that found no node.
-        plugins: that rejected it.
-        before: the Node before.
-        after: the Node after.
-        classes: all DeviceClasses.
-    """
+    """Whether a new or changed Node may help."""
     if after is None:
         return False
     if NODE_RESOURCES_FIT in plugins and _grown(pod, before, after, classes):

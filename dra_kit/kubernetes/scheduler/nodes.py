@@ -76,12 +76,7 @@ class NodeLoad(Struct):
 
 
 def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
-    """Return the nodes by name with their pods that have not finished.
-
-    Args:
-        nodes: Node objects.
-        placed: name of the node and pod.
-    """
+    """Return the nodes by name with their pods that have not finished."""
     loads = {item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item)) for item in nodes}
     for name, pod in placed:
         if name in loads and not is_terminal(pod):

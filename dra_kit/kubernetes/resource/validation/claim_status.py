@@ -153,13 +153,7 @@ _SOURCES: Final = ("FromClaim", "FromClass")
 def validate_allocation(
     allocation: v1.AllocationResult, known: frozenset[str], path: str = "status.allocation"
 ) -> list[FieldError]:
-    """Check a new allocation.
-
-    Args:
-        allocation: the result.
-        known: names of the claim's requests, ``request_names``.
-        path: its path.
-    """
+    """Check a new allocation."""
     results, where = allocation.devices.results, f"{path}.devices.results"
     errors = check_limit(results, RESULTS_MAX, where)
     for below, result in entries_within(results, RESULTS_MAX, where):
@@ -203,11 +197,6 @@ def validate_claim_status(
     """Check all rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
 
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
-
-    Args:
-        claim: the claim with the new status.
-        devices: ``status.devices``, which the model preserves unchanged.
-        old: the old status.
     """
     status = claim.status
     errors = _validate_consumers(status.reserved_for, "status.reservedFor")

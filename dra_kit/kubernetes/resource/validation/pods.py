@@ -52,13 +52,7 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
 
 
 def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
-    """Check a container except its names and claims.
-
-    Args:
-        container: values of the right types.
-        volumes: the names of the pod's volumes.
-        path: of the container.
-    """
+    """Check a container except its names and claims."""
     image: str = container.get("image", "")
     if image.strip() != image:
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
@@ -339,11 +333,7 @@ def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
 
 
 def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Check keys, values and effects, and that pairs of key and effect are unique, with the API server's path.
-
-    Args:
-        taints: values of the right types.
-    """
+    """Check keys, values and effects, and that pairs of key and effect are unique, with the API server's path."""
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for i, taint in enumerate(taints):
