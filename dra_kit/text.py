@@ -90,7 +90,7 @@ def without_paths(text: str) -> str:
 
 
 def escape_unprintable_json(text: str) -> str:
-    """Write such characters in a JSON text as JSON's escapes: the value stays the same; line breaks are kept."""
+    """Write such characters in a JSON text as JSON's escapes: the value and line breaks stay the same."""
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 

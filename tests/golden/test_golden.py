@@ -95,7 +95,7 @@ def test_files_of_one_kind_are_summed(tmp_path: Path, capsys: pytest.CaptureFixt
         ("absent", None, "No such file"),
         ("empty", b"", "no lines"),
         ("text", b"# Heading\n", "line 1 is not JSON"),
-        ("array", b"[]\n", "no JSON object"),
+        ("array", b"[]\n", "not a JSON object"),
         ("other", b'{"id": "x"}\n', "unknown kind"),
         ("quantity.jsonl", b'{"id": "x"}\n', "not of kind quantity"),
         ("cut.gz", b"\x1f\x8b\x08\x00\x00", "end-of-stream"),

@@ -32,9 +32,9 @@ from dra_kit.kubernetes.resource.v1 import (
 from dra_kit.kubernetes.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
-"""Visited devices after which a search gives up: about ten seconds, which is also kube-scheduler's limit.
+"""Maximum steps of a search: about ten seconds, which is also the limit of kube-scheduler.
 
-kube-scheduler visits more in that time, including all devices that are skipped here (see ``shortlist``).
+kube-scheduler makes more steps in that time, but also tries devices that are skipped here (see ``pruning``).
 """
 
 
@@ -47,7 +47,7 @@ class Allocator:
         snapshot: the cluster; the next attempt sees changes to it.
         gates: of the scheduler, by default those of an unmodified Kubernetes 1.37.
         evaluator: of CEL expressions, by default ``dra_kit.cel``.
-        max_steps: visited devices after which an attempt gives up.
+        max_steps: maximum steps of an attempt.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Allocator:
 
         Args:
             node: the node.
-            claims: those without an allocation, in the order of the pod, with the API's defaults filled in.
+            claims: claims without an allocation, in the order of the pod, with the API's defaults.
 
         Returns:
             The allocation of each claim, or None if they do not fit on this node.
@@ -191,7 +191,7 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
 def _everything(
     choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
 ) -> tuple[AdvertisedDevice, ...]:
-    """Return the devices that mode All requests, including those in use, since these make the request fail."""
+    """Return the devices for mode All, including devices in use, which make the request fail."""
     devices = []
     for pool in pools:
         if pool.incomplete or pool.invalid:
@@ -210,13 +210,7 @@ def _everything(
 class Allocations(Sequence[AllocationResult]):
     """The allocation of each claim of a pod on one node, created on first access.
 
-    Args:
-        claims: of the pod.
-        choices: the choices of each request, by claim.
-        solution: the result of the search.
-        pools: of the node.
-        node: the node.
-        gates: of the scheduler.
+    kube-scheduler compares hundreds of nodes and uses the result of one.
     """
 
     __slots__ = ("_choices", "_claims", "_gates", "_made", "_node", "_pools", "_solution")
@@ -279,13 +273,6 @@ def _allocation(
 ) -> AllocationResult:
     """Return the value for ``status.allocation``; each share gets a new random id.
 
-    Args:
-        claim: the claim.
-        picks: in the order of its requests.
-        selected: the choice of each request.
-        node: the node of the attempt.
-        gates: of the scheduler.
-
     Raises:
         AllocationError: ``node-selector-terms``.
     """
@@ -314,7 +301,7 @@ def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
 
 
 def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> Iterable[DeviceAllocationConfiguration]:
-    """Configs of classes, each class once, then those of the claim; only those that apply to a selected choice."""
+    """Yield the configs of each class, and then of the claim, that apply to a selected choice."""
     by_class: dict[str, list[RequestAlternative]] = {}
     for choice in selected:
         by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
@@ -333,7 +320,7 @@ def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> It
 
 
 def _unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
-    """Whether an entry with these names applies; no names mean all requests."""
+    """Return the names of requests for an entry; none if they cover all requests."""
     return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
 
 

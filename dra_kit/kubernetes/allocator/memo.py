@@ -111,12 +111,12 @@ class PodShape:
 
 
 class _PoolUsage(Struct):
-    """A pool and what others hold of it.
+    """A pool and its usage by other claims.
 
     Attributes:
         traits: the number of its traits.
-        changes: how often its devices had been taken or released when ``number`` was determined.
-        number: the number of all this together.
+        changes: the changes of its usage when ``number`` was computed.
+        number: the number of traits and usage.
     """
 
     traits: int
@@ -125,7 +125,7 @@ class _PoolUsage(Struct):
 
 
 class _PoolUsages:
-    """What attempts read of pools regardless of their requests, as a number for each pool."""
+    """Numbers for what attempts read of pools regardless of their requests."""
 
     def __init__(self, usage: DeviceUsage, gates: AllocatorRules, numbers: _Numbers) -> None:
         self._usage = usage

@@ -21,22 +21,18 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 
 class RequestAlternative(Struct, frozen=True, eq=False):
-    """What satisfies a request: everything an exact request asks for, or one of its subrequests.
+    """One way to satisfy a request: an exact request, or one of the subrequests.
 
     Attributes:
         claim: ``namespace/name``, for messages.
-        request: name of the request.
-        name: the name in results and configs: the request's name, or ``request/subrequest``.
-        label: the name in messages: the request's name, or the subrequest's.
-        device_class: the class.
+        name: name in results and configs: ``request``, or ``request/subrequest``.
+        label: name in messages: ``request``, or ``subrequest``.
         class_selectors: CEL expressions of the class.
         selectors: CEL expressions of the request.
         all_devices: allocation mode All, otherwise ``count`` devices.
-        count: see ``all_devices``.
-        admin_access: devices in use are allowed.
-        tolerations: of taints.
-        capacity: name to amount; None if the request has none.
-        derived: fully qualified attribute name to CEL expression.
+        admin_access: devices in use can be allocated.
+        capacity: amount by name; None if the request has none.
+        derived: CEL expression by fully qualified attribute name.
     """
 
     claim: str
@@ -54,7 +50,7 @@ class RequestAlternative(Struct, frozen=True, eq=False):
     derived: Mapping[str, str]
 
     def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
-        """Return the error with which this choice ends an attempt; its text begins with the claim and the request."""
+        """Return the error of an attempt for this choice; its text begins with the claim and the request."""
         return AllocationError(
             f"claim {self.claim}, request {self.label}: {text}",
             kind=kind,
@@ -87,7 +83,7 @@ def request_alternatives(
 
 
 class _Asked:
-    """A request or subrequest, for messages; arguments are those of a choice, except for the claim itself."""
+    """A request or subrequest, for messages; see :class:`RequestAlternative`."""
 
     def __init__(self, claim: ResourceClaim, request: str, label: str, name: str = "") -> None:
         self.claim = f"{claim.metadata.namespace}/{claim.metadata.name}"

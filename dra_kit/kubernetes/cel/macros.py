@@ -21,7 +21,7 @@ from dra_kit.kubernetes.cel.tree import (
     walk,
 )
 
-# Nested optMap() doubles its target each time; an admitted expression has some hundred nodes.
+# Each nested optMap() doubles its target; admitted expressions have some hundred nodes.
 _MAX_COPIED_NODES: Final = 2_000
 _ACCUMULATOR: Final = ComprehensionNode.ACCUMULATOR
 _UNUSED: Final = "#unused"
@@ -29,7 +29,7 @@ _SORT_INPUT: Final = "@__sortBy_input__"
 
 
 class _Site(Struct, frozen=True):
-    """Where a macro is written; what it is expanded to has this place."""
+    """The position of a macro and its expansion."""
 
     name: str
     start: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.kubernetes.resource import v1
@@ -99,29 +100,21 @@ def _requests(spec: Object, convert: Callable[[Object], Object]) -> Object:
     return {**spec, "devices": {**devices, "requests": [convert(request) for request in devices["requests"]]}}
 
 
-def _claim_to_v1(obj: Object) -> Object:
-    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_to_v1)}
+def _claim(obj: Object, *, convert: Callable[[Object], Object]) -> Object:
+    return {**obj, "spec": _requests(obj.get("spec") or {}, convert)}
 
 
-def _claim_from_v1(obj: Object) -> Object:
-    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_from_v1)}
-
-
-def _template_to_v1(obj: Object) -> Object:
-    return {**obj, "spec": _claim_to_v1(obj.get("spec") or {})}
-
-
-def _template_from_v1(obj: Object) -> Object:
-    return {**obj, "spec": _claim_from_v1(obj.get("spec") or {})}
+def _template(obj: Object, *, convert: Callable[[Object], Object]) -> Object:
+    return {**obj, "spec": _claim(obj.get("spec") or {}, convert=convert)}
 
 
 _TO_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
     "ResourceSlice": _slice_to_v1,
-    "ResourceClaim": _claim_to_v1,
-    "ResourceClaimTemplate": _template_to_v1,
+    "ResourceClaim": partial(_claim, convert=_request_to_v1),
+    "ResourceClaimTemplate": partial(_template, convert=_request_to_v1),
 }
 _FROM_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
     "ResourceSlice": _slice_from_v1,
-    "ResourceClaim": _claim_from_v1,
-    "ResourceClaimTemplate": _template_from_v1,
+    "ResourceClaim": partial(_claim, convert=_request_from_v1),
+    "ResourceClaimTemplate": partial(_template, convert=_request_from_v1),
 }

@@ -212,12 +212,7 @@ def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def taint_rule_covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
-    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
-
-    Args:
-        selector: ``spec.deviceSelector`` of the rule.
-        device: driver, pool and name.
-    """
+    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055)."""
     return selector is not None and all(
         wanted in {None, found}
         for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic_core import CoreSchema
 
@@ -73,13 +73,8 @@ class Version:
 
     def compare(self, other: Version) -> int:
         """Return -1 if this version precedes the other, 1 if the other precedes this one, else 0 (semver.org, 11)."""
-        mine, theirs = self._precedence(), other._precedence()
+        mine, theirs = precedence_key(self), precedence_key(other)
         return (mine > theirs) - (mine < theirs)
-
-    def _precedence(self) -> tuple[int, int, int, bool, list[tuple[bool, int, str]]]:
-        """Sort as semver.org says: a release after its prereleases, numbers before words."""
-        identifiers = [(False, int(i), "") if i.isdigit() else (True, 0, i) for i in self._prerelease]
-        return self._major, self._minor, self._patch, not identifiers, identifiers
 
     def __eq__(self, other: object) -> bool:
         return self._text == other._text if isinstance(other, Version) else NotImplemented
@@ -96,6 +91,15 @@ class Version:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return text_schema(cls)
+
+
+PrecedenceKey: TypeAlias = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+
+
+def precedence_key(version: Version) -> PrecedenceKey:
+    """Return the sort key by semver.org: a release after its prereleases, numbers before words."""
+    identifiers = tuple((False, int(i), "") if i.isdigit() else (True, 0, i) for i in version.prerelease)
+    return version.major, version.minor, version.patch, not identifiers, identifiers
 
 
 def _text_of(value: object) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
-from dra_kit.kubernetes.values.semver import Version
+from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
 LIBRARY: Final = Library()
 
@@ -77,9 +77,6 @@ def _sub(value: Quantity, other: Any) -> ComputedQuantity:
     return _computed(value, other, negative=True)
 
 
-_Key: TypeAlias = "tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]"
-
-
 class Semver:
     """A version with an order and an equality that ignore build metadata.
 
@@ -91,11 +88,9 @@ class Semver:
 
     def __init__(self, version: Version) -> None:
         self.version: Version = version
-        identifiers = tuple((0, int(i), "") if i.isdigit() else (1, 0, i) for i in version.prerelease)
-        numbers = [version.major, version.minor, version.patch, *(number for _, number, _ in identifiers)]
-        if max(numbers) > UINT_MAX:
+        self.key: PrecedenceKey = precedence_key(version)
+        if max(*self.key[:3], *(number for _, number, _ in self.key[4])) > UINT_MAX:
             raise EvaluationFailure("a number of the version is out of range", "conversion")
-        self.key: _Key = (version.major, version.minor, version.patch, not identifiers, identifiers)
 
     def equals(self, other: Any) -> bool:
         """Return ``self == other``."""

@@ -46,12 +46,8 @@ _MAX_DECIMAL_DIGITS: Final = 11_000
 def parse_format(text: str, count: int) -> list[str | Clause]:
     """Return the literal texts and clauses of a format.
 
-    Args:
-        text: the format.
-        count: how many values there are.
-
     Raises:
-        EvaluationFailure: a clause is malformed, or there is no value for it.
+        EvaluationFailure: a clause is malformed, or its value is missing.
     """
     parts: list[str | Clause] = []
     position = used = 0

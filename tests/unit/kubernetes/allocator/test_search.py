@@ -54,7 +54,7 @@ def test_step_limit_error_names_request() -> None:
         ],
     )
 
-    with pytest.raises(AllocationError, match=r"default/claim, request .*: gave up") as caught:
+    with pytest.raises(AllocationError, match=r"default/claim, request .*: the search for devices exceeded") as caught:
         allocate(world, wanted, max_steps=20_000)
 
     assert caught.value.kind == "search-limit"
