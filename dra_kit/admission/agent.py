@@ -92,7 +92,7 @@ async def run_webhook(
     """
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
-    given = _given(settings)  # what is wrong with it is reported before anybody is asked
+    given = _given(settings)  # problems with it are reported before any request
     credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
@@ -197,7 +197,7 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
         if refusal is not None:
             # not the text: what it quotes may be a secret
             fields = {"fields": list(refusal.fields), "code": InvalidConfig.default_code}
-            logger.info("object refused", extra={"user": review["userinfo"].get("username"), **fields})
+            logger.info("object rejected", extra={"user": review["userinfo"].get("username"), **fields})
             raise kopf.AdmissionError(refusal.text, code=_REFUSED)
 
     for version in versions:

@@ -177,9 +177,9 @@ def _load(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 15.0
-"""Seconds between two looks at the Secret, which another replica may have written, or someone deleted."""
+"""Seconds between two checks of the Secret, which another replica may write and a user may delete."""
 RETRY: Final = 5.0
-"""Seconds until a look that failed is repeated."""
+"""Seconds until a failed check is retried."""
 _LAST_LOOK: Final = 5.0  # seconds
 _TRUST_TAKES: Final = 300.0  # seconds; helm's own limit, after which the Job has failed
 
@@ -268,11 +268,13 @@ class SelfManagedCertificate:
         if stored is None and found is None:
             raise CertificateMissing(
                 f"{self._secret} does not exist, and this replica has no copy of it: "
-                "a running replica makes it again within a minute; where none runs, run helm upgrade"
+                "a running replica creates it again within a minute; if none is running, run helm upgrade"
             )
         missed_before, self._missed = self._missed, stored is None
         if stored is None and patient and not missed_before:
-            raise CertificateMissing(f"{self._secret} does not exist; this replica makes it again in {RETRY:g} seconds")
+            raise CertificateMissing(
+                f"{self._secret} does not exist; this replica creates it again in {RETRY:g} seconds"
+            )
         wanted = renew_server_certificate(found, self._place.names, now) or found
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:
@@ -298,7 +300,7 @@ class SelfManagedCertificate:
         elif (now - self._untrusted_since).total_seconds() > _TRUST_TAKES:
             self._untrusted_since = now
             logger.warning(
-                "certificate not trusted by the API server: objects with config of this driver are refused; "
+                "certificate not trusted by the API server: objects with config of this driver are rejected; "
                 "run helm upgrade, or dra-kit webhook-certificate"
             )
 

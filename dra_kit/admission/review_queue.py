@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct, field
+
 T = TypeVar("T")
 SMALL_BYTES: Final = 8 * 1024
 """The reviews of objects that people write are at most this large; they have a thread of their own."""
@@ -36,56 +38,43 @@ class ReviewQueueOverload(Exception):
     """The wait for a review would exceed the timeout of its API server."""
 
 
-class WaitingReview:
+class WaitingReview(Struct, eq=False):
     """A review that waits for its turn; see :meth:`ReviewQueue.turn`."""
 
-    __slots__ = ("answered", "band", "deadline", "estimate", "function", "future", "number", "peer", "size")
+    function: Callable[[], Any]
+    size: int
+    peer: str
+    deadline: float
+    estimate: float = 0.0
+    number: int = 0
+    future: Future[Any] = field(default_factory=Future)
+    answered: threading.Event = field(default_factory=threading.Event)
 
-    def __init__(self, function: Callable[[], Any], *, size: int, peer: str, deadline: float) -> None:
-        self.function: Callable[[], Any] = function
-        self.size: int = max(size, 1)
-        self.peer: str = peer
-        self.deadline: float = deadline
-        self.band: int = max(_SMALLEST_BAND, (self.size - 1).bit_length())
-        self.estimate: float = 0.0
-        self.number: int = 0
-        self.future: Future[Any] = Future()
-        self.answered: threading.Event = threading.Event()
+    @property
+    def band(self) -> int:
+        """The size class: reviews of up to ``2 ** band`` bytes."""
+        return max(_SMALLEST_BAND, (self.size - 1).bit_length())
 
 
-class _Flow:
+class _Flow(Struct, eq=False):
     """The waiting reviews of one band from one address; ``used`` is the time spent on it."""
 
-    __slots__ = ("used", "waiting")
-
-    def __init__(self) -> None:
-        self.used = 0.0
-        self.waiting: deque[WaitingReview] = deque()
+    used: float = 0.0
+    waiting: deque[WaitingReview] = field(default_factory=deque)
 
 
-class _Band:
+class _Band(Struct, eq=False):
     """The waiting reviews of similar size; ``floor`` is the least time used by any of its waiting addresses."""
 
-    __slots__ = ("floor", "flows", "is_fair_turn", "seconds_per_byte", "used")
-
-    def __init__(self) -> None:
-        self.used = 0.0
-        self.floor = 0.0
-        self.flows: dict[str, _Flow] = {}
-        self.is_fair_turn = True
-        self.seconds_per_byte = _SECONDS_PER_BYTE
+    used: float = 0.0
+    floor: float = 0.0
+    flows: dict[str, _Flow] = field(default_factory=dict)
+    is_fair_turn: bool = True
+    seconds_per_byte: float = _SECONDS_PER_BYTE
 
     @property
     def is_waiting(self) -> bool:
         return any(flow.waiting for flow in self.flows.values())
-
-
-def _used(flow: _Flow) -> float:
-    return flow.used
-
-
-def _oldest(flow: _Flow) -> int:
-    return flow.waiting[0].number
 
 
 class FairQueue:
@@ -141,10 +130,10 @@ class FairQueue:
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
             flows = [each for each in band.flows.values() if each.waiting]
             if band.is_fair_turn:
-                flow = min(flows, key=_used)
+                flow = min(flows, key=lambda each: each.used)
                 band.floor = max(band.floor, flow.used)
             else:
-                flow = min(flows, key=_oldest)
+                flow = min(flows, key=lambda each: each.waiting[0].number)
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
                 continue
@@ -194,7 +183,7 @@ class ReviewQueue:
         Raises:
             ReviewQueueOverload: its turn would come after the deadline.
         """
-        item = WaitingReview(function, size=size, peer=peer, deadline=deadline)
+        item = WaitingReview(function, size=max(size, 1), peer=peer, deadline=deadline)
         with self._changed:
             self._start()
             queue = self._large if size > ORDINARY_BYTES else self._ordinary

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -138,18 +138,12 @@ class GeneratorThread:
         call_threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
 
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
-        expected = isinstance(error, DraKitError)
-        text = str(error) if expected else describe_error(error)
-        fields: dict[str, object] = {"error": text, "again_in": delay}
-        if isinstance(error, DraKitError):
-            fields["code"] = error.code
-        if place := author_location(error, self._module):
-            fields["at"] = place
+        text = error_text(error)
         if text == self.failure:
             self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to report
         else:
-            trace = None if expected else author_exc_info(error, self._module)
-            self._logger.error(self._words.failed, extra=fields, exc_info=trace)
+            fields = {**error_fields(error, self._module), "again_in": delay}
+            self._logger.error(self._words.failed, extra=fields, exc_info=unexpected_exc_info(error, self._module))
         self.failure = text
         call_threadsafe(loop, lambda: self._on_failure(text))
 
@@ -342,6 +336,7 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return future.result()
 
 
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 _FOREIGN: Final = (
     "<",
     *(
@@ -395,9 +390,27 @@ def describe_raised_error(error: BaseException, module: str = "", *, public: boo
     return f"raised {describe_located_error(error, module, public=public)}"
 
 
-def author_exc_info(
-    error: BaseException, module: str = ""
-) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+def error_text(error: BaseException) -> str:
+    """Return the message of a DraKitError, which is complete; :func:`describe_error` of any other exception."""
+    return str(error) if isinstance(error, DraKitError) else describe_error(error)
+
+
+def error_fields(error: BaseException, module: str = "") -> dict[str, object]:
+    """Return the log fields of an exception of the author's code; ``module`` as for :func:`author_location`."""
+    fields: dict[str, object] = {"error": error_text(error)}
+    if isinstance(error, DraKitError):
+        fields["code"] = error.code
+    if place := author_location(error, module):
+        fields["at"] = place
+    return fields
+
+
+def unexpected_exc_info(error: BaseException, module: str = "") -> ExcInfo | None:
+    """Return ``exc_info`` for a log; None for a DraKitError, whose message is complete."""
+    return None if isinstance(error, DraKitError) else author_exc_info(error, module)
+
+
+def author_exc_info(error: BaseException, module: str = "") -> ExcInfo:
     """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none."""
     found = error.__traceback__
     while found is not None and not _is_authors(found.tb_frame, module):

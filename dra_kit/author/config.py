@@ -36,7 +36,7 @@ from dra_kit.kubernetes.resource.names import qualified_name
 from dra_kit.text import shorten
 
 ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
-"""The same, checked."""
+"""Attributes by name, each with the values that a device may have; validated."""
 
 
 class OpaqueConfig(BaseModel):
@@ -279,10 +279,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return other
 
     def decode(self, parameters: Any) -> ConfigT:
-        """Return an instance of the newest model for these parameters.
-
-        parameters: as :func:`dra_kit.kubernetes.values.json.loads` returns them.
-            parameters: as :func:`dra_kit.kubernetes.values.json.loads` gives them.
+        """Return an instance of the newest model for parameters from :func:`dra_kit.kubernetes.values.json.loads`.
 
         Raises:
             InvalidConfig: with the first problems as (path, text), and the number of further problems. No other
@@ -469,7 +466,7 @@ def _check_patterns(config: str, place: _Place) -> None:
 
 def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) -> None:
     again: dict[str, list[str]] = {}
-    for choice in _choices(place.schema):
+    for choice in (item[0] if isinstance(item, tuple) else item for item in place.schema["choices"]):
         if any(inner is place.schema for inner in _reachable(choice, definitions)):
             for shape in _shapes(choice, definitions):
                 again.setdefault(shape, []).append(_name(choice, definitions))
@@ -508,10 +505,6 @@ def _inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
         for name, item in items:
             if isinstance(item, dict) and isinstance(item.get("type"), str):
                 yield name, item
-
-
-def _choices(union: Schema) -> list[Schema]:
-    return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
 
 
 def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:

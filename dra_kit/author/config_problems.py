@@ -82,7 +82,7 @@ def find_duplicate_keys(value: Any) -> Iterator[Problem]:
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
                 yield ConfigKeyProblem(
-                    shorten(format_path((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                    shorten(format_path((*loc, key)), _PATH_BYTES), "occurs twice in the same object; remove one"
                 )
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):

@@ -46,7 +46,7 @@ class WatchedObject:
         ):  # fmt: skip
             if not isinstance(value, str) or not fits(value):
                 raise ConfigurationError(
-                    f"WatchedObject: {name} {short_repr(value)} is none; "
+                    f"WatchedObject: {name} {short_repr(value)} is not valid; "
                     "write WatchedObject(group='kitchen.pizza.example', "
                     "version='v1', plural='nodemenus')"
                 )

@@ -93,10 +93,16 @@ class Driver(Generic[ConfigT, DeviceT]):
         of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
-        if binder is not None:
-            _check_instance(name, "binder", binder, DeviceBinder)
-        if taint_rules is not None:
-            _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
+        optional: tuple[tuple[str, object, type], ...] = (
+            ("binder", binder, DeviceBinder),
+            ("taint_rules", taint_rules, TaintRuleSource),
+            ("health", health, HealthSource),
+            ("policy", policy, DevicePolicy),
+            ("observer", observer, ClaimObserver),
+        )
+        for argument, value, base in optional:
+            if value is not None:
+                _check_instance(name, argument, value, base)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
@@ -105,12 +111,7 @@ class Driver(Generic[ConfigT, DeviceT]):
                 "rescan only when asked"
             )
         if health is not None:
-            _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
-        if policy is not None:
-            _check_instance(name, "policy", policy, DevicePolicy)
-        if observer is not None:
-            _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {short_repr(settings)} is not a pydantic model class; "
@@ -237,7 +238,7 @@ def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any]
 
 def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigurationError(f"driver {driver}: {argument} {value!r} is none of {', '.join(map(repr, choices))}")
+        raise ConfigurationError(f"driver {driver}: {argument} {value!r} is not one of {', '.join(map(repr, choices))}")
 
 
 def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[Any, Any]]]:

@@ -241,8 +241,7 @@ def copy_json(value: object) -> JsonValue:
 
 def _copy(value: object, path: str, depth: int) -> JsonValue:
     if depth > _DEEPEST:
-        msg = f"it is nested deeper than {_DEEPEST} levels"
-        raise ValueError(msg)
+        raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -255,8 +254,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    msg = f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict"
-    raise ValueError(msg)
+    raise ValueError(f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict")
 
 
 def _named(value: object) -> str:

@@ -98,10 +98,23 @@ class Preparer(
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """Return the config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 
+    A TypeVar that a generic preparer left open is replaced by its default.
+
     Raises:
         ConfigurationError: its argument is not an OpaqueConfig.
     """
-    return config_classes(preparer.__name__, type_arguments(preparer, Preparer))
+    arguments = type_arguments(preparer, Preparer)
+    if not arguments:
+        return ()
+    argument = _open(arguments[0])
+    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
+            raise ConfigurationError(
+                f"preparer {preparer.__name__}: {member!r} is not a dra_kit.OpaqueConfig; "
+                "write Preparer[<your OpaqueConfig subclass>]"
+            )
+    return tuple(member for member in members if member is not NoConfig)
 
 
 async def prepare_each_device(
@@ -251,26 +264,6 @@ def _described(returned: object) -> str:
         return type_name(returned)
     kinds = ", ".join(dict.fromkeys(type_name(item) for item in returned))
     return f"{type_name(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
-
-
-def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
-    """Return the type arguments of a preparer class as config classes: none, one, or those of ``Preparer[A | B]``.
-
-    A TypeVar that a generic preparer left open is replaced by its default.
-
-    Raises:
-        ConfigurationError: the first one is not an OpaqueConfig.
-    """
-    if not arguments:
-        return ()
-    argument = _open(arguments[0])
-    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
-    for member in members:
-        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
-            raise ConfigurationError(
-                f"preparer {name}: {member!r} is not a dra_kit.OpaqueConfig; write Preparer[<your subclass>]"
-            )
-    return tuple(member for member in members if member is not NoConfig)
 
 
 def _open(argument: Any) -> Any:

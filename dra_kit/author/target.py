@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ATTRIBUTE = "driver"
-GLOB_SUFFIXES = (".yaml", ".yml")
 _IMPORT = "does not import"
+GLOB_SUFFIXES = (".yaml", ".yml")
 """File suffixes of a TARGET that is a file of globs of device nodes."""
 _FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.yaml)"
 
@@ -45,7 +45,7 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     Args:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
             ``[tool.dra-kit] driver = "module:attr"``. Without attr it is ``driver``. The attribute is a Driver, or
-                a function without arguments that returns one. A path ending in .yaml or .yml is a file of globs.
+            a function without arguments that returns one. A path ending in .yaml or .yml is a file of globs.
         number: of drivers.
 
     Raises:
@@ -90,7 +90,6 @@ def _is_project(named: str, path: Path) -> bool:
 
 
 def _named_by_project(target: str, folder: Path) -> str:
-
     project = folder / "pyproject.toml"
     try:
         table: Any = tomllib.loads(project.read_text(encoding="utf-8"))
@@ -177,7 +176,7 @@ def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> T
     if isinstance(error, ConfigurationError):
         return TargetError(f"TARGET {target}: {text}{place}", code=error.code)
     if isinstance(error, SystemExit):
-        cause = f"it ends the process{place}; do that only under __main__"
+        cause = f"it exits the process{place}; do that only under __main__"
     else:
         remedy = "; install it beside dra-kit" if isinstance(error, ModuleNotFoundError) else ""
         cause = f"{type(error).__name__}: {text}{place}{remedy}"

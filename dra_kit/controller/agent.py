@@ -121,7 +121,7 @@ async def run_controller(
             return await supervisor.run()
         finally:
             if not await recorder.flush(_FLUSH_SECONDS):
-                logger.warning("stopping with Events that are not written", extra=_unwritten(settings, recorder))
+                logger.warning("stopping with unwritten Events", extra=_unwritten(settings, recorder))
 
 
 def _wired(
@@ -190,7 +190,7 @@ def _wired(
             annotations=progress.annotations,
         )
         supervisor.add(elected, after=startup)  # a replica that takes over has missed nothing
-    # added last, so that it stops first: its work has ended when the lease is released
+    # added last, so that it stops first: its work is done when the lease is released
     active = ActiveParts(leadership)
     of_claims = _for_claims(driver, client, follower, recorder, progress)
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
@@ -255,7 +255,7 @@ def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> 
 
 
 def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:
-    lost = "they are lost: without election no other process knows of them"
+    lost = "they are lost: without election no other process has them"
     return {
         "events": recorder.waiting,
         "what_now": "the next active replica writes those of claims" if settings.election else lost,

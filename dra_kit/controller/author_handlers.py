@@ -93,7 +93,7 @@ class AuthorHandlers:
         except NotFound:
             return False
         except KubeError as error:
-            logger.debug("not known whether a kind is served", extra={"error": str(error)})
+            logger.debug("cannot check whether a kind is served", extra={"error": str(error)})
             return False
         return False
 

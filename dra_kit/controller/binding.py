@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.calls import call, describe_error, error_fields, unexpected_exc_info
 from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
@@ -24,7 +24,7 @@ from dra_kit.controller.binding_conditions import (
 )
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
 from dra_kit.controller.claim_transitions import ClaimChange, ClaimTransition
-from dra_kit.errors import DraKitError, KubeError, NotYet, PermanentError
+from dra_kit.errors import KubeError, NotYet, PermanentError
 from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class BindingWorker:
     def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
         self._shared = shared
         self._attachment = attachment
-        self._released = False  # that one is
+        self._released = False  # whether it was released
         self._gone: DeviceAttachment | None = None
         self._look = True
         self._wake = asyncio.Event()
@@ -90,7 +90,7 @@ class BindingWorker:
         self._wake.set()
 
     def release(self, gone: DeviceAttachment) -> None:
-        """Release a device that the claim gave back; it may have got it again since."""
+        """Release a device that was deallocated; the claim may have it again by now."""
         if self._attachment.since <= gone.since:  # else it was seen without a call, and is over
             self._gone = self._gone or gone
         self.look()
@@ -104,14 +104,14 @@ class BindingWorker:
             if again is None:
                 attempt = 0
             elif again:
-                # what is held against the claim is the same; the author's code is asked ever more seldom
+                # nothing has changed; call the author's code less and less often
                 delay = self._shared.retry[min(attempt, len(self._shared.retry) - 1)]
                 attempt += 1
                 self._look = True
                 await wait_for_event(self._wake, delay)
 
     async def _round(self) -> bool | None:
-        """Do what is to be done next; whether to come back later, None when something was done."""
+        """Do the next step; return whether to try again later, or None if something was done."""
         if self._gone is not None:
             return await self._release(self._gone)
         self._look = False
@@ -140,8 +140,7 @@ class BindingWorker:
         try:
             await self._unless_gone(asyncio.ensure_future(self._asked(attachment)))
         except NotYet as error:
-            self._log_not_yet("device is not bound yet", error)
-            return True
+            return self._failed("device is not bound yet", error)
         except PermanentError as error:
             failure = str(error)
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -162,7 +161,7 @@ class BindingWorker:
         await self._call(self._shared.binder.bind, attachment)
 
     async def _unless_gone(self, task: asyncio.Future[None]) -> None:
-        """Wait for ``bind``; when the device is given back meanwhile, it is cancelled."""
+        """Wait for ``bind``; cancel it if the device is deallocated meanwhile."""
         try:
             while not task.done() and self._gone is None:
                 woken: asyncio.Future[Any] = asyncio.ensure_future(self._wake.wait())
@@ -183,10 +182,9 @@ class BindingWorker:
                 return None
             await self._call(self._shared.binder.release, gone)
         except NotYet as error:
-            self._log_not_yet("device is not released yet", error)
-            return True
+            return self._failed("device is not released yet", error)
         except PermanentError as error:
-            self._log(logging.ERROR, "release failed, and is not tried again", error)
+            self._failed("release failed, and is not tried again", error)
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             return self._failed("release failed", error)
         await self._shared.holders.free(gone)
@@ -210,27 +208,14 @@ class BindingWorker:
             await call(method, attachment.claim, attachment.device)
 
     def _failed(self, message: str, error: Exception) -> bool:
-        expected = isinstance(error, DraKitError)
+        """Log an error, at DEBUG if it is the same as before; return True: the worker must try again."""
         module = type(self._shared.binder).__module__
         known = describe_error(error) == self._logged
-        trace = None if expected or known else author_exc_info(error, module)
-        self._log(
-            logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=author_location(error, module)
-        )
+        self._logged = describe_error(error)
+        level = logging.DEBUG if known else logging.INFO if isinstance(error, NotYet) else logging.ERROR
+        trace = None if known else unexpected_exc_info(error, module)
+        logger.log(level, message, extra=error_fields(error, module), exc_info=trace)
         return True
-
-    def _log_not_yet(self, message: str, error: NotYet) -> None:
-        self._log(logging.DEBUG if str(error) == self._logged else logging.INFO, message, error)
-
-    def _log(self, level: int, message: str, error: Exception, *, trace: Any = None, place: str = "") -> None:
-        expected = isinstance(error, DraKitError)
-        self._logged = str(error) if isinstance(error, NotYet) else describe_error(error)
-        extra: dict[str, object] = {"error": str(error) if expected else describe_error(error)}
-        if isinstance(error, DraKitError):
-            extra["code"] = error.code
-        if place:
-            extra["at"] = place
-        logger.log(level, message, extra=extra, exc_info=trace)
 
 
 AT_ONCE: Final = 32
@@ -282,22 +267,22 @@ class DeviceBinding:
     ) -> None:
         for step in subscription.recent:
             if step.change in _OVER:
-                self._take(step, workers)  # what else happened to claims, is in those that there are
+                self._take(step, workers)  # the result of other changes is in ``held``
         for item in held:
             workers.shared.holders.restore(item)
-            workers.look(item)
+            workers.of(item).look()
         while True:
             self._take(await subscription.steps.get(), workers)
 
     def _take(self, step: ClaimTransition, workers: _Workers) -> None:
         for item in find_attachments(step.claim, self._driver):
             if step.change in _OVER:
-                workers.release(item)
+                workers.of(item).release(item)
             else:
-                workers.look(item)
+                workers.of(item).look()
 
     async def _resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> None:
-        """Give the binder what is bound, until it takes it."""
+        """Call the binder's ``resume`` with the devices that claims hold, until it succeeds."""
         if type(self._binder).resume is DeviceBinder.resume:
             return
         attempt, logged = 0, ""
@@ -305,16 +290,14 @@ class DeviceBinding:
             try:
                 await call(self._binder.resume, held)
             except Exception as error:  # the author's code may raise anything
-                expected, module = isinstance(error, DraKitError), type(self._binder).__module__
-                text = str(error) if expected else describe_error(error)
+                module, known = type(self._binder).__module__, describe_error(error) == logged
                 again = self._retry[min(attempt, len(self._retry) - 1)]
-                extra: dict[str, object] = {"error": text, "again_in": again}
-                if place := author_location(error, module):
-                    extra["at"] = place
-                trace = None if expected or text == logged else author_exc_info(error, module)
-                level = logging.DEBUG if text == logged else logging.ERROR
-                logger.log(level, "resume failed, nothing is bound", extra=extra, exc_info=trace)
-                attempt, logged = attempt + 1, text
+                logger.log(
+                    logging.DEBUG if known else logging.ERROR, "resume failed, no device is bound",
+                    extra={**error_fields(error, module), "again_in": again},
+                    exc_info=None if known else unexpected_exc_info(error, module),
+                )  # fmt: skip
+                attempt, logged = attempt + 1, describe_error(error)
                 await asyncio.sleep(again)
             else:
                 return
@@ -324,13 +307,13 @@ class DeviceBinding:
         where = f" on node {claim.node}" if claim.node else ""
         what = f"device {device.name} (request {device.request}, pool {device.pool}){where}"
         fields = {"pool": device.pool, "device": device.name, "node": claim.node}
+        kind: Literal["Normal", "Warning"]
         if failure is None:
             logger.info("device is bound", extra=fields)
+            reason, kind, note = "DeviceBound", "Normal", f"Bound {what} for ResourceClaim {claim.name}"
         else:
             logger.warning("device cannot be bound", extra={**fields, "error": failure})
-        reason, kind = ("DeviceBound", "Normal") if failure is None else ("DeviceBindingFailed", "Warning")
-        note = f"Bound {what} for ResourceClaim {claim.name}"
-        if failure is not None:
+            reason, kind = "DeviceBindingFailed", "Warning"
             note = f"Cannot bind {what} for ResourceClaim {claim.name}: {failure}"
         regarding = [
             ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, claim.name, claim.uid, claim.namespace),
@@ -343,7 +326,7 @@ class DeviceBinding:
         for reference in regarding:
             self._recorder.record(
                 reference,
-                "Normal" if kind == "Normal" else "Warning",
+                kind,
                 reason=reason,
                 action="Bind",
                 note=note,
@@ -359,15 +342,8 @@ class _Workers:
         self.shared = shared
         self._workers: dict[tuple[str, DevicePlace], BindingWorker] = {}
 
-    def look(self, attachment: DeviceAttachment) -> None:
-        """Start or wake the worker of a device that a claim has."""
-        self._worker(attachment).look()
-
-    def release(self, attachment: DeviceAttachment) -> None:
-        """Start or wake the worker of a device that a claim has no longer."""
-        self._worker(attachment).release(attachment)
-
-    def _worker(self, attachment: DeviceAttachment) -> BindingWorker:
+    def of(self, attachment: DeviceAttachment) -> BindingWorker:
+        """Return the worker of a device, which is started if it does not run."""
         key = (attachment.claim.uid, attachment.place)
         worker = self._workers.get(key)
         if worker is None:

@@ -328,7 +328,7 @@ class ClaimFollower:
             try:
                 found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
             except Gone as error:
-                logger.info("what happened before this replica started is not known", extra={"error": str(error)})
+                logger.info("changes before the start of this replica are unknown", extra={"error": str(error)})
                 return False
             except Unavailable as error:
                 logger.warning("claims cannot be listed now", extra={"error": str(error)})
@@ -436,7 +436,7 @@ class ClaimWatch:
 
         def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
             registry = kopf.OperatorRegistry()
-            register_claim_handler(registry, self._follower, loop)
+            on_event(registry, RESOURCE_CLAIMS, self._follower.on_claim, id="follow-claims", loop=loop)
             settings = kopf_settings(chunk_size=_PAGE)
             settings.queueing.worker_limit = _WORKERS
             settings.queueing.idle_timeout = _IDLE_SECONDS
@@ -451,16 +451,3 @@ class ClaimWatch:
                 loop.call_soon_threadsafe(watching)
 
         await KopfThread(self._credentials, build, backoff=(), events_only=True, watching=notify).run(asyncio.Event())
-
-
-def register_claim_handler(
-    registry: kopf.OperatorRegistry, follower: ClaimFollower, loop: asyncio.AbstractEventLoop
-) -> None:
-    """Register the handler.
-
-    Args:
-        registry: of the life that is being built.
-        follower: what the events are for.
-        loop: the follower's loop.
-    """
-    on_event(registry, RESOURCE_CLAIMS, follower.on_claim, id="follow-claims", loop=loop)

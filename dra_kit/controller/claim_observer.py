@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.calls import author_exc_info, call, error_fields
 from dra_kit.author.controller import ClaimObserver, ObservedClaim
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
 from dra_kit.controller.claim_transitions import (
@@ -155,17 +155,15 @@ class ClaimObserverRunner:
                 again = self._retry[min(attempt, len(self._retry) - 1)]
                 level = logging.DEBUG if str(error) == logged else logging.WARNING
                 logger.log(
-                    level, "hook is called again",
+                    level, "hook failed, and will be retried",
                     extra={"hook": title, "error": str(error), "code": error.code, "again_in": again},
                 )  # fmt: skip
                 logged = str(error)
                 await asyncio.sleep(again)
             except Exception as error:
                 module = type(self._observer).__module__
-                extra = {"hook": title, "error": describe_error(error)}
-                if place := author_location(error, module):
-                    extra["at"] = place
-                logger.error("hook failed", extra=extra, exc_info=author_exc_info(error, module))
+                fields = {"hook": title, **error_fields(error, module)}
+                logger.error("hook failed", extra=fields, exc_info=author_exc_info(error, module))
                 return
             else:
                 return

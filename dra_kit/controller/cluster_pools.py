@@ -93,8 +93,8 @@ class ClusterScope(SliceScope):
         name, node = next(iter(taken.items()))
         more = f", and {len(taken) - 1} more like it" if len(taken) > 1 else ""
         refusal = ConfigurationError(
-            f"pool {name} of no node is not published: node {node} has a pool of that name{more}, and the scheduler "
-            "would take the two for one; give it a name that is not a node's, nor begins with one",
+            f"pool {name} without a node is not published: node {node} has a pool of that name{more}, and the "
+            "scheduler would merge the two; give it a name that does not begin with a node's name",
             code="pool-name-of-node",
         )
         return tuple(pool for pool in pools if pool.name in self._free), refusal

@@ -86,8 +86,8 @@ class ControllerContext(Context[Any]):
 
     def _of_a_node(self, what: str) -> ConfigurationError:
         return ConfigurationError(
-            f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; keep what it needs "
-            "in the cluster, or in what is reached by context.settings"
+            f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; store what it "
+            "needs in the cluster, or read it from context.settings"
         )
 
 

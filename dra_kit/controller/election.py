@@ -154,9 +154,9 @@ class LeaderElector:
             ) from error
         except Forbidden as error:
             raise ConfigurationError(
-                f"Lease {self._namespace}/{self._lease} is not there, and this account may not create it: {error}",
-                remedy="the chart makes it in the namespace of its release: run helm upgrade once more, or name that "
-                "namespace with --lease-namespace",
+                f"Lease {self._namespace}/{self._lease} does not exist, and this account may not create it: {error}",
+                remedy="the chart creates it in the namespace of its release: run helm upgrade again, or set "
+                "--lease-namespace to that namespace",
             ) from error
 
     def _may_take(self, lease: Mapping[str, Any]) -> bool:
@@ -191,14 +191,14 @@ class LeaderElector:
 
     def _trouble(self, text: str) -> None:
         if text != self._logged:
-            kept = self._leadership.leading
+            active = self._leadership.leading
             logger.warning(
-                "the Lease that decides which replica is active cannot be read or written; it is tried again",
+                "the Lease that decides which replica is active cannot be read or written; retrying",
                 extra={
                     "lease": f"{self._namespace}/{self._lease}",
                     "error": text,
-                    "until_then": "this replica stays active until its Lease ends" if kept else "it stands by",
-                    "remedy": "if it goes on, see whether the API server answers, and the Role for leases",
+                    "until_then": "this replica stays active until its Lease expires" if active else "it is a standby",
+                    "remedy": "if this continues, check the API server, and the Role for leases",
                 },
             )
         self._logged = text
@@ -215,7 +215,7 @@ class LeaderElector:
                 if holder_of(lease) == self._identity:
                     await self._client.update(LEASES, released(lease, dt.datetime.now(dt.UTC)))
         except (KubeError, TimeoutError) as error:
-            logger.warning("the lease is not given back and expires", extra={"error": str(error) or "no answer"})
+            logger.warning("the lease cannot be released and will expire", extra={"error": str(error) or "no answer"})
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
@@ -324,7 +324,7 @@ class ActiveParts:
         if slow:
             raise InternalError(
                 f"{', '.join(sorted(slow))} did not stop within {self._stop_seconds:g} s after the lease was lost: "
-                "the process ends, since another replica becomes active"
+                "the process exits, because another replica becomes active"
             )
 
     async def _stopped(self, tasks: set[asyncio.Task[None]]) -> list[str]:

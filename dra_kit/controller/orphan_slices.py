@@ -84,7 +84,7 @@ class OrphanSliceCollector:
             except KubeError as error:
                 if str(error) != self._logged:
                     logger.warning(
-                        "slices of gone nodes not looked for", extra={"error": str(error), "code": error.code}
+                        "failed to check for slices of deleted nodes", extra={"error": str(error), "code": error.code}
                     )
                 self._logged = str(error)
             pause = self._sure_after if self._since else self._every
@@ -118,7 +118,7 @@ class OrphanSliceCollector:
             self._since.pop(suspect.uid, None)
             return
         del self._since[suspect.uid]
-        logger.info("slice of a gone node deleted", extra={"slice": suspect.name, "node": suspect.node})
+        logger.info("deleted the slice of a deleted node", extra={"slice": suspect.name, "node": suspect.node})
 
 
 def _slice(item: dict[str, Any]) -> dict[str, Any]:

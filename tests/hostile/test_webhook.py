@@ -575,6 +575,6 @@ async def test_the_log_does_not_quote_rejected_requests(webhook: Webhook, ledger
             assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
             assert secret in text
         log = webhook.log.read_text()
-        assert log.count("object refused") == len(refused)
+        assert log.count("object rejected") == len(refused)
         assert "spec.devices.config[0].opaque.parameters.toppings[0]" in log
         assert secret not in log

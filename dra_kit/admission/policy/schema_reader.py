@@ -117,7 +117,7 @@ class _Reader:
 
     def _reference(self, ref: str, path: str) -> Shape:
         if ref in self._open:
-            return self._left(path, "everything: the model leads back to itself")
+            return self._left(path, "everything: the model is recursive")
         self._open.append(ref)
         try:
             return self.read(self._by_ref[ref], path, {})  # no model's config holds in what several places share
@@ -140,7 +140,7 @@ class _Reader:
             self._note(path, named)
             return self.read(schema["schema"], path, config)
         where = "comes first" if schema["type"] == "function-before" else "is around it"
-        return self._left(path, f"everything: {named} {where}, and may take other types")
+        return self._left(path, f"everything: {named} {where}, and may accept other types")
 
     def _list(self, schema: Schema, path: str, config: Schema) -> Shape:
         items = self.read(schema["items_schema"], f"{path}[*]", config) if "items_schema" in schema else AnyShape()
@@ -170,7 +170,7 @@ class _Reader:
         keys = self.read(schema["keys_schema"], f"{path} (keys)", config) if "keys_schema" in schema else AnyShape()
         of_text = isinstance(keys, EnumShape) and all(isinstance(value, str) for value in keys.values)
         if not (of_text or isinstance(keys, StringShape | AnyShape)):
-            keys = self._left(f"{path} (keys)", "that they can be read as what they are")
+            keys = self._left(f"{path} (keys)", "that they can be converted to their type")
         values = self.read(schema["values_schema"], f"{path}.*", config) if "values_schema" in schema else AnyShape()
         return MapShape(keys, values, schema.get("min_length") or None, schema.get("max_length"))
 
@@ -264,7 +264,7 @@ def read_scalar(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
                 *([limits] if limits else []),
             ]
         case _:
-            return AnyShape(), [f"everything: CEL has nothing for {kind}"]
+            return AnyShape(), [f"everything: CEL has no equivalent of {kind}"]
 
 
 def _given(schema: Schema, names: tuple[str, ...]) -> list[str]:
@@ -303,7 +303,7 @@ def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
     if (written := schema.get("pattern")) is not None:
         pattern = translate_pattern(written)
         if pattern is None:
-            notes.append(f"whether it matches {written}, which CEL cannot tell")
+            notes.append(f"whether it matches {written}, which CEL cannot check")
         elif pattern.ascii_only:
             notes.append(f"whether text that is not ASCII matches {written}")
     text = StringShape(

@@ -94,21 +94,21 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         devices = []
         reasons: dict[tuple[str, str], str] = {}
         for match in found:
-            device, lacks = build_device(match, self._entries[match.entry], self._names[match.file.path], root)
+            device, missing = build_device(match, self._entries[match.entry], self._names[match.file.path], root)
             devices.append(device)
-            reasons |= {(device.name, attribute): reason for attribute, reason in lacks.items()}
-        self._log_lacks(reasons)
+            reasons |= {(device.name, attribute): reason for attribute, reason in missing.items()}
+        self._log_missing(reasons)
         return devices
 
-    def _log_lacks(self, lacks: Mapping[tuple[str, str], str]) -> None:
+    def _log_missing(self, missing: Mapping[tuple[str, str], str]) -> None:
         """Log once why a device is missing an attribute."""
-        for (device, attribute), reason in lacks.items():
+        for (device, attribute), reason in missing.items():
             if self._logged.get((device, attribute)) != reason:
                 logger.info(
                     "device has no value for an attribute",
                     extra={"device": device, "attribute": attribute, "reason": reason},
                 )
-        self._logged = dict(lacks)
+        self._logged = dict(missing)
 
 
 class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
@@ -142,7 +142,7 @@ def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> t
     """Return a device, and the reasons for missing attributes, by their names."""
     values = {**match.values, "device": name, "env": env_name(name)}
     attributes: dict[str, Value] = {}
-    lacks: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for attribute, source in entry.attributes.items():
         try:
             attributes[attribute] = read_attribute(source, match.file, values, root)
@@ -150,7 +150,7 @@ def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> t
             if (default := read_default(source)) is not None:
                 attributes[attribute] = default
             else:
-                lacks[attribute] = str(error)
+                missing[attribute] = str(error)
     device = GlobDevice(
         name=name,
         attributes=attributes,
@@ -158,7 +158,7 @@ def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> t
         allow_multiple_allocations=entry.allow_multiple_allocations or None,
         edits=_edits(match, entry, values),
     )
-    return device, lacks
+    return device, missing
 
 
 def _edits(match: GlobMatch, entry: GlobEntry, values: Mapping[str, str]) -> ContainerEdits:

@@ -56,12 +56,7 @@ class GlobMatch(Struct, frozen=True):
 
 
 class TooManyDevicesError(ConfigurationError):
-    """More files match than a node may have devices.
-
-    path: of the entry's globs in the file.
-    problem: what is wrong there.
-        problem: what is wrong there.
-    """
+    """More files match than a node may have devices; ``path`` is that of the entry's globs in the file."""
 
     default_code = "invalid-globs"
 
@@ -210,7 +205,7 @@ def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mappin
     """Return the value of an attribute of a device.
 
     Raises:
-        NoValueError: no value can be published.
+        AttributeUnavailable: no value can be published.
     """
     if source.value is not None and not isinstance(source.value, str):
         return source.value
@@ -227,7 +222,7 @@ def read_default(source: AttributeSource) -> Value | None:
     """Return the common value of an attribute that must have only one.
 
     Raises:
-        NoValueError: the values differ.
+        AttributeUnavailable: the values differ.
     """
     default = source.default
     if isinstance(default, str):
@@ -241,7 +236,7 @@ def convert_value(text: str, kind: ValueType) -> Value:
     """Return the text converted to the type of the attribute.
 
     Raises:
-        NoValueError: it cannot be converted or published.
+        AttributeUnavailable: it cannot be converted or published.
     """
     try:
         match kind:

@@ -160,7 +160,7 @@ def test_missing_cached_files_are_searched_again(node: Node, double: Double, too
 
 @pytest.mark.parametrize(
     ("text", "code", "problem"),
-    [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no valid CDI spec"), ("{}", 0, "no CDI spec")],
+    [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no valid CDI spec"), ("{}", 0, "no valid CDI spec")],
 )
 def test_an_nvidia_ctk_that_fails_is_reported_and_run_again(
     node: Node, double: Double, text: str, code: int, problem: str

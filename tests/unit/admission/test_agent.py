@@ -115,7 +115,7 @@ async def test_a_duplicate_key_is_denied(webhook: Webhook) -> None:
     doubled = text.replace('"extra_cheese": true', '"extra_cheese": true, "extra_cheese": true')
     response = await webhook.ask(doubled.encode())
     assert response["status"]["message"].endswith(
-        "parameters.extra_cheese: stands twice in the same object; remove one"
+        "parameters.extra_cheese: occurs twice in the same object; remove one"
     )
 
 
@@ -210,7 +210,7 @@ async def test_a_rejection_is_not_logged_as_an_error(webhook: Webhook, caplog: p
     caplog.set_level("INFO")
     await webhook.ask(review(carrying("ResourceClaim", BAD)))
     logged = [(record.name, record.levelname, record.message) for record in caplog.records]
-    assert logged == [("dra_kit.admission.agent", "INFO", "object refused")]
+    assert logged == [("dra_kit.admission.agent", "INFO", "object rejected")]
 
 
 async def test_probes_report_whether_the_webhook_serves(tmp_path: Path) -> None:

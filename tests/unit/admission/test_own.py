@@ -141,7 +141,7 @@ async def test_a_patient_check_restores_a_secret_that_is_missing_twice(client: C
     await certificates.look()
     before = await stored(client)
     await client.delete(SECRETS, PLACE.secret, "default")
-    with pytest.raises(CertificateMissing, match="this replica makes it again in 5 seconds"):
+    with pytest.raises(CertificateMissing, match="this replica creates it again in 5 seconds"):
         await certificates.look(patient=True)
     await certificates.look(patient=True)
     assert await stored(client) == before

@@ -77,7 +77,7 @@ def test_duplicate_keys_are_refused() -> None:
     text = json.dumps(carrying("ResourceClaim", config(parameters(extra_cheese=True))))
     doubled = loads(text.replace('"extra_cheese": true', '"extra_cheese": true, "extra_cheese": false'))
     assert found(doubled) == [
-        "spec.devices.config[0].opaque.parameters.extra_cheese: stands twice in the same object; remove one"
+        "spec.devices.config[0].opaque.parameters.extra_cheese: occurs twice in the same object; remove one"
     ]
 
 

@@ -155,4 +155,4 @@ def test_a_duplicate_key_is_rejected_at_any_depth(drawn: tuple[str, Any], data: 
     text = f"{json.dumps(parameters)[:-1]}, {json.dumps(key)}: {json.dumps(parameters[key])}}}"
     result = decoded(loads(text))
     assert isinstance(result, dra.InvalidConfig)
-    assert (key, "stands twice in the same object; remove one") in result.problems
+    assert (key, "occurs twice in the same object; remove one") in result.problems

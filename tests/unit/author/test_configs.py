@@ -214,8 +214,8 @@ def test_the_text_of_a_problem_is_short(parameters: Any) -> None:
 def test_duplicate_keys_are_rejected() -> None:
     text = '{"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", "slices": 1, "slices": 2, "limits": [{"pods": 1, "pods": 1}]}'  # noqa: E501 - as a manifest has it
     assert problems(loads(text)) == [
-        ("slices", "stands twice in the same object; remove one"),
-        ("limits[0].pods", "stands twice in the same object; remove one"),
+        ("slices", "occurs twice in the same object; remove one"),
+        ("limits[0].pods", "occurs twice in the same object; remove one"),
     ]
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource import v1
 
 
 class Gpu(dra.Device):
@@ -79,10 +81,17 @@ def test_an_invalid_name_is_reported_with_its_rule_in_words() -> None:
     )
 
 
-def test_every_argument_is_the_snake_case_of_a_field_of_v1() -> None:
-    from dra_kit.kubernetes.resource import v1
-
-    assert set(dra.Device.model_fields) == set(v1.Device.model_fields)
+@pytest.mark.parametrize(
+    "cls",
+    [
+        dra.Device, dra.DeviceCapacity, dra.CapacityRequestPolicy, dra.CapacityRequestPolicyRange, dra.CounterSet,
+        dra.DeviceCounterConsumption, dra.DeviceTaint, dra.NodeSelector, dra.NodeSelectorTerm,
+        dra.NodeSelectorRequirement, dra.NodeAllocatableResource, dra.NodeAllocatableResourceMapping,
+        dra.NodeAllocatableResourceOverhead,
+    ],
+)  # fmt: skip
+def test_the_arguments_of_a_class_are_the_fields_of_v1_in_snake_case(cls: type[BaseModel]) -> None:
+    assert set(cls.model_fields) == set(getattr(v1, cls.__name__).model_fields)
 
 
 def test_fields_of_a_subclass_are_never_published() -> None:

@@ -100,8 +100,8 @@ def test_a_name_with_several_mistakes_reports_each_once() -> None:
         ({"provider": Provider}, "provider Provider is a class; write Provider()"),
         ({"preparer": Preparer}, "preparer Preparer is a class; write Preparer()"),
         ({"preparer": 1}, "preparer 1 is not a dra_kit.Preparer; derive its class from that"),
-        ({"concurrency": "node"}, "concurrency 'node' is none of 'claim', 'device', 'driver'"),
-        ({"invalid_devices": "keep"}, "invalid_devices 'keep' is none of 'refuse', 'drop'"),
+        ({"concurrency": "node"}, "concurrency 'node' is not one of 'claim', 'device', 'driver'"),
+        ({"invalid_devices": "keep"}, "invalid_devices 'keep' is not one of 'refuse', 'drop'"),
         (
             {"settings": Settings()},
             "settings Settings(root='/') is not a pydantic model class; give the class, not an instance",
@@ -244,7 +244,9 @@ def test_a_provider_must_be_the_argument_of_its_scope() -> None:
         "driver gpu.example: cluster_provider Provider finds devices of a node; write class "
         'Provider(dra_kit.DeviceProvider, scope="cluster")'
     )
-    with pytest.raises(dra.ConfigurationError, match=r"""scope='rack' is none; write scope="cluster", or "node"$"""):
+    with pytest.raises(
+        dra.ConfigurationError, match=r"""scope='rack' is not valid; write scope="cluster", or "node"$"""
+    ):
 
         class Rack(dra.DeviceProvider, scope="rack"):  # type: ignore[arg-type]
             pass

@@ -284,5 +284,5 @@ async def test_a_missing_lease_without_the_right_to_create_it_is_reported_with_i
     api: ClusterApi, client: Client
 ) -> None:
     api.creates_no_lease = True
-    with pytest.raises(ConfigurationError, match=r"Lease default/oven is not there, .*; .*helm upgrade"):
+    with pytest.raises(ConfigurationError, match=r"Lease default/oven does not exist, .*; .*helm upgrade"):
         await Running(client, "one").task

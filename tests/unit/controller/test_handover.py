@@ -305,7 +305,7 @@ async def test_a_replica_that_starts_late_announces_the_backlog_of_the_first_act
     await first.stop()
     await eventually(lambda: len(api.events) == 2)
     await second.stop()
-    assert "stopping with Events that are not written" in caplog.text
+    assert "stopping with unwritten Events" in caplog.text
     assert [(event["reason"], event["regarding"]["uid"]) for event in api.events] == [
         ("DeviceAllocated", "claim-1"), ("ClaimReleased", "claim-1"),
     ]  # fmt: skip

@@ -106,7 +106,7 @@ async def test_a_version_compacted_by_the_server_is_a_fresh_start(caplog: pytest
                 assert follower.claims == 1
                 assert backlog.steps() == ()
                 assert backlog.announced == follower.first_list  # what it says as the active one
-    assert "what happened before this replica started is not known" in caplog.text
+    assert "changes before the start of this replica are unknown" in caplog.text
 
 
 async def test_a_server_that_is_unavailable_briefly_loses_no_history() -> None:

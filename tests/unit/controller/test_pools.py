@@ -202,8 +202,8 @@ async def test_a_pool_with_the_name_of_a_node_is_rejected_and_the_others_publish
     [record] = [record for record in caplog.records if record.message == "slices not published"]
     assert vars(record)["code"] == "pool-name-of-node"
     assert vars(record)["error"] == (
-        "pool node-1 of no node is not published: node node-1 has a pool of that name, and the scheduler would take "
-        "the two for one; give it a name that is not a node's, nor begins with one"
+        "pool node-1 without a node is not published: node node-1 has a pool of that name, and the scheduler would "
+        "merge the two; give it a name that does not begin with a node's name"
     )
 
 
@@ -242,10 +242,7 @@ async def test_slices_are_published_without_the_cluster_role(client: Client, cap
         ),
         (
             dra.Inventory(pools=[dra.Pool(name="a")]),
-            (
-                "Pool 'a': it says nothing of nodes, and belongs to none; write all_nodes=True, node_selector=… or "
-                "per_device_node_selection=True"
-            ),
+            ("Pool 'a': it has no nodes; write all_nodes=True, node_selector=… or per_device_node_selection=True"),
         ),
         (
             dra.Inventory(

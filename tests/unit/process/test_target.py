@@ -217,7 +217,7 @@ def test_object_of_another_type_is_reported(write: Write, text: str, problem: st
         ("raise ValueError('one\\ntwo')", "does not import: ValueError: one two at {path}:1"),
         ("import re\nre.compile('?')", "does not import: error: nothing to repeat at position 0 at {path}:2"),
         ("import nolib", "does not import: ModuleNotFoundError: No module named 'nolib' at {path}:1; install"),
-        ("\nimport sys\nsys.exit(3)", "does not import: it ends the process at {path}:3; do that only under __main__"),
+        ("\nimport sys\nsys.exit(3)", "does not import: it exits the process at {path}:3; do that only under __main__"),
         ("def driver():\n    return [][1]", "failed in driver(): IndexError: list index out of range at {path}:2"),
         ("def driver(node): ...", "failed in driver(): TypeError: driver() missing 1 required positional argument"),
     ],

@@ -145,9 +145,9 @@ class Leaf(BaseModel):
 @pytest.mark.parametrize(
     ("annotation", "path", "text"),
     [
-        (Oil, "size", "everything: validator from_text comes first, and may take other types"),
-        (Leaf, "size.inner", "everything: the model leads back to itself"),
-        (Annotated[str, Field(pattern=r"\p{Greek}")], "size", r"whether it matches \p{Greek}, which CEL cannot tell"),
+        (Oil, "size", "everything: validator from_text comes first, and may accept other types"),
+        (Leaf, "size.inner", "everything: the model is recursive"),
+        (Annotated[str, Field(pattern=r"\p{Greek}")], "size", r"whether it matches \p{Greek}, which CEL cannot check"),
         (pydantic.AnyUrl, "size", "its format"),
         (list[pydantic.Json[int]], "size[*]", "its format"),
     ],

@@ -224,7 +224,7 @@ def test_a_class_that_does_not_say_what_it_makes_is_refused() -> None:
         dra.ConfigurationError, match=r"effect Nothing does not say .* add kind, plural to its class arg"
     ):
         type("Nothing", (dra.ClusterObject,), {}, id="nothing", api_version="v1")
-    with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is none"):
+    with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is not valid"):
         type("Wrong", (dra.ClusterObject,), {}, id="wrong", api_version="one", kind="A", plural="as")
 
 

@@ -206,7 +206,7 @@ async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> N
 
 
 def test_what_it_watches_is_checked_where_it_is_written() -> None:
-    with pytest.raises(ConfigurationError, match=r"plural 'Node Menus' is none; write WatchedObject"):
+    with pytest.raises(ConfigurationError, match=r"plural 'Node Menus' is not valid; write WatchedObject"):
         dra.WatchedObject(group="kitchen.example.com", version="v1", plural="Node Menus")
     with pytest.raises(ConfigurationError, match=r"watches 'nodemenus' is not a dra_kit.WatchedObject"):
 
