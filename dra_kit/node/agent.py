@@ -208,7 +208,7 @@ class NodeAgent:
             boot_id=boot_id, every=settings.mending_interval,
         )  # fmt: skip
         self.orphans: OrphanReleaser = OrphanReleaser(
-            name, self._client, self._store, self._service.unasked,
+            self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
         self._kubelet_part = kubelet

@@ -28,13 +28,8 @@ class FileRepair:
 
     It also retries files that could not be written after ``context.update``: the kubelet does not ask for them again.
 
-    Args:
-        directories: where the files of claims are.
-        store: the records.
-        files: writes the files.
-        claims: the locks of all claims.
-        boot_id: of this boot; claims of an earlier boot are prepared again when the kubelet asks.
-        every: seconds between two checks; checking unchanged directories costs one stat each.
+    Claims of an earlier boot are prepared again when the kubelet asks. Every ``every`` seconds the directories are
+    checked, which costs one stat each if they are unchanged.
     """
 
     name = "file-repair"

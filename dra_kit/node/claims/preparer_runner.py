@@ -68,16 +68,16 @@ class PreparerRunner(Struct, frozen=True):
     holding: EffectVerifier
     looks_for_nodes: bool = True
     of_no_node: ClusterPoolDevices | None = None
-    _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
+    _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
     def is_imperative(self) -> bool:
         """Whether the author's code has something to undo when a claim is released."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
-    def lacking(self, claim: ClaimReference) -> str:
+    def why_not_ready(self, claim: ClaimReference) -> str:
         """Return why a claim, or any claim, cannot be prepared now; empty if no reason is known."""
-        if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
+        if (effects := self._in_progress.get(claim.uid)) is not None and effects.coming_up:
             return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
         if self.hardware.lacking:
@@ -103,7 +103,7 @@ class PreparerRunner(Struct, frozen=True):
             self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
-    def adopted(self, record: ClaimRecord) -> ClaimRecord:
+    def with_identities(self, record: ClaimRecord) -> ClaimRecord:
         """Return the record with all identities of its devices; older releases stored fewer of them."""
         devices = []
         for item in record.devices:
@@ -112,7 +112,7 @@ class PreparerRunner(Struct, frozen=True):
             devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
-    def begun(self, claim: AllocatedClaim) -> ClaimRecord:
+    def unfinished_record(self, claim: AllocatedClaim) -> ClaimRecord:
         """Return the record of a claim before the author's code runs: what has to be undone after a failure."""
         return ClaimRecord(
             namespace=claim.reference.namespace,
@@ -164,7 +164,7 @@ class PreparerRunner(Struct, frozen=True):
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
         ordinary, admin = EffectRequests(ordinary_scope), EffectRequests(admin_scope)
-        self._under_way[claim.reference.uid] = ordinary_scope
+        self._in_progress[claim.reference.uid] = ordinary_scope
         try:
             devices = [
                 await self._device(
@@ -180,7 +180,7 @@ class PreparerRunner(Struct, frozen=True):
                 raise NotYet(ordinary_scope.coming_up) from error
             raise NotYet(str(error), code=error.code, public=error.public) from error
         finally:
-            del self._under_way[claim.reference.uid]
+            del self._in_progress[claim.reference.uid]
             await ordinary_scope.close()
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
@@ -206,7 +206,7 @@ class PreparerRunner(Struct, frozen=True):
             records = tuple(map(_with_updates, records, former))
         if self.driver.effects:
             # effects that an earlier preparation needed (interrupted, or of another device), and this one does not
-            await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
+            await self.effects.reverter.release(claim.reference, keep=ordinary_scope.outcomes)
         record = ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -465,11 +465,11 @@ def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tu
     """Return the requests of an entry as its author named them; the 1.37 scheduler omits a list of all requests."""
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
         return entry.requests
-    wishes = (claim.raw.get("spec") or {}).get("devices") or {}
-    for wish in wishes.get("config") or ():
-        opaque = wish.get("opaque") or {}
+    spec = (claim.raw.get("spec") or {}).get("devices") or {}
+    for config in spec.get("config") or ():
+        opaque = config.get("opaque") or {}
         if opaque.get("driver") == entry.opaque.driver and opaque.get("parameters") == entry.opaque.parameters:
-            return tuple(wish.get("requests") or ())
+            return tuple(config.get("requests") or ())
     return ()
 
 

@@ -32,14 +32,7 @@ class NodeDeviceReservations:
     run for a long time. That they have stopped is known only from the kubelet's unprepare, from a reboot of the node
     or, if the kubelet has forgotten the claim, from :class:`dra_kit.node.claims.recovery.OrphanReleaser`.
 
-    Args:
-        driver: the driver's name.
-        api: reads claims.
-        store: the records.
-        boot_id: of this boot.
-        claims: the locks of all claims.
-        devices: the locks of all devices.
-        release: releases a claim whose lock is held.
+    ``release`` releases a claim whose lock is held.
     """
 
     def __init__(
@@ -178,7 +171,7 @@ class NodeDeviceReservations:
                 code=error.code,
                 reason=f": {error}",
             ) from error
-        return still_holds(raw, holder.uid, self._driver, *device)
+        return still_holds(raw, holder.uid, self._driver, [device])
 
 
 class ReservedDevices:
@@ -244,18 +237,13 @@ def _about_holder(
         holder: the claim that has it; None if only the driver's other process on this node knows it.
         text: the message, with ``{holder}``.
         code: of the error.
-        reason: details for administrators only.
+        reason: details that users in another namespace do not read.
     """
     subject = f"device {'/'.join(device)} of claim {claim} "
     name = f"claim {holder}" if holder is not None else "a claim by the driver's other process on this node"
+    full = f"{subject}{text.format(holder=name)}{reason}"
     near = holder is None or holder.namespace == claim.namespace
-    return TransientError(
-        f"{subject}{text.format(holder=name)}{reason}",
-        code=code,
-        public=f"{subject}{text.format(holder=name)}{reason}"
-        if near
-        else f"{subject}{text.format(holder='another claim')}",
-    )
+    return TransientError(full, code=code, public=full if near else f"{subject}{text.format(holder='another claim')}")
 
 
 class ReallocationGuard:

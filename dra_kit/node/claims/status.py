@@ -220,12 +220,7 @@ def device_statuses(
     items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     before: Sequence[DeviceRecord | None],
 ) -> list[dict[str, Any] | None]:
-    """Return what a preparer returned for each device, in the API's form.
-
-    Args:
-        driver: the driver's name.
-        items: the claim's results, and what was prepared for them.
-        before: what was recorded for each, if the claim is prepared again.
+    """Return the status that a preparer returned for each device, in the API's form; ``before`` are former records.
 
     Raises:
         PermanentError: it violates a rule of the API; names field, value and rule (code ``invalid-status``).

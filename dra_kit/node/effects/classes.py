@@ -70,7 +70,7 @@ class EffectClasses:
                     code="incompatible-effect",
                 ) from error
 
-    def written(self, effect: Effect[Any, Any]) -> StoredFields:
+    def stored_fields(self, effect: Effect[Any, Any]) -> StoredFields:
         """Return an effect's fields as they are stored, from which it can be created again.
 
         Raises:
@@ -98,7 +98,7 @@ class EffectClasses:
         selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
         return StoredFields(text, tuple(name for name in from_json(text) if name not in selected))
 
-    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+    def load(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """Return an effect and its outcome, None if it has none.
 
         Raises:
@@ -120,7 +120,7 @@ class EffectClasses:
     def touched(self, record: EffectRecord) -> set[str]:
         """Return the keys and locks of a stored effect; for an unknown class, which is never called, only the keys."""
         try:
-            effect, _ = self.understood(record)
+            effect, _ = self.load(record)
         except DraKitError:
             return set(record.keys)
         return {*record.keys, *locks_of(effect)}
@@ -128,7 +128,7 @@ class EffectClasses:
     def title(self, record: EffectRecord) -> str:
         """Return the text of a stored effect for people."""
         with suppress(DraKitError):
-            effect, _ = self.understood(record)
+            effect, _ = self.load(record)
             if type(effect).title is not Effect.title:
                 return title_of(effect)
         return _stored_title(record)
@@ -146,44 +146,40 @@ class EffectClasses:
         Raises:
             TransientError: another effect is needed; names the claims that need it.
         """
-        in_the_way = []
+        unneeded = []
         for other in others:
             shared = sorted(set(other.keys) & set(keys))
             if not shared:
                 continue
             holders = [str(item) for item in other.claims if item.uid != claim.uid]
             if other.phase == "reverting" or (not holders and other.number not in ensured):
-                in_the_way.append(other)
+                unneeded.append(other)
                 continue
-            who = f"claim {', '.join(holders)}" if holders else "the same claim"
-            raise TransientError(
-                f"claim {claim} needs {title_of(wanted)}, but {who} holds {', '.join(shared)} with "
-                f"{self.title(other)}; ask for the same, or wait until that claim is released",
-                code="effect-conflict",
-                public=self._public_conflict(claim, wanted, shared, other),
-            )
-        return in_the_way
+            raise self._conflict(claim, wanted, ", ".join(shared), other)
+        return unneeded
 
-    def _public_conflict(
-        self, claim: ClaimReference, wanted: Effect[Any, Any], shared: Sequence[str], other: EffectRecord
-    ) -> str:
-        """Return the text of a conflict for the claim's users, without claims and configs of other namespaces."""
-        needs = f"claim {claim} needs {public_title(wanted)}"
-        keys = without_paths(", ".join(shared))
+    def _conflict(
+        self, claim: ClaimReference, wanted: Effect[Any, Any], keys: str, other: EffectRecord
+    ) -> TransientError:
+        """Return the error of a conflict; its public text has no claims and configs of other namespaces."""
+
+        def text(who: str) -> str:
+            return (
+                f"claim {claim} needs {title_of(wanted)}, but {who} holds {keys} with {self.title(other)}; ask for the "
+                "same, or wait until that claim is released"
+            )
+
         holders = [item for item in other.claims if item.uid != claim.uid]
         near = [str(item) for item in holders if item.namespace == claim.namespace]
+        full = public = text(f"claim {', '.join(map(str, holders))}" if holders else "the same claim")
         if holders and not near:
-            return (
-                f"{needs}, but another claim holds {keys} with other settings; wait until that claim is released, or "
-                "ask the cluster's administrators, who find it in the driver's log"
+            public = (
+                f"claim {claim} needs {title_of(wanted)}, but another claim holds {keys} with other settings; wait "
+                "until that claim is released, or ask the cluster's administrators, who find it in the driver's log"
             )
-        who = (
-            f"claim {', '.join(near)}{' and others' if len(near) < len(holders) else ''}" if near else "the same claim"
-        )
-        return (
-            f"{needs}, but {who} holds {keys} with {without_paths(self.title(other))}; ask for the same, or wait until "
-            "that claim is released"
-        )
+        elif len(near) < len(holders):
+            public = text(f"claim {', '.join(near)} and others")
+        return TransientError(full, code="effect-conflict", public=without_paths(public))
 
 
 def find_stored(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:

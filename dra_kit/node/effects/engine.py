@@ -39,17 +39,16 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EffectEngine:
-    """Applies effects; the only place that calls ``apply``.
+    """Applies effects; the only place that calls ``apply``. Effects of an earlier boot are applied again.
 
     Args:
         store: where intents and outcomes are stored.
         classes: the driver's effect classes.
         hardware: passed to the effects.
         undoing: reverts effects that conflict and that no claim needs.
-        boot_id: of this boot; effects of an earlier boot are applied again.
+        boot_id: of this boot.
         locks: of what effects touch.
-        replaced: notified of an effect whose outcome has changed, and of the claims that were prepared with the former
-            outcome: what their containers were given is not valid any more.
+        replaced: receives an effect whose outcome has changed, and the claims that were prepared with the former one.
 
     Raises:
         ConfigurationError: the store has an effect whose id the driver does not know.
@@ -60,13 +59,13 @@ class EffectEngine:
         store: StateStore,
         classes: EffectClasses,
         hardware: HardwareHandle,
-        undoing: EffectReverter,
+        reverter: EffectReverter,
         *,
         boot_id: str,
         locks: NamedLocks,
         replaced: Replaced,
     ) -> None:
-        self.undoing = undoing
+        self.reverter = reverter
         self._store = store
         self._classes = classes
         self._hardware = hardware
@@ -78,21 +77,16 @@ class EffectEngine:
     async def ensure(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Apply an effect for a claim, once.
+        """Apply an effect for a claim, once, and add its outcome by number to ``outcomes`` of this preparation.
 
         Conflicting effects that only this claim needed before are reverted first: they belong to an earlier preparation
-        that was cut off, or to the device before a replug.
-
-        Args:
-            claim: the claim that needs it.
-            effect: the effect to apply.
-            outcomes: of all effects that this preparation has ensured, by number; this effect is added.
+        that was interrupted, or to the device before a replug.
 
         Raises:
             NotYet: raised by ``apply``; the intent stays stored.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
-        spec, defaults = self._classes.written(effect)
+        spec, defaults = self._classes.stored_fields(effect)
         effect = await self._hardware.bound(effect)
         keys = keys_of(effect)
         locked = {*keys, *locks_of(effect)}
@@ -106,7 +100,7 @@ class EffectEngine:
                 needed = locked.union(*map(self._classes.touched, touched))
                 if needed == locked:
                     for other in conflicts:
-                        await self._make_way(other, claim, effect)
+                        await self._revert_conflicting(other, claim, effect)
                     # the text that was stored first stays: it identifies the row
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
@@ -118,10 +112,10 @@ class EffectEngine:
                     return await self._in_force_now(effect, record, outcomes)
                 locked = needed
 
-    async def _make_way(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
+    async def _revert_conflicting(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
         """Revert an effect that no claim needs any more; users of this claim must not learn about it."""
         try:
-            await self.undoing.revert(other)
+            await self.reverter.revert(other)
         except DraKitError as error:
             error.public = (
                 f"claim {claim} needs {public_title(effect)}, and the effect before it could not be reverted; the "
@@ -132,17 +126,12 @@ class EffectEngine:
     async def in_force(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Return the outcome of an effect in force, without applying it: admin access changes nothing.
-
-        Args:
-            claim: the claim with admin access.
-            effect: the effect to look up.
-            outcomes: of all effects that this preparation has looked up, by number; this effect is added.
+        """Return the outcome of an effect in force, and add it to ``outcomes``: admin access applies nothing.
 
         Raises:
             PermanentError: it is not in force.
         """
-        spec, _ = self._classes.written(effect)
+        spec, _ = self._classes.stored_fields(effect)
         effect = await self._hardware.bound(effect)
         async with self._locks.hold_all((*keys_of(effect), *locks_of(effect))):
             record = find_stored(effect, spec, self._store.effects())
@@ -164,7 +153,7 @@ class EffectEngine:
         found = []
         for record in self._store.effects():
             with suppress(DraKitError):
-                effect, outcome = self._classes.understood(record)
+                effect, outcome = self._classes.load(record)
                 bound = self._hardware.bound_now(effect)
                 found.append(EffectInForce(bound, outcome, record.claims, self.is_in_force(record)))
         return found
@@ -193,7 +182,7 @@ class EffectEngine:
         Raises:
             NotYet: raised by ``apply``.
         """
-        effect, _ = self._classes.understood(record)
+        effect, _ = self._classes.load(record)
         await self._apply(await self._hardware.bound(effect), record)
 
     async def _apply(self, effect: Effect[Any, Any], record: EffectRecord) -> EffectRecord:
@@ -268,7 +257,7 @@ class EffectReverter:
     async def _release(self, record: EffectRecord, claim: ClaimReference) -> None:
         async with self._locks.hold_all(self._classes.touched(record)):
             if {item.uid for item in record.claims} == {claim.uid}:
-                effect, _ = self._classes.understood(record)  # else it stays for a release that can
+                effect, _ = self._classes.load(record)  # else it stays for a release that can
                 await self._hardware.bound(effect)
             unneeded = await self._store.release_effect(record.number, claim.uid)
             hit(Failpoint.EFFECT_RELEASED)
@@ -300,14 +289,14 @@ class EffectReverter:
         await run_to_completion(self._revert(record))
 
     async def _revert(self, record: EffectRecord) -> None:
-        effect, _ = self._classes.understood(record)
+        effect, _ = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         cls = type(effect)
         if record.phase != "reverting":
             # a half-reverted effect is not in force: the next claim that needs it applies it again
             record = await self._store.begin_revert(record)
             hit(Failpoint.EFFECT_REVERTING)
-        _, outcome = self._classes.understood(record)
+        _, outcome = self._classes.load(record)
         try:
             await call(effect.revert, outcome)
             hit(Failpoint.EFFECT_REVERTED)
@@ -340,10 +329,7 @@ LAST_PAUSE = 2.0
 class ClaimEffects:
     """Ensures effects for one claim, and retries those that are still coming up until the call's deadline.
 
-    Args:
-        engine: applies the effects.
-        claim: the claim that needs them.
-        admin_access: effects are only looked up.
+    With ``admin_access`` effects are only looked up.
 
     Attributes:
         outcomes: the outcomes of the effects that this preparation ensured, by effect number; None until it has one.

@@ -30,7 +30,7 @@ class Program:
         ours: this process has started it, and can read its exit status.
         end_within: seconds that it gets to exit when asked to.
         output: what it writes.
-        holding: the lock that proves ownership; released together with the program.
+        lock: the lock that proves ownership; released together with the program.
         ended: called once when the program has exited.
         stop: asks the program to exit in its own way; returns whether it did ask.
         level: the log level of its output.
@@ -44,7 +44,7 @@ class Program:
         ours: bool,
         end_within: float,
         output: ProgramOutput,
-        holding: HeldLock,
+        lock: HeldLock,
         ended: Callable[[Program], None],
         stop: Callable[[], Awaitable[bool]],
         level: Callable[[str], int],
@@ -58,7 +58,7 @@ class Program:
         self._code: int | None = None
         self._unread = ""
         self._output = output
-        self._holding = holding
+        self._lock = lock
         self._ended = ended
         self._stop = stop
         self._level = level
@@ -110,11 +110,7 @@ class Program:
             return logging.INFO
 
     async def end(self, *, hangs: bool = False) -> bool:
-        """Ask the program to exit, then kill its whole session; return whether nothing is left.
-
-        Args:
-            hangs: the program does not respond, so that only a signal may reach it.
-        """
+        """Ask the program to exit, unless it ``hangs``, then kill its whole session; return whether nothing is left."""
         if self.runs and self.ready and not hangs:
             await self._end_by_itself()
         if self.runs:
@@ -155,7 +151,7 @@ class Program:
         """Release the program, running or not, so that another process can own it."""
         self._watch.cancel()
         self.log_output()
-        self._holding.give_up()
+        self._lock.give_up()
 
     async def _wait(self) -> None:
         await _exit_of(self.process)

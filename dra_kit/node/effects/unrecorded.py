@@ -21,15 +21,9 @@ _AGAIN: Final = 30.0  # seconds until a failed check is repeated
 
 
 class UnrecordedEffects:
-    """A part of the node process; runs once the author's code may be called.
+    """A part of the node process that records effects found without a record; needs the author's code.
 
-    Args:
-        store: the records.
-        classes: create effects from what is found.
-        finders: know where to search.
-        locks: of what effects touch.
-        claims: the locks of all claims.
-        every: seconds between two checks; the first one is at the start.
+    The first check is at the start, the next ones every ``every`` seconds. ``locks`` are of what effects touch.
 
     Attributes:
         has_looked: set after the first check, even if a place could not be searched; not while other work is in
@@ -82,7 +76,7 @@ class UnrecordedEffects:
         if self._is_known(mark):
             return True
         try:
-            self._classes.understood(mark.record())
+            self._classes.load(mark.record())
         except DraKitError as error:  # made by another release: storing it now could keep the driver from starting
             self._log_once("effect without a record not taken over", error)
             return True

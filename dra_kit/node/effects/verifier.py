@@ -229,7 +229,7 @@ class EffectVerifier:
         return False
 
     async def _answer(self, record: EffectRecord) -> bool | None:
-        effect, outcome = self._classes.understood(record)
+        effect, outcome = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         until, patience = retry_deadline(), PATIENCE
         if until is not None:

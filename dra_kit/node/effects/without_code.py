@@ -182,7 +182,7 @@ class EffectsWithoutCode(EffectClasses):
         """Accept everything: what cannot be reverted here is reported when its turn comes."""
 
     @override
-    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+    def load(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         effect = effect_without_class(record)
         if effect is None and self._abandon:
             effect = _Abandoned(what=self.title(record), touched=list(record.keys))

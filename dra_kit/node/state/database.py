@@ -398,9 +398,7 @@ class TransactionCounter:
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
         """Report lost transactions, and store the loss until all claims are known to have records.
 
-        Args:
-            database: just opened, in autocommit mode.
-            copied: what :meth:`copied` returned before.
+        The database is just opened, in autocommit mode; ``copied`` is what :meth:`copied` returned before.
         """
         if copied <= fact(database, _COUNT):
             return
@@ -466,13 +464,8 @@ class WriteAheadLog:
     def restart(self, database: sqlite3.Connection) -> None:
         """Copy the pages of the log to the database, so that the next commit restarts the log.
 
-        While another process reads or writes, only some of the pages are copied; the rest follows later.
-
-        Args:
-            database: in autocommit mode.
-
-        Raises:
-            sqlite3.Error: the log stays unchanged.
+        While another process reads or writes, only some of the pages are copied; the rest follows later. The database
+        is in autocommit mode; after an error the log stays unchanged.
         """
         self._commits = 0
         database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -78,11 +78,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
     The new one is complete and durable before the corrupt one is touched, and its name says so. After a crash, a
     process that finds no database continues from there. A process that finds one starts over, since other processes may
     have acknowledged writes meanwhile. Call this while no process writes to the database; it is a no-op if another
-    process was faster.
-
-    Args:
-        path: of the database.
-        prepare: creates the tables of a new one.
+    process was faster. ``prepare`` creates the tables of a new database.
 
     Raises:
         StoreError: the new one cannot be written, or the corrupt one cannot be renamed.

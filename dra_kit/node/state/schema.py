@@ -89,11 +89,7 @@ _TRIGGERS: Final = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Migrate a new or older database to the current version.
-
-    Args:
-        connection: in autocommit mode.
-        path: for errors.
+    """Migrate a new or older database to the current version; the connection is in autocommit mode.
 
     Raises:
         ConfigurationError: a newer release wrote it in a version that this one does not know.

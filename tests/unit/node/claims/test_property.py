@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, what is on the node is what the claims need that the kubelet has not released."""
+"""For any sequence of calls and failures, the node has exactly what unreleased claims need."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def model() -> AsyncIterator[Model]:
 @pytest.mark.timeout(600)  # a busy machine takes ten times as long as one with nothing else to do
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=5, max_size=25))
-def test_the_node_holds_what_the_claims_need_that_the_kubelet_has_not_released(steps: list[tuple[Any, ...]]) -> None:
+def test_the_node_has_exactly_what_unreleased_claims_need(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
         async with model() as made:
             for what, *arguments in steps:

@@ -1,4 +1,4 @@
-"""Claims that were allocated anew since they were prepared: what they had stays with containers that may still run."""
+"""Claims reallocated after they were prepared: containers that may still run keep their devices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def is_unchanged(node: Node, claim: dra.ClaimReference) -> bool:
     return Heat.hardware.on == {"left": 200}
 
 
-async def test_it_is_told_and_changes_nothing_until_the_kubelet_has_released_it(node: Node, baker: Baker) -> None:
+async def test_a_reallocated_claim_is_rejected_until_the_kubelet_releases_it(node: Node, baker: Baker) -> None:
     """A kubelet that was started again asks for it; the pod that was deleted by force meanwhile may still run."""
     lunch = allocate(node, "pizza-0")
     async with node.running(kitchen(baker)):
@@ -63,7 +63,7 @@ async def test_it_is_told_and_changes_nothing_until_the_kubelet_has_released_it(
         assert Heat.hardware.on == {"right": 200}
 
 
-async def test_its_former_device_goes_to_no_other_claim(node: Node, baker: Baker) -> None:
+async def test_the_former_device_of_a_reallocated_claim_stays_reserved(node: Node, baker: Baker) -> None:
     lunch, dinner = allocate(node, "pizza-0"), node.claim("dinner", ["pizza-0"])
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
@@ -73,7 +73,7 @@ async def test_its_former_device_goes_to_no_other_claim(node: Node, baker: Baker
         assert node.records() == ["lunch"]
 
 
-async def test_after_a_reboot_it_is_prepared_as_it_is_allocated_then(node: Node, baker: Baker) -> None:
+async def test_a_reallocated_claim_is_prepared_after_a_reboot(node: Node, baker: Baker) -> None:
     lunch = allocate(node, "pizza-0")
     driver = kitchen(baker)
     async with node.running(driver):
@@ -87,7 +87,7 @@ async def test_after_a_reboot_it_is_prepared_as_it_is_allocated_then(node: Node,
         assert Heat.hardware.on == {"right": 200}
 
 
-async def test_one_that_gets_its_former_allocation_back_is_answered_as_before(
+async def test_a_claim_with_its_former_allocation_again_gets_the_former_answer(
     node: Node, baker: Baker, clock: Clock
 ) -> None:
     """And a container that began then is not disturbed because of what was before."""
@@ -104,7 +104,7 @@ async def test_one_that_gets_its_former_allocation_back_is_answered_as_before(
 
 
 @pytest.mark.parametrize("listed", [False, True])
-async def test_after_a_while_it_is_prepared_where_the_kubelet_lists_no_former_pod(
+async def test_a_reallocated_claim_is_prepared_after_orphan_after_without_former_pods(
     node: Node, baker: Baker, clock: Clock, listed: bool
 ) -> None:
     """The kubelet counts both pods as its users, and so it releases nothing when the first one has ended."""
@@ -124,7 +124,7 @@ async def test_after_a_while_it_is_prepared_where_the_kubelet_lists_no_former_po
 
 
 @pytest.mark.parametrize("pods", [("uid-first", "uid-second"), ("uid-first",), ()], ids=str)
-async def test_as_long_as_the_kubelet_lists_a_former_pod_it_is_not(
+async def test_a_reallocated_claim_is_not_prepared_while_the_kubelet_lists_a_former_pod(
     node: Node, baker: Baker, clock: Clock, pods: tuple[str, ...]
 ) -> None:
     lunch = allocate(node, "pizza-0", "uid-first")

@@ -1,4 +1,4 @@
-"""Files that could not be written are seen to as long as a claim needs them."""
+"""Files that could not be written are retried as long as a claim needs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 
 
-async def test_what_another_process_has_released_is_not_seen_to_any_more(
+async def test_files_of_a_claim_released_by_another_process_are_not_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
