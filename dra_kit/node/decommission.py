@@ -35,9 +35,15 @@ from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation, StopRequest, answer_late_calls, removed_error
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.without_code import REMEDY, EffectsWithoutCode, effect_without_class, title_without_class
+from dra_kit.node.removal_confirmation import (
+    PodName,
+    RemovalConfirmation,
+    StopRequest,
+    answer_late_calls,
+    removed_error,
+)
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.salvage import needs_salvage

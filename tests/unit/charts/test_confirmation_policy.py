@@ -14,7 +14,7 @@ from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DECOMMISSIONED, NODES, PODS
 from dra_kit.errors import Forbidden
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation
+from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm

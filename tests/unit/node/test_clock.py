@@ -131,6 +131,6 @@ def test_nothing_waits_by_the_wall_clock() -> None:
     known = {
         "admission/certificate_trust.py", "admission/certificates.py", "claims/status.py", "client/credentials.py",
         "client/events.py", "controller/binding_conditions.py", "controller/election.py", "kubelet/registration.py",
-        "node/decommissioned.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
+        "node/removal_confirmation.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
     }  # fmt: skip
     assert readers == known

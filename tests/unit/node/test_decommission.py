@@ -17,8 +17,8 @@ from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node import decommission as remaining
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import decommission_agent, run_decommission
-from dra_kit.node.decommissioned import PodName
 from dra_kit.node.effects.unrecorded import UnrecordedEffects
+from dra_kit.node.removal_confirmation import PodName
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.support.ports import kept_free
