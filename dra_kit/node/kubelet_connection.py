@@ -9,28 +9,22 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from dra_kit.author.calls import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServer
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
-from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.recovery import ClaimRecovery
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
-from dra_kit.node.settings import NodeSettings
 from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
 from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
 from dra_kit.process.tracing import span
-
-if TYPE_CHECKING:
-    from dra_kit.kubelet.health import HealthService
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 KUBELET_WAIT: Final = 10.0
@@ -143,37 +137,6 @@ class KubeletRegistration:
                     "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
                 },
             )
-
-
-def kubelet_parts(
-    driver: str,
-    settings: NodeSettings,
-    service: ClaimService,
-    takeover: Takeover,
-    *,
-    calls: NodeService,
-    health: HealthService | None,
-) -> tuple[KubeletService, KubeletRegistration]:
-    """Return both sockets of a driver on this node.
-
-    Args:
-        driver: its name.
-        settings: contain the paths.
-        service: does what the kubelet asks for.
-        takeover: decides when to register.
-        calls: answers the kubelet, and delegates to ``service``.
-        health: of its devices; None if the driver reports none.
-    """
-    kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
-    endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
-    plugin = PluginServer(calls, endpoint, versions=settings.dra_versions, health=health)
-    registration = RegistrationServer(
-        driver,
-        endpoint=endpoint,
-        supported_versions=plugin.supported_versions,
-        socket=registration_socket(kubelet_dir, driver, pod_uid),
-    )
-    return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, takeover)
 
 
 class NodeStartup:

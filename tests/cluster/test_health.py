@@ -134,7 +134,7 @@ def test_a_device_unhealthy_and_well_again_is_seen_in_the_status_of_its_pod(lamp
     wait_for(lambda: "is unhealthy: dim: it flickers" in described(lamps, "resourceclaim"), True)
     complain(lamps, "")
     wait_for(lambda: health(lamps), [("claim:light", "Healthy", "")])
-    wait_for(lambda: "is well again, it was: dim: it flickers" in described(lamps, "pod"), True)
+    wait_for(lambda: "has recovered from: dim: it flickers" in described(lamps, "pod"), True)
     assert taints(lamps) == {}
 
 

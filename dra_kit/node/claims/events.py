@@ -76,7 +76,7 @@ class ClaimEventRecorder:
             holders = [item.reference for item in self._store.claims() if item.has(pool, device)]
         except StoreError:  # reported where the record is needed
             return
-        note = f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}"
+        note = f"device {pool}/{device} {'has recovered from' if healthy else 'is unhealthy'}: {text}"
         kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
         for claim in holders:

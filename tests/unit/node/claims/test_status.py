@@ -591,7 +591,7 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
 async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
 
     def full(*_: object) -> None:
         raise StoreError("no space left")

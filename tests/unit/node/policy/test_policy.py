@@ -16,7 +16,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.device_policy import PolicyFilter, PolicyPart
+from dra_kit.node.device_policy import PolicyPart
 from dra_kit.slices.inventory import CurrentInventory
 from tests.unit.controller.cluster_api import eventually
 
@@ -53,11 +53,14 @@ class Published:
 
 
 @asynccontextmanager
-async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
+async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyPart, Published]]:
     current, published = CurrentInventory(), Published()
     found = inventory(*names)
     current.replace(found, {})
-    part = PolicyFilter(policy, current, published, again=0.01)
+    part = PolicyPart(
+        policy, Client(Credentials(Connection("http://unused")), user_agent="tests/1"), "node-1",
+        current=current, publish=published, serving=ProviderCapabilities("node"), again=0.01,
+    )  # fmt: skip
     part.publish(found)
     task = asyncio.create_task(part.run(asyncio.Event()))
     try:
@@ -141,7 +144,7 @@ async def test_a_device_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None
     async with filtered(Renaming(), "pizza-0") as (_, published):
         await eventually(lambda: published.times)
         assert published.names == []
-    assert "a device keeps its name" in caplog.text
+    assert "the policy returned a device named" in caplog.text
 
 
 class Menu(dra.DevicePolicy[Pizza], watches=NODE_MENUS):

@@ -199,7 +199,7 @@ async def test_its_claim_is_released_when_it_is_gone_for_two_looks(node: Node) -
 
 
 async def test_files_of_others_are_mended(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch, dinner)

@@ -203,7 +203,7 @@ async def test_a_release_after_the_state_directory_was_removed(node: Node) -> No
 async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_asks(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
 
@@ -226,7 +226,7 @@ async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_ask
 async def test_a_file_that_cannot_be_made_again_now_holds_up_no_other(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     claims = [node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("breakfast", "lunch"))]
     async with node.running(driver()):
         await node.prepare(*claims)
@@ -265,7 +265,7 @@ async def test_damaged_cdi_files_are_mended_by_a_start(node: Node, damage: str) 
 
 
 async def test_files_of_others_in_the_cdi_directory_are_no_business_of_ours(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
