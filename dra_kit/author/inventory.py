@@ -62,7 +62,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def _devices_only(cls, value: object) -> object:
         for item in value if isinstance(value, Sequence) else ():
             if not isinstance(item, Device):
-                msg = f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)"
+                msg = f"{short_repr(item)} is not a dra_kit.Device; write dra_kit.Device(name=…)"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return value
 

@@ -479,7 +479,7 @@ def decommission(
     from dra_kit.node.removal_confirmation import PodName
 
     where = None if pod is None else PodName.parse(pod)
-    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, keep_running=stay, pod=where)))
 
 
 def _run_quickly(main: Coroutine[Any, Any, int]) -> int:

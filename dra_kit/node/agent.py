@@ -217,8 +217,8 @@ class NodeAgent:
             end = self._decommission.remaining(
                 name, self._store, checkpoint, publisher, title=self._classes.title,
                 all_known=lambda: self._unrecorded.has_looked or not driver.effects,
-                others=self._processes.has_others if self._decommission.stays else lambda: False,
-                confirmation=self._decommission.confirmation, ended=self._nothing_left,
+                others=self._processes.has_others if self._decommission.keep_running else lambda: False,
+                confirmation=self._decommission.confirmation, finished=self._nothing_left,
             )  # fmt: skip
             self.supervisor.add(end, after=startup)
 

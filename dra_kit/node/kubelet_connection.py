@@ -97,7 +97,7 @@ class KubeletRegistration:
         """Return what it waits for, as text. Thread-safe."""
         status = self._server.status
         if status is not None and not status.registered:
-            return f"the kubelet refuses the driver: {status.error}"
+            return f"the kubelet rejects the driver: {status.error}"
         return self._takeover.waits_for
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -134,7 +134,7 @@ class KubeletRegistration:
                 "no kubelet has registered the driver",
                 extra={
                     "waited": KUBELET_WAIT,
-                    "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
+                    "remedy": "no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory",
                 },
             )
 
@@ -182,7 +182,7 @@ class NodeStartup:
                 await self._facts.owner()
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
-            logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})
+            logger.warning("Node cannot be read yet", extra={"error": str(error) or "no answer", "code": code})
         await _abandonable(self._hardware.make(self._context))
         await _abandonable(call(self._driver.provider.startup, self._context))
         await _abandonable(call(self._driver.preparer.startup, self._context))
@@ -198,7 +198,7 @@ class NodeStartup:
             try:
                 return await self._unasked.resume()
             except DraKitError as error:  # a failing disk must not stop the process
-                logger.error("claims not resumed", extra={"error": str(error), "code": error.code})
+                logger.error("unfinished claims cannot be resumed", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(RESUME_AGAIN)
 
 

@@ -45,7 +45,7 @@ class DriverProcesses:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Mark this process as present, so that no other process treats its work as a leftover.
+        """Mark this process as running, so that no other process treats its work as a leftover.
 
         Raises:
             StoreError: its file cannot be created.
@@ -323,7 +323,7 @@ class Takeover:
         if not self._is_preceded():
             return False
         logger.info("registration is deferred until this process can serve; an older one serves meanwhile")
-        self._defer("it starts")
+        self._defer("it is starting")
         able = asyncio.create_task(self._until_able())
         logging_ = asyncio.get_running_loop().call_later(LOG_AFTER, self._log)
         try:
@@ -336,7 +336,7 @@ class Takeover:
             able.cancel()
             await asyncio.wait({able})
         self.waits_for = ""
-        why = "it can serve" if preceded else "the older process has ended"
+        why = "it can serve" if preceded else "the older process has exited"
         logger.info("this process takes over", extra={"reason": why})
         if preceded:
             self._note()
@@ -354,7 +354,9 @@ class Takeover:
         try:
             self._processes.stops()
         except StoreError as error:  # a younger process then waits until this one has exited
-            logger.warning("end not noted", extra={"error": str(error), "code": error.code})
+            logger.warning(
+                "the stop of this process cannot be recorded", extra={"error": str(error), "code": error.code}
+            )
 
     async def _until_able(self) -> None:
         """Wait until this process can serve, and has been able to for the required time."""
@@ -381,7 +383,9 @@ class Takeover:
             if seconds >= settle:
                 return
             others = "1 process" if outlived == 1 else f"{outlived} processes"
-            self._defer(f"it has been able to for {seconds:.0f} of {settle:.0f} s; {others} before it ended early")
+            self._defer(
+                f"it has been ready for {seconds:.0f} of {settle:.0f} s, because {others} before it exited early"
+            )
             await asyncio.sleep(min(settle - seconds, _TRY_AGAIN))
 
     def _needed(self) -> tuple[int, float]:
@@ -401,13 +405,13 @@ class Takeover:
             logger.error("slices cannot be published yet", extra={"error": str(error), "code": error.code})
 
     def _log(self) -> None:
-        logger.warning("update waits", extra={"reason": self.waits_for})
+        logger.warning("update is waiting", extra={"reason": self.waits_for})
 
     def _note(self) -> None:
         try:
             self._processes.takes_over()
         except StoreError as error:  # the next process then takes over sooner
-            logger.warning("takeover not noted", extra={"error": str(error), "code": error.code})
+            logger.warning("takeover cannot be recorded", extra={"error": str(error), "code": error.code})
 
     def _is_preceded(self) -> bool:
         try:
@@ -415,5 +419,7 @@ class Takeover:
         except StoreError as error:  # a failing disk proves nothing about another process
             if str(error) != self._logged:
                 self._logged = str(error)
-                logger.error("other processes not looked for", extra={"error": str(error), "code": error.code})
+                logger.error(
+                    "other processes of the driver cannot be checked", extra={"error": str(error), "code": error.code}
+                )
             return bool(self.waits_for)

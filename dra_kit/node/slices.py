@@ -99,7 +99,7 @@ class NodeScope(SliceScope):
         return await self._facts.owner()
 
     @override
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self._facts.forget()
 
     @override
@@ -113,23 +113,25 @@ class NodeScope(SliceScope):
         return pools, None  # the controller checks once for name conflicts with pools without a node
 
     @override
-    def left_to_another(self) -> bool:
+    def is_superseded(self) -> bool:
         if self._processes is None:
             return False
         try:
             self._processes.publishes()
             succeeded = self._processes.is_succeeded()
         except StoreError as error:  # a failing disk must not stop the publication
-            logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
+            logger.warning(
+                "other processes of the driver cannot be checked", extra={"error": str(error), "code": error.code}
+            )
             succeeded = False
         if succeeded != self._succeeded:
-            text = "slices are left to a process that began later" if succeeded else "slices are taken over again"
+            text = "a younger process publishes the slices" if succeeded else "this process publishes the slices again"
             logger.info(text)
         self._succeeded = succeeded
         return succeeded
 
     @override
-    def wrote(self, what: SliceWrite) -> None:
+    def on_write(self, what: SliceWrite) -> None:
         hit(_STEPS[what])
 
 
@@ -173,15 +175,15 @@ class ClusterPoolDevices:
             slices = await self._slices(pool)
         except KubeError as error:
             raise TransientError(
-                f"device {pool}/{name} cannot be looked up: {error}; the kubelet tries again", code=error.code
+                f"device {pool}/{name} cannot be looked up: {error}; the kubelet retries", code=error.code
             ) from error
         for item in sorted(slices, key=lambda item: item.spec.pool.generation, reverse=True):
             for published in item.spec.devices:
                 if published.name == name:
                     return self._known(pool, published)
         raise TransientError(
-            f"device {pool}/{name} is neither in this node's inventory nor published for no node any more; it can be "
-            "prepared when it is back, else delete the pod so that another device is allocated",
+            f"device {pool}/{name} is not published any more; it can be prepared when it is back, or delete the pod to "
+            "get another device",
             code="device-gone",
         )
 
@@ -207,7 +209,7 @@ class ClusterPoolDevices:
             return [v1.ResourceSlice.model_validate(item) for item in ours]
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]["msg"]
-            raise KubeError(f"slices of pool {pool} are not understood: {problem}; report this") from error
+            raise KubeError(f"slices of pool {pool} are invalid: {problem}; report this as a bug") from error
 
     def _known(self, pool: str, published: v1.Device) -> tuple[Device, DeviceIdentity]:
         try:
@@ -215,8 +217,8 @@ class ClusterPoolDevices:
         except (InvalidDevice, ValueError) as error:
             text = " ".join(str(error).split())
             raise TransientError(
-                f"device {pool}/{published.name} is published with what this release does not know: {text}; bring the "
-                "node's driver to the release of the controller's",
+                f"device {pool}/{published.name} has values that this release does not support: {text}; update "
+                "the driver on this node to the release of its controller",
                 code="device-gone",
             ) from error
         return device, device_identity(device)

@@ -90,7 +90,9 @@ class DevicesInUse:
             held = await list_container_devices(self._socket)
         except DraKitError as error:
             if str(error) != self._reported:
-                logger.warning("containers of devices not known", extra={"error": str(error), "code": error.code})
+                logger.warning(
+                    "containers that use devices cannot be read", extra={"error": str(error), "code": error.code}
+                )
             self._reported = str(error)
             return uses
         self._reported = ""
@@ -119,7 +121,7 @@ class RecentFailures:
     """The latest failures, newest last; repeated equal failures of a claim count as one."""
 
     def __init__(self) -> None:
-        self._latest: deque[PrepareFailure] = deque(maxlen=_KEPT)
+        self._latest: deque[PrepareFailure] = deque(maxlen=_FAILURES_MAX)
 
     def failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """Record that a claim could not be prepared."""
@@ -282,7 +284,7 @@ def _registration(kubelet: KubeletRegistration) -> dict[str, Any]:
         return {"state": state, "text": status.error, "at": at.isoformat() if at is not None else None}
     if kubelet.is_deferred:
         return {"state": "deferred", "text": kubelet.waits_for()}
-    return {"state": "waiting", "text": "no kubelet has come yet"}
+    return {"state": "waiting", "text": "no kubelet has connected yet"}
 
 
 def _wanted(inventory: Inventory[Device] | None, node: str) -> list[Any] | None:
@@ -301,7 +303,7 @@ def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
         name, generation = spec["pool"]["name"], spec["pool"]["generation"]
         pool = pools.setdefault(name, {"pool": name, "generation": generation, "slices": 0, "devices": []})
         if generation < pool["generation"]:
-            continue  # an older one is being removed
+            continue  # an older generation that is being removed
         if generation > pool["generation"]:
             pool.update(generation=generation, slices=0, devices=[])
         pool["slices"] += 1
@@ -405,7 +407,7 @@ def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
-_KEPT: Final = 32
+_FAILURES_MAX: Final = 32
 
 
 class PrepareFailure(Struct, frozen=True):
@@ -415,8 +417,8 @@ class PrepareFailure(Struct, frozen=True):
         at: when it failed last.
         claim: the claim.
         code: of the error.
-        message: what the kubelet got.
-        times: how often in a row.
+        message: of the error, as sent to the kubelet.
+        times: number of equal failures.
     """
 
     at: datetime

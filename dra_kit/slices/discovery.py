@@ -110,7 +110,7 @@ class Discovery:
         self._logged_busy = True
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
         logger.error(
-            "discover yields without a pause, which keeps a processor busy",
+            "discover yields without a pause and keeps a processor busy",
             extra={"method": self._title, "inventories": _MANY, "seconds": round(now - self._yields[0], 1),
                    "remedy": remedy},
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Discovery:
             call_threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
         if accepted.emptied:
             logger.warning(
-                "pools without devices are kept until they are found so again",
+                "pools are suddenly empty; their devices stay published until a second check",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
             inventory = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
@@ -154,7 +154,7 @@ def _texts(title: str) -> GeneratorMessages:
         failed=DISCOVER_FAILED,
         again="discover failed again",
         returns="write 'yield [...]' instead of 'return [...]'",
-        empty="an inventory; yield [] when there are no devices",
+        empty="an inventory; yield [] for a node without devices",
         code="invalid-discover",
     )
 

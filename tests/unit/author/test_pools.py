@@ -161,7 +161,7 @@ def test_node_operations_that_are_skipped() -> None:
 def test_something_else_than_a_device_is_told() -> None:
     assert (
         refusal(devices=[{"name": "gpu-0"}])
-        == "Pool 'rack': devices: {'name': 'gpu-0'} is no dra_kit.Device; write dra_kit.Device(name=…)"
+        == "Pool 'rack': devices: {'name': 'gpu-0'} is not a dra_kit.Device; write dra_kit.Device(name=…)"
     )
 
 

@@ -107,7 +107,7 @@ async def _decommission(
             settings = replace(node._settings(None), kubeconfig=path)
             client = Client(await load_credentials(path), user_agent="tests/1")
             confirmation = RemovalConfirmation(client, PodName(NAMESPACE, "pizza-node-x"))
-            agent = await decommission_agent(DRIVER, settings, driver, stays=True, confirmation=confirmation)
+            agent = await decommission_agent(DRIVER, settings, driver, keep_running=True, confirmation=confirmation)
     task = asyncio.create_task(agent.run())
     try:
         lunch = _lunch(sandbox)["metadata"]

@@ -93,7 +93,7 @@ async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[Wor
 
 async def test_a_pod_confirms_by_its_own_condition(world: World) -> None:
     confirmation = RemovalConfirmation(world.own, PodName(NAMESPACE, OWN))
-    writing = asyncio.create_task(confirmation.run())
+    writing = asyncio.create_task(confirmation.run(asyncio.Event()))
     for done in (False, True):
         confirmation.set(done, "what is left")
         async with asyncio.timeout(60):

@@ -89,4 +89,4 @@ def kitchen(baker: Baker | None = None, **options: Any) -> dra.Driver[Any, Any]:
 
 async def hang() -> NoReturn:
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("must be set by the test")

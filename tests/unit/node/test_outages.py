@@ -45,14 +45,14 @@ def pizza(dough: str) -> dra.Device:
 
 
 def forge(node: Node) -> None:
-    """Somebody edits the first slice by hand."""
+    """Edit the first slice as another client."""
     [item, *_] = node.api.objects("resourceslices")
     item["spec"]["devices"] = [{"name": "forged"}]
     node.api.put("resourceslices", item)
 
 
 @pytest.mark.usefixtures("mortal_kopf")
-async def test_kopf_is_refused_and_comes_back_while_prepares_go_on(
+async def test_prepares_continue_while_kopf_is_rejected_and_recovers(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
@@ -89,7 +89,7 @@ def overloaded(node: Node) -> Iterator[None]:
 
 @pytest.mark.usefixtures("mortal_kopf")
 @pytest.mark.parametrize("outage", [no_connection, overloaded])
-async def test_an_outage_loses_nothing(
+async def test_outage_loses_nothing(
     node: Node, caplog: pytest.LogCaptureFixture, outage: Callable[[Node], AbstractContextManager[None]]
 ) -> None:
     oven, waiter = Oven(pizza("thin")), Waiter()
@@ -114,7 +114,7 @@ async def test_an_outage_loses_nothing(
         await eventually(lambda: node.published() == ["pizza-0"])
 
 
-async def test_slices_that_are_wiped_are_all_published_again(node: Node) -> None:
+async def test_deleted_slices_are_all_published_again(node: Node) -> None:
     names = [f"pizza-{number:03}" for number in range(129)]
     async with node.running(driver(provider=Oven(*names))):
         await eventually(lambda: node.published() == names)
@@ -125,7 +125,7 @@ async def test_slices_that_are_wiped_are_all_published_again(node: Node) -> None
         assert {spec["pool"]["resourceSliceCount"] for spec in node.slices()} == {2}
 
 
-async def test_a_kubelet_that_restarts_finds_the_driver_and_the_same_answers(node: Node) -> None:
+async def test_restarted_kubelet_finds_the_driver_and_gets_the_same_answers(node: Node) -> None:
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(waiter)):
@@ -141,7 +141,7 @@ async def test_a_kubelet_that_restarts_finds_the_driver_and_the_same_answers(nod
             assert node.is_clean()
 
 
-async def test_a_kubelet_that_restarts_in_the_middle_of_a_call(node: Node) -> None:
+async def test_kubelet_restart_during_a_call(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     class Slow(Waiter):

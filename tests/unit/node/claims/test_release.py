@@ -362,7 +362,7 @@ async def test_state_that_cannot_be_read_when_the_next_process_starts_is_read_la
                 database.execute("ALTER TABLE claims RENAME TO elsewhere")
 
         async with node.running(driver(preparer, Starting())):
-            await eventually(lambda: "claims not resumed" in [item.getMessage() for item in caplog.records])
+            await eventually(lambda: "unfinished claims cannot be resumed" in caplog.messages)
             database.execute("ALTER TABLE elsewhere RENAME TO claims")
             await eventually(node.is_clean)
     assert len(preparer.released) == 1

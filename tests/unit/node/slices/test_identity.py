@@ -38,7 +38,7 @@ def records(node: Node) -> dict[str, dict[str, Any]]:
     return {record["name"]: record["devices"][0] for record in node.state()["claims"]}
 
 
-async def is_prepared_anew(node: Node, before: dra.Device, after: dra.Device) -> bool:
+async def is_prepared_again(node: Node, before: dra.Device, after: dra.Device) -> bool:
     """Whether a claim is, when its device changes; that of another claim tells when it has been looked at."""
     waiter, oven, lunch, dinner = (
         Waiter(),
@@ -66,8 +66,8 @@ async def is_prepared_anew(node: Node, before: dra.Device, after: dra.Device) ->
     ],
     ids=["taint", "observed field", "observed attribute", "attribute of a new release", "one less", "shareable"],
 )
-async def test_a_device_that_only_looks_different_is_not_prepared_again(node: Node, fields: dict[str, Any]) -> None:
-    assert not await is_prepared_anew(node, pizza(), pizza(**fields))
+async def test_device_with_the_same_identity_is_not_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert not await is_prepared_again(node, pizza(), pizza(**fields))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ async def test_a_device_that_only_looks_different_is_not_prepared_again(node: No
     [{"serial": "S2"}, {"attributes": {"dough": "pan"}}, {"attributes": {"dough": 1}}],
     ids=["field", "attribute", "type of an attribute"],
 )
-async def test_another_device_under_the_same_name_is_prepared_again(node: Node, fields: dict[str, Any]) -> None:
-    assert await is_prepared_anew(node, pizza(), pizza(**fields))
+async def test_replaced_device_of_the_same_name_is_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert await is_prepared_again(node, pizza(), pizza(**fields))
 
 
-async def test_a_taint_keeps_what_became_known_of_the_device_later(node: Node) -> None:
+async def test_taint_keeps_later_updates_of_the_device(node: Node) -> None:
     oven, lunch = Oven(pizza()), node.claim()
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch)
@@ -91,7 +91,7 @@ async def test_a_taint_keeps_what_became_known_of_the_device_later(node: Node) -
         assert "smoky" in json.dumps(records(node)["lunch"])
 
 
-async def test_an_effect_that_changes_what_discover_sees_is_not_undone(node: Node) -> None:
+async def test_effect_that_changes_discover_is_not_reverted(node: Node) -> None:
     class Binding(dra.Preparer):
         """Binds the device to another driver, which discover sees."""
 
@@ -129,7 +129,7 @@ def written_by_the_release_before(node: Node, fingerprint: str) -> None:
         db.commit()
 
 
-async def test_a_record_of_the_release_before_takes_over_the_device_as_it_is_and_tells_later_changes(
+async def test_record_of_the_previous_release_adopts_the_identity_and_detects_later_changes(
     node: Node,
 ) -> None:
     lunch = node.claim()
@@ -146,7 +146,7 @@ async def test_a_record_of_the_release_before_takes_over_the_device_as_it_is_and
         await eventually(lambda: waiter.calls == ["lunch pizza-0"])
 
 
-async def test_a_key_that_a_release_adds_is_noted_and_tells_later_changes(node: Node) -> None:
+async def test_added_identity_key_is_recorded_and_detects_later_changes(node: Node) -> None:
     lunch, waiter = node.claim(), Waiter()
     oven = Oven(pizza())
     async with node.running(driver(waiter, oven)):
@@ -158,7 +158,7 @@ async def test_a_key_that_a_release_adds_is_noted_and_tells_later_changes(node: 
         await eventually(lambda: waiter.calls == ["lunch pizza-0"] * 2)
 
 
-async def test_the_release_before_finds_the_fingerprint_that_it_would_have_written(node: Node) -> None:
+async def test_previous_release_finds_its_own_fingerprint(node: Node) -> None:
     lunch = node.claim()
     device = pizza(taints=[SICK], crumbs=3)
     async with node.running(driver(provider=Oven(device))):
@@ -172,9 +172,7 @@ async def test_the_release_before_finds_the_fingerprint_that_it_would_have_writt
 # -- what an author may get wrong
 
 
-async def test_an_identity_that_cannot_be_stored_refuses_the_inventory(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_identity_that_is_not_json_rejects_the_inventory(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Odd(dra.Device):
         def identity(self) -> dict[str, JsonValue]:
             return {"tray": {1, 2}}  # type: ignore[dict-item]
