@@ -43,7 +43,7 @@ from dra_kit.node.effects.engine import EffectEngine, EffectReverter
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
 from dra_kit.node.failpoints import Failpoint, hit
-from dra_kit.node.health_monitor import HealthMonitor, create_monitor
+from dra_kit.node.health_monitor import HealthMonitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
     KubeletService,
@@ -342,7 +342,7 @@ class NodeAgent:
             )  # fmt: skip
             publish = self._policy.publish
         if driver.health is not None:
-            self._health = create_monitor(
+            self._health = HealthMonitor(
                 driver.name, driver.health, state_dir=settings.state(driver.name),
                 current=inventory, publish=publish, changed=self._events.device_changed,
             )  # fmt: skip

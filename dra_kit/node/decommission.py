@@ -54,18 +54,6 @@ from dra_kit.slices.publisher import Publisher
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class StateNeedingCode(Struct, frozen=True, kw_only=True):
-    """The part of a driver's state that cannot be undone without its code.
-
-    Attributes:
-        claims: claims that only its ``unprepare`` can release, by UID, as text for people.
-        effects: effects that only their class can revert, as text for people.
-    """
-
-    claims: dict[str, str]
-    effects: list[str]
-
-
 async def run_decommission(
     name: str,
     settings: NodeSettings,
@@ -75,7 +63,7 @@ async def run_decommission(
     keep_running: bool = False,
     pod: PodName | None = None,
 ) -> int:
-    """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`decommission_agent`.
+    """Run until nothing is left of a driver on this node, or until SIGTERM.
 
     Args:
         name: of the driver.
@@ -98,7 +86,7 @@ async def run_decommission(
             "nothing is left to undo: the state is removed, and the kubelet has no claim to release",
             extra={"driver": name, "path": str(directory), "remedy": "if that is unexpected, correct STATE_DIR"},
         )
-        if is_emptied(directory):
+        if _is_emptied(directory):
             _remove_state(settings, name)
         return 0
     stop = StopRequest()
@@ -137,16 +125,10 @@ async def decommission_agent(
 ) -> NodeAgent:
     """Return the node role that decommissions a driver; it is not running yet.
 
-    Args:
-        name: of the driver.
-        settings: of its node role.
-        driver: its code; None if that is gone.
-        abandon: without code, forget what only the code could undo.
-        keep_running: the process keeps running afterwards, see :class:`Decommission`.
-        confirmation: gets what is left.
+    See :func:`run_decommission` for the arguments. The ``confirmation`` gets what is left.
 
     Raises:
-        ConfigurationError: there is no state, the driver has another name, or a setting is invalid.
+        ConfigurationError: no state exists, the driver has another name, or a setting is invalid.
         StoreError: the durable state cannot be opened.
     """
     if driver is not None and driver.name != name:
@@ -160,30 +142,22 @@ async def decommission_agent(
         )
     classes = None
     if driver is None:
-        left = state_needing_code(settings, name) if has_state else StateNeedingCode(claims={}, effects=[])
-        if left.claims or left.effects:
-            fields = {"claims": list(left.claims.values()), "effects": left.effects}
+        claims: dict[str, str] = {}  # by UID: those that only the driver's unprepare can release
+        effects: list[str] = []
+        if has_state:
+            with closing(StateStore(database)) as store:
+                claims = {record.uid: str(record.reference) for record in store.claims() if record.imperative}
+                effects = [title_without_class(item) for item in store.effects() if effect_without_class(item) is None]
+        if claims or effects:
+            fields = {"claims": list(claims.values()), "effects": effects}
             if abandon:
                 logger.warning("abandoned when their claims are released; their hardware stays unchanged", extra=fields)
             else:
                 logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
-        driver = driver_without_code(name, left.claims, abandon=abandon)
+        driver = Driver(name, provider=_NoDevices(), preparer=_NoCode(claims, abandon=abandon))
         classes = EffectsWithoutCode(abandon=abandon)
     decommission = Decommission(classes=classes, keep_running=keep_running, confirmation=confirmation)
     return NodeAgent(driver, settings, await load_credentials(settings.kubeconfig), decommission=decommission)
-
-
-def state_needing_code(settings: NodeSettings, name: str) -> StateNeedingCode:
-    """Return the part of a driver's state that needs its code.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    with closing(StateStore(settings.database(name))) as store:
-        return StateNeedingCode(
-            claims={record.uid: str(record.reference) for record in store.claims() if record.imperative},
-            effects=[title_without_class(effect) for effect in store.effects() if effect_without_class(effect) is None],
-        )
 
 
 def _claims_of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
@@ -249,7 +223,7 @@ class RemainderWatch:
     """A part of the process: reports what is left, and stops the process when nothing is left.
 
     Args:
-        driver: the driver that is being decommissioned.
+        driver: its name.
         store: the records.
         checkpoint: the claims that the kubelet knows.
         publisher: withdraws the devices.
@@ -337,9 +311,6 @@ def is_decommissioned(directory: Path) -> bool:
     """Return whether a driver's state is removed: its directory is gone, or has only what :func:`remove_state` leaves.
 
     A directory whose parent does not exist, or that contains anything else, never belonged to a driver.
-
-    Args:
-        directory: of the durable state.
     """
     if not directory.exists():
         return directory.parent.is_dir()
@@ -348,12 +319,8 @@ def is_decommissioned(directory: Path) -> bool:
     )
 
 
-def is_emptied(directory: Path) -> bool:
-    """Return whether the state directory has no files left: the process that removed the state was killed at the end.
-
-    Args:
-        directory: of the durable state.
-    """
+def _is_emptied(directory: Path) -> bool:
+    """Return whether the state directory has no files left: the last decommission was killed at its very end."""
     return (
         directory.is_dir()
         and all(path.name == _AUTHORS for path in directory.iterdir())
@@ -368,12 +335,8 @@ def remove_state(directory: Path) -> list[str]:
     Without it, the files beside it would make the driver's next release believe that its state was lost. The directory
     is removed too, unless it is a mount point: then it is left empty.
 
-    Args:
-        directory: of the durable state. The author's own files, and corrupt databases that were renamed, stay; empty
-            directories do not.
-
     Returns:
-        The names of the files that stay.
+        The names of the files that stay: the author's own, and corrupt databases that were renamed.
 
     Raises:
         OSError: something cannot be removed.
@@ -469,12 +432,7 @@ class _NoDevices(DeviceProvider[Device]):
 
 
 class _NoCode(Preparer):
-    """Releases claims for which the driver's code has nothing to undo.
-
-    Args:
-        imperative: UIDs of claims that only the driver's ``unprepare`` can release.
-        abandon: forget those, too.
-    """
+    """Releases claims; those in ``imperative`` need the driver's ``unprepare``, unless they are abandoned."""
 
     def __init__(self, imperative: Collection[str], *, abandon: bool) -> None:
         self._imperative = frozenset(imperative)
@@ -495,26 +453,8 @@ class _NoCode(Preparer):
         logger.warning("claim abandoned", extra={"claim": str(claim), "devices": names})
 
 
-def driver_without_code(name: str, imperative: Collection[str], *, abandon: bool) -> Driver[Any, Any]:
-    """Return a driver that has no devices and prepares nothing.
-
-    Args:
-        name: the name of the driver whose state exists.
-        imperative: UIDs of claims that only its own ``unprepare`` can release.
-        abandon: release them anyway.
-
-    Raises:
-        ConfigurationError: the name is invalid.
-    """
-    return Driver(name, provider=_NoDevices(), preparer=_NoCode(imperative, abandon=abandon))
-
-
 class DecommissionDiscovery:
-    """A part of the process: discovers the devices, so that a claim whose effects do not hold can be prepared again.
-
-    Args:
-        discovery: of the driver's provider.
-    """
+    """A part of the process: discovers the devices, so that a claim whose effects do not hold can be prepared again."""
 
     name = "discovery"
 

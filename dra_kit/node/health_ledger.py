@@ -63,13 +63,7 @@ Identity: TypeAlias = Mapping[str, str]
 
 
 class StoredHealth(Struct, frozen=True):
-    """What is stored about a device for the next process.
-
-    Attributes:
-        key: pool and name.
-        identity: of the device.
-        problems: the problems in effect.
-    """
+    """What is stored about a device for the next process: the problems in effect."""
 
     key: Key
     identity: Identity
@@ -77,12 +71,7 @@ class StoredHealth(Struct, frozen=True):
 
 
 class DeviceConditions:
-    """The conditions of one device.
-
-    Args:
-        policy: the author's policy.
-        stale_after: the author's setting.
-    """
+    """The conditions of one device, by the policy and ``stale_after`` of the author's health source."""
 
     def __init__(self, policy: Mapping[str, HealthRule], stale_after: float | None = None) -> None:
         self._policy = policy
@@ -231,12 +220,7 @@ class _Entry(Struct, frozen=True):
 
 
 class HealthLedger:
-    """The health of all devices.
-
-    Args:
-        driver: its name, for the keys of taints.
-        source: the health source with the policy.
-    """
+    """The health of all devices; the driver's name is part of the keys of taints."""
 
     def __init__(self, driver: str, source: HealthSource[Any, Any, Any]) -> None:
         self._driver = driver
@@ -467,12 +451,7 @@ def _damping(condition: _Condition) -> float:
 
 
 def advertised_inventory(inventory: Inventory[Device], verdicts: Mapping[Key, HealthVerdict]) -> Inventory[Device]:
-    """Return the inventory without withdrawn devices, and with the taints of health in addition to the author's own.
-
-    Args:
-        inventory: as ``discover`` yielded it.
-        verdicts: by pool and name.
-    """
+    """Return the inventory without withdrawn devices, and with the taints of health in addition to the author's own."""
     pools = [_pool(pool, verdicts) for pool in inventory.pools]
     if all(new is old for new, old in zip(pools, inventory.pools, strict=True)):
         return inventory

@@ -62,39 +62,13 @@ class DeviceChanged(Protocol):
         ...
 
 
-def create_monitor(
-    driver: str,
-    source: HealthSource[Any, Any, Any],
-    *,
-    state_dir: Path,
-    current: CurrentInventory,
-    publish: Callable[[Inventory[Device]], None],
-    changed: DeviceChanged,
-) -> HealthMonitor:
-    """Return the monitor of a node's driver, with what the previous process has stored.
-
-    Args:
-        driver: its name.
-        source: the author's health source.
-        state_dir: where health is stored.
-        current: knows the devices.
-        publish: takes what is to be published from now on.
-        changed: notified of each problem.
-    """
-    file = HealthFile(state_dir / FILE)
-    ledger = HealthLedger(driver, source)
-    file.sweep()
-    ledger.restore(file.read())
-    return HealthMonitor(source, ledger, file, current=current, publish=publish, changed=changed)
-
-
 class HealthMonitor:
     """A part of the node process; used in the main loop.
 
     Args:
+        driver: its name.
         source: the author's health source.
-        ledger: computes the consequences; has what the previous process has stored.
-        file: stores the health.
+        state_dir: where health is stored; what the previous process has stored there is restored.
         current: knows the devices.
         publish: takes what is to be published from now on.
         changed: notified of each problem that takes effect or ends.
@@ -107,17 +81,19 @@ class HealthMonitor:
 
     def __init__(
         self,
+        driver: str,
         source: HealthSource[Any, Any, Any],
-        ledger: HealthLedger,
-        file: HealthFile,
         *,
+        state_dir: Path,
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
         changed: DeviceChanged,
     ) -> None:
         self._source = source
-        self._ledger = ledger
-        self._file = file
+        self._file = HealthFile(state_dir / FILE)
+        self._file.sweep()
+        self._ledger = ledger = HealthLedger(driver, source)
+        ledger.restore(self._file.read())
         self._current = current
         self._publish = publish
         self.streams: HealthService = HealthService()
@@ -382,11 +358,7 @@ _FORM: Final = 1
 
 
 class HealthFile:
-    """The file :data:`FILE` of the state directory.
-
-    Args:
-        path: of the file; its directory exists.
-    """
+    """The file :data:`FILE` of the state directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -508,13 +480,7 @@ _Question: TypeAlias = tuple[Key, str]
 
 
 class RecoveryPoller:
-    """Calls ``recovered``; used in the main loop.
-
-    Args:
-        source: the author's health source.
-        ledger: knows the problems to ask about, and takes the answers.
-        answered: called after each answer.
-    """
+    """Calls ``recovered`` for sticky problems, and ``answered`` after each answer; used in the main loop."""
 
     def __init__(
         self,
@@ -534,12 +500,7 @@ class RecoveryPoller:
         self._due[key, reason] = now.seconds + ASK_EVERY
 
     def soon(self, healthy: Collection[tuple[str, str]], now: HealthTime) -> None:
-        """Ask soon about devices that are reported healthy.
-
-        Args:
-            healthy: names of devices, each with the reason that is over; an empty reason stands for all.
-            now: the current time.
-        """
+        """Ask soon about devices, by name and reason, that are reported healthy; an empty reason means all."""
         for key, _, one in self._open():
             if (key[1], "") in healthy or (key[1], one) in healthy:
                 self._due[key, one] = min(self._due.get((key, one), 0.0), now.seconds + ASK_AT_MOST)

@@ -36,13 +36,7 @@ RESUME_AGAIN: Final = 2.0
 
 
 class KubeletService:
-    """The service socket, on which the kubelet's calls are answered.
-
-    Args:
-        server: answers the calls.
-        service: does what the kubelet asks for.
-        drain: seconds that calls of the kubelet may take to finish when the process stops.
-    """
+    """The service socket, on which the kubelet's calls are answered; on stop, they have ``drain`` seconds."""
 
     name = "service"
 
@@ -65,12 +59,7 @@ class KubeletService:
 
 
 class KubeletRegistration:
-    """The registration socket, through which the kubelet finds the service socket.
-
-    Args:
-        server: answers the kubelet's requests there.
-        takeover: decides when this process may register.
-    """
+    """The registration socket, through which the kubelet finds the service socket, once the takeover allows it."""
 
     name = "kubelet"
 
@@ -217,11 +206,7 @@ _BUG: Final = "internal"
 
 
 class MeasuredService:
-    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`: delegates to another one and counts its results.
-
-    Args:
-        service: does the work.
-    """
+    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`: counts the results of another one."""
 
     def __init__(self, service: NodeService) -> None:
         self._service = service

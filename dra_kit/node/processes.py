@@ -15,6 +15,7 @@ from typing import Final
 
 from dra_kit.client.reconcile import retry_delay
 from dra_kit.errors import DraKitError, StoreError
+from dra_kit.node.locks import lock_error
 
 _SUFFIX: Final = ".lock"
 _STARTING: Final = b"starting"
@@ -52,7 +53,7 @@ class DriverProcesses:
         """
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
         with self._alone():  # of two that start at the same time, both agree which one is older
-            self._own = path, self._made(path)
+            self._own = path, self._create_file(path)
             self._elders = self._others()
         try:
             yield
@@ -72,7 +73,7 @@ class DriverProcesses:
         try:
             os.ftruncate(file, 0)
         except OSError as error:
-            raise _store_error(path, error) from error
+            raise lock_error(path, error) from error
         self._publishes = True
 
     def stops(self) -> None:
@@ -88,7 +89,7 @@ class DriverProcesses:
             os.pwrite(file, _STOPPING, 0)
             os.ftruncate(file, len(_STOPPING))
         except OSError as error:
-            raise _store_error(path, error) from error
+            raise lock_error(path, error) from error
 
     def is_succeeded(self) -> bool:
         """Return whether a younger process runs and publishes: then this one leaves the slices to it.
@@ -121,7 +122,7 @@ class DriverProcesses:
             except FileNotFoundError:
                 continue  # it has just exited
             except OSError as error:
-                raise _store_error(path, error) from error
+                raise lock_error(path, error) from error
 
     def outlived(self) -> int:
         """Return how many processes took over from an older one that still runs, and exited before it.
@@ -153,16 +154,21 @@ class DriverProcesses:
             self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             file = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _store_error(self._directory / _SUFFIX, error) from error
+            raise lock_error(self._directory / _SUFFIX, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
         finally:
             os.close(file)
 
-    def _made(self, path: Path) -> int:
+    def _create_file(self, path: Path) -> int:
         """Create and lock this process's file; return its descriptor."""
-        file = _made(path)
+        try:
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            while (file := _locked(path, os.O_CREAT)) is None:
+                pass  # another process found it before it was locked, and will remove it as a leftover
+        except OSError as error:
+            raise lock_error(path, error) from error
         if not self._publishes:
             os.write(file, _STARTING)
         return file
@@ -182,7 +188,7 @@ class DriverProcesses:
         if self._own is not None:
             own, held = self._own
             if not os.path.lexists(own):  # the directory was removed
-                self._own = own, self._made(own)
+                self._own = own, self._create_file(own)
                 os.close(held)
         preceded = self.is_preceded()
         dead: list[tuple[Path, int]] = []
@@ -195,7 +201,7 @@ class DriverProcesses:
             except OSError as error:
                 for _, other in dead:
                     os.close(other)  # they are counted once all files can be read
-                raise _store_error(path, error) from error
+                raise lock_error(path, error) from error
             if file is None:
                 others += 1
             else:
@@ -207,17 +213,6 @@ class DriverProcesses:
         for path, file in dead:
             _remove(path, file)
         return len(dead), others
-
-
-def _made(path: Path) -> int:
-    """Create and lock a new file; return its descriptor."""
-    try:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        while (file := _locked(path, os.O_CREAT)) is None:
-            pass  # another process found it before it was locked, and will remove it as a leftover
-    except OSError as error:
-        raise _store_error(path, error) from error
-    return file
 
 
 def _locked(path: Path, flags: int) -> int | None:
@@ -242,7 +237,7 @@ def _lives(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise lock_error(path, error) from error
     if file is not None:
         os.close(file)  # swept later
     return file is None
@@ -255,7 +250,7 @@ def _read(path: Path) -> tuple[bytes, int]:
     except FileNotFoundError:
         return _STOPPING, 0
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise lock_error(path, error) from error
     return word, int(outlived) if outlived.isdigit() else 0
 
 
@@ -263,12 +258,6 @@ def _remove(path: Path, file: int) -> None:
     with suppress(OSError):  # the file then looks like that of a killed process, and is swept
         path.unlink(missing_ok=True)
     os.close(file)
-
-
-def _store_error(path: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
-    )
 
 
 logger: logging.Logger = logging.getLogger(__name__)

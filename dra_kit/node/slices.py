@@ -142,7 +142,7 @@ class ClusterPoolDevices:
 
     Args:
         client: needs ``list`` on resourceslices, as the publisher does.
-        driver: the driver's name.
+        driver: its name.
         facts: the selectors that the API server supports.
         device_class: of the cluster provider, without fields of its own.
         clock: returns monotonic seconds.
@@ -231,24 +231,14 @@ def cluster_pool_devices(driver: Driver[Any, Any], client: Client, facts: Cluste
 
 
 class SliceWatch:
-    """Runs kopf in its own thread; started late, since importing it takes longer than the rest of the start.
+    """Lets the publisher check the slices when they have changed; runs kopf in its own thread.
 
-    Args:
-        credentials: of the API server.
-        driver: its name.
-        node_name: the name of the node.
-        publisher: checks the slices again when they have changed.
+    It is started late, since importing kopf takes longer than the rest of the start.
     """
 
     name = "kopf"
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        driver: str,
-        node_name: str,
-        publisher: Publisher,
-    ) -> None:
+    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
         self._credentials = credentials
         self._driver = driver
         self._node_name = node_name

@@ -56,8 +56,8 @@ class DevicesInUse:
     """The devices of prepared claims.
 
     Args:
-        driver: the driver's name.
-        node: the node's name.
+        driver: its name.
+        node: its name.
         store: the records.
         kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
     """
@@ -146,12 +146,12 @@ class NodeView(Struct, frozen=True, kw_only=True):
         in_force: returns whether an effect is in force.
         publisher: of slices.
         inventory: the latest one.
-        client: of the API server.
+        client: for the published slices.
         kubelet: the registration with it.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
-        supervisor: runs the parts of the process.
-        failures: the latest failures.
+        supervisor: knows the parts of the process.
+        failures: the latest ones.
     """
 
     prepared: DevicesInUse
@@ -168,11 +168,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus:
-    """Builds the status document.
-
-    Args:
-        view: the data that is reported.
-    """
+    """Builds the status document."""
 
     def __init__(self, view: NodeView) -> None:
         self._view = view
@@ -319,15 +315,7 @@ _PATIENCE: Final = 5.0
 
 
 class NodeMetrics:
-    """Yields the current metrics; called in the thread that scrapes.
-
-    Args:
-        view: the data that is reported.
-        loop: of the process.
-        calls: of the kubelet.
-        watchdog: of the loop.
-        kopf_restarts: how often kopf was restarted.
-    """
+    """Yields the current metrics; called in the thread that scrapes."""
 
     def __init__(
         self,
@@ -411,15 +399,7 @@ _FAILURES_MAX: Final = 32
 
 
 class PrepareFailure(Struct, frozen=True):
-    """A claim that could not be prepared.
-
-    Attributes:
-        at: when it failed last.
-        claim: the claim.
-        code: of the error.
-        message: of the error, as sent to the kubelet.
-        times: number of equal failures.
-    """
+    """The last of ``times`` equal failures to prepare a claim."""
 
     at: datetime
     claim: ClaimReference

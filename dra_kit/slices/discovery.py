@@ -65,7 +65,14 @@ class Discovery:
             source.provider.discover,
             self._deliver,
             failed=partial(setattr, current, "problem"),
-            words=_texts(self._title),
+            words=GeneratorMessages(
+                title=self._title,
+                failed=DISCOVER_FAILED,
+                again="discover failed again",
+                returns="write 'yield [...]' instead of 'return [...]'",
+                empty="an inventory; yield [] for a node without devices",
+                code="invalid-discover",
+            ),
             logger=logger,
             every=source.rescan_every,
         )
@@ -146,17 +153,6 @@ class Discovery:
         if rule not in self._dropped:
             self._dropped.add(rule)
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
-
-
-def _texts(title: str) -> GeneratorMessages:
-    return GeneratorMessages(
-        title=title,
-        failed=DISCOVER_FAILED,
-        again="discover failed again",
-        returns="write 'yield [...]' instead of 'return [...]'",
-        empty="an inventory; yield [] for a node without devices",
-        code="invalid-discover",
-    )
 
 
 class AcceptedInventory(Struct, frozen=True):

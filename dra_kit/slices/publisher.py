@@ -461,7 +461,7 @@ class PublicationCounts(Struct):
     """Counts of publications; one record may outlive several publishers.
 
     Attributes:
-        last_success: when the slices were last found or made as desired, in seconds since the epoch; 0 for never.
+        last_success: when the slices were last as desired, in seconds since the epoch; 0 for never.
         results: number of attempts, by ``success`` and ``error``.
         writes: slices written, by verb.
         generations: of the published pools, by name.
