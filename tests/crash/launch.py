@@ -57,7 +57,7 @@ def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], f
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.environ.update(environment)
-    # only tests need these settings, so that there are no flags for them
+    # these settings have no flags, because only tests need them
     vars(node_options)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
     sys.argv = ["dra-kit", *arguments]
     cli.main()

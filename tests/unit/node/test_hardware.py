@@ -1,4 +1,4 @@
-"""The node's handle to the hardware: made once before startup, and given to all of the driver."""
+"""The hardware handle of a node: created once before startup, for all parts of the driver."""
 
 from __future__ import annotations
 
@@ -90,18 +90,18 @@ def broken(context: dra.Context[Any]) -> Bus:
 
 
 @pytest.mark.parametrize(
-    ("factory", "code", "told"),
+    ("factory", "code", "expected"),
     [
         (broken, 1, "OSError: no such bus"),
         (lambda _: None, 2, "<lambda> returned None; return the handle to the hardware"),
     ],
 )
 async def test_process_exits_with_the_reason_if_the_handle_cannot_be_created(
-    node: Node, factory: Any, code: int, told: str, caplog: pytest.LogCaptureFixture
+    node: Node, factory: Any, code: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = await node.agent(switches(factory))
     assert await agent.run() == code
-    assert any(told in str(vars(item).get("error")) for item in caplog.records)
+    assert any(expected in str(vars(item).get("error")) for item in caplog.records)
 
 
 async def test_release_waits_for_the_handle(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""An API server and a kubelet that go away and come back, while claims come and go."""
+"""Outages of the API server and the kubelet."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def no_connection(node: Node) -> Iterator[None]:
 @contextmanager
 def overloaded(node: Node) -> Iterator[None]:
     with node.api.failing(503):
-        # watches that are open are cut, as by a server that goes down
+        # close open watches, as a server does on shutdown
         node.api.go_away()
         node.api.listen()
         yield
@@ -99,7 +99,7 @@ async def test_outage_loses_nothing(
         await eventually(lambda: node.api.asked("WATCH", SLICES))
         with outage(node):
             assert "cannot be read" in await node.error(dinner)
-            if outage is overloaded:  # of refused connections kopf does not die
+            if outage is overloaded:  # kopf survives rejected connections
                 await eventually(lambda: kopf_died(caplog))
             oven.devices = (pizza("pan"),)
             oven.context.rescan()
@@ -162,7 +162,7 @@ async def test_kubelet_restart_during_a_call(node: Node) -> None:
             asking = asyncio.create_task(node.prepare(lunch))
             go_on.set()
             await asking
-            assert waiter.calls == ["lunch pizza-0"], "what was under way is what the kubelet gets"
+            assert waiter.calls == ["lunch pizza-0"], "the kubelet gets the result of the running call"
             assert node.records() == ["lunch"]
             await eventually(node.slices)
     assert node.slices()[0]["nodeName"] == NODE

@@ -81,9 +81,9 @@ async def test_failing_startup_stops_the_process(node: Node, caplog: pytest.LogC
 
     agent = await node.agent(driver(Failing()))
     assert await agent.run() == 1
-    [told] = [item for item in caplog.records if item.getMessage() == "part failed"]
+    [logged] = [item for item in caplog.records if item.getMessage() == "part failed"]
     place = f"{__file__}:{Failing.startup.__code__.co_firstlineno + 1}"
-    assert (vars(told)["part"], vars(told)["error"], vars(told)["at"]) == (
+    assert (vars(logged)["part"], vars(logged)["error"], vars(logged)["at"]) == (
         "startup", "RuntimeError: no licence", place,
     )  # fmt: skip
 
@@ -164,14 +164,14 @@ async def test_sigterm_drains_calls_and_keeps_the_slices(node: Node) -> None:
     go_on.set()
     assert await running == 0
     assert node.published() == ["pizza-0", "pizza-1", "pizza-2", "pizza-3"]
-    assert node.records() == ["lunch"], "what was under way is finished"
+    assert node.records() == ["lunch"], "the running call is finished"
     preparing.cancel()
     await asyncio.gather(preparing, return_exceptions=True)
     assert sorted(path.name for path in node.root.rglob("*.sock")) == []
 
 
 class Slow:
-    """An operator that takes its time to stop, as kopf may."""
+    """An operator that stops slowly, as kopf may."""
 
     name = "slow operator"
 
@@ -207,7 +207,7 @@ async def test_slow_kopf_does_not_shorten_the_drain_of_kubelet_calls(node: Node)
     assert not slow.asked.is_set()
     go_on.set()
     await slow.asked.wait()
-    assert node.records() == ["lunch"], "what was under way is finished"
+    assert node.records() == ["lunch"], "the running call is finished"
     assert not [path for path in node.root.rglob("*.sock") if not path.name.startswith("ops")]
     slow.may_end.set()
     assert await running == 0
@@ -267,14 +267,14 @@ async def test_directory_without_kubelet_is_reported_once(
     agent = await node.agent(driver(), kubelet_dir=node.directory / "e")
     running = asyncio.create_task(agent.run())
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [str(getattr(item, "remedy", "")) for item in caplog.records if "no kubelet" in item.getMessage()]
 
-    await eventually(told)
+    await eventually(logged)
     await eventually(node.slices)
     agent.stop()
     assert await running == 0
-    assert told() == ["no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory"]
+    assert logged() == ["no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory"]
 
 
 async def test_rejected_kopf_affects_no_claim(node: Node) -> None:

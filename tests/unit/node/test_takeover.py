@@ -185,7 +185,7 @@ async def test_older_process_serves_until_the_new_one_can(
             finally:
                 fault.fix()
             if made is discover_raises:
-                new._discovery.rescan()  # it is tried again by itself only after a while
+                new._discovery.rescan()  # it is retried only after a while
             await eventually(lambda: calls(node) == ["old", "new"])
             await eventually(lambda: readiness(new) == "ok\n")
             await eventually(lambda: node.published() == ["new"])

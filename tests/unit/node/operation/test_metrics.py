@@ -133,10 +133,10 @@ async def test_node_serves_exactly_the_documented_metrics(node: Node) -> None:
     async with node.running(driver(Baker(), effects=[Heat]), probe_address="127.0.0.1:0") as agent:
         await eventually(lambda: bool(node.published()) and agent._publisher.record.last_success)
         await node.prepare(lunch)
-        told = {name for name, _ in await scraped(agent) if not name.startswith("process_")}
+        logged = {name for name, _ in await scraped(agent) if not name.startswith("process_")}
     for suffix in ("_bucket", "_sum", "_count"):
-        told = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in told}
-    assert told == {family.shown_name for family in FAMILIES if "node" in family.roles}
+        logged = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in logged}
+    assert logged == {family.shown_name for family in FAMILIES if "node" in family.roles}
 
 
 @pytest.mark.parametrize("claims", [1, 30])

@@ -1,4 +1,4 @@
-"""How a driver is, asked at its operation socket and told in words."""
+"""How a driver is, asked at its operation socket and logged in words."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_status_lists_each_failure_once_with_its_code(node: Node) -> None:
 async def test_status_has_the_reason_for_unpublished_slices(node: Node) -> None:
     node.api.go_away()
     async with node.running(driver()):
-        document = await eventually_told(node, lambda told: bool(told["slices"]["lastError"]))
+        document = await eventually_told(node, lambda logged: bool(logged["slices"]["lastError"]))
         assert document["slices"]["published"] is None
         found = status_problems(document)
         assert any(line.startswith("slices are not published: ") for line in found)
@@ -111,7 +111,7 @@ async def test_status_has_the_error_of_a_rejecting_kubelet() -> None:
         try:
             link = operation_link(made.root, DRIVER)
             await eventually(link.is_symlink)
-            document = await eventually_told(made, lambda told: told["registration"]["state"] == "refused")
+            document = await eventually_told(made, lambda logged: logged["registration"]["state"] == "refused")
             assert "v9.DRAPlugin" in document["registration"]["text"]
             [line] = [line for line in status_problems(document) if line.startswith("the kubelet rejects the driver: ")]
             assert document["registration"]["text"] in line

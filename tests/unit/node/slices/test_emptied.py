@@ -1,4 +1,4 @@
-"""A pool that is suddenly empty: a library that lost its devices for a moment, or devices that are gone."""
+"""A pool that is suddenly empty, temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW, NEVER = 0.0, 3600.0
 
 
 class Found(dra.DeviceProvider):
-    """Each call of ``discover`` yields what is found then; waits where that is None.
+    """Each call of ``discover`` yields the next inventory, or waits and yields an empty one for None.
 
     Attributes:
         looks: how often ``discover`` was called.
@@ -44,7 +44,7 @@ class Found(dra.DeviceProvider):
 
 
 class Seen:
-    """The devices of all pools, in the order of inventories; a pool without devices is its name alone."""
+    """Records the devices of each inventory; a pool without devices is recorded as its name."""
 
     def __init__(self, current: CurrentInventory) -> None:
         self.all: list[list[str]] = []
@@ -86,7 +86,7 @@ def pools(*found: dra.Pool[dra.Device]) -> dra.Inventory[dra.Device]:
 
 
 async def rescanned(discovery: Discovery, seen: Seen, provider: Found) -> None:
-    """The first inventory is there, and the provider is asked for the next."""
+    """Wait for the first inventory, then rescan."""
     await eventually(lambda: seen.all and provider.looks == 1)
     discovery.rescan()
 
@@ -99,8 +99,8 @@ async def test_emptied_pool_stays_published_until_a_second_check(caplog: pytest.
         assert all(item == ["node-1/a", "node-1/b"] for item in seen.all)
         provider.go_on.set()
         await eventually(lambda: seen.all[-1] == ["node-1"])
-    [told] = [item for item in caplog.records if item.getMessage() == EMPTIED]
-    assert (told.levelno, vars(told)["pools"]) == (logging.WARNING, "node-1")
+    [logged] = [item for item in caplog.records if item.getMessage() == EMPTIED]
+    assert (logged.levelno, vars(logged)["pools"]) == (logging.WARNING, "node-1")
 
 
 async def test_devices_found_by_the_second_check_stay_published() -> None:
@@ -120,7 +120,7 @@ async def test_each_emptied_pool_is_checked_twice() -> None:
             await eventually(lambda looks=looks: len(seen.all) == provider.looks == looks)  # type: ignore[misc]
             discovery.rescan()
         await eventually(lambda: len(seen.all) == provider.looks == 4)
-        assert seen.all[-1] == ["node-1/a", "node-1/b"], "that was the first look since they were there"
+        assert seen.all[-1] == ["node-1/a", "node-1/b"], "this is the first check after they were found"
         discovery.rescan()
         await eventually(lambda: seen.all[-1] == ["node-1"])
 
@@ -166,7 +166,7 @@ async def test_omitting_all_pools_is_treated_like_empty_pools() -> None:
 
 
 class Waiting(dra.DeviceProvider):
-    """A plain generator that waits for its next event, and cannot be asked; or fails instead."""
+    """A plain generator that waits for its next event and cannot be restarted, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -190,7 +190,7 @@ async def test_emptied_pool_of_a_waiting_generator_is_accepted_after_a_timeout()
 async def test_emptied_pool_of_a_failing_generator_is_not_accepted(caplog: pytest.LogCaptureFixture) -> None:
     async with looking(Waiting(OSError("no bus")), NEVER, believed_after=0.1) as (seen, _):
         await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
-        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # tried again, and found them first
+        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # the retry finds the devices first
         assert ["node-1"] not in seen.all
 
 
@@ -200,7 +200,7 @@ async def test_emptied_pool_of_a_failing_generator_is_not_accepted(caplog: pytes
         (lambda: pools(dra.Pool(devices=pizzas(), may_be_empty=True)), pools, []),
         (pizzas, lambda: pools(dra.Pool(may_be_empty=True)), ["node-1"]),
     ],
-    ids=["foreseen", "said now"],
+    ids=["already allowed", "allowed now"],
 )
 async def test_may_be_empty_skips_the_second_check(
     before: Callable[[], Any], after: Callable[[], Any], expected: list[str]

@@ -1,4 +1,4 @@
-"""Claims whose device is another one are prepared again, and those of a device that only looks different are not."""
+"""Claims are prepared again if the identity of their device changes, and not for other changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def records(node: Node) -> dict[str, dict[str, Any]]:
 
 
 async def is_prepared_again(node: Node, before: dra.Device, after: dra.Device) -> bool:
-    """Whether a claim is, when its device changes; that of another claim tells when it has been looked at."""
+    """Return whether a changed device is prepared again; a second claim shows when the check is done."""
     waiter, oven, lunch, dinner = (
         Waiter(),
         Oven(before, Pizza(name="z", serial="1")),
@@ -117,8 +117,8 @@ async def test_effect_that_changes_discover_is_not_reverted(node: Node) -> None:
 # -- releases
 
 
-def written_by_the_release_before(node: Node, fingerprint: str) -> None:
-    """The records as that release wrote them: one fingerprint of everything, and no identity."""
+def rewrite_as_previous_release(node: Node, fingerprint: str) -> None:
+    """Rewrite the records as that release wrote them: a fingerprint, and no identity."""
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
         for uid, text in db.execute("SELECT uid, record FROM claims").fetchall():
             record = json.loads(text)
@@ -135,13 +135,13 @@ async def test_record_of_the_previous_release_adopts_the_identity_and_detects_la
     lunch = node.claim()
     async with node.running(driver(provider=Oven(pizza()))):
         await node.prepare(lunch)
-    written_by_the_release_before(node, "0" * 64)
+    rewrite_as_previous_release(node, "0" * 64)
     waiter = Waiter()
     async with node.running(driver(waiter, Oven(pizza()))):
         await eventually(lambda: records(node)["lunch"].get("identity"))
         await node.prepare(lunch)
         assert waiter.calls == []
-    # what is recorded now tells a device that is replugged while no process is there
+    # the recorded identity detects a device that was replaced while no process was running
     async with node.running(driver(waiter, Oven(pizza(serial="S2")))):
         await eventually(lambda: waiter.calls == ["lunch pizza-0"])
 
@@ -169,7 +169,7 @@ async def test_previous_release_finds_its_own_fingerprint(node: Node) -> None:
     assert records(node)["lunch"]["advertised"] == hashlib.sha256(text.encode()).hexdigest()
 
 
-# -- what an author may get wrong
+# -- invalid identities
 
 
 async def test_identity_that_is_not_json_rejects_the_inventory(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,12 +181,12 @@ async def test_identity_that_is_not_json_rejects_the_inventory(node: Node, caplo
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield [Odd(name="pizza-0")]
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [str(vars(item)["error"]) for item in caplog.records if item.getMessage() == "discover failed"]
 
     async with node.running(driver(provider=Odds())):
-        await eventually(told)
-    [text] = told()
+        await eventually(logged)
+    [text] = logged()
     assert text == (
         "Odd 'pizza-0': identity: ValueError: at [tray]: set is no JSON: use None, bool, int, finite float, str, "
         "list, or dict; return a dict of JSON values by name"

@@ -36,16 +36,16 @@ async def test_discover_without_a_pause_is_reported_once(caplog: pytest.LogCaptu
     discovery = Discovery(node_source(driver(provider=provider), NODE), CurrentInventory())
     running = asyncio.create_task(discovery.run(asyncio.Event()))
 
-    def told() -> list[logging.LogRecord]:
+    def logged() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.getMessage() == BUSY]
 
-    await eventually(told)
+    await eventually(logged)
     after = provider.yielded
     await eventually(lambda: provider.yielded > after + 500)
     provider.stop.set()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    [record] = told()
+    [record] = logged()
     assert vars(record)["method"] == "Restless.discover"
     assert record.levelno == logging.ERROR  # by default, the sandbox shows only errors of a driver's log

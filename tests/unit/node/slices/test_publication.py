@@ -205,11 +205,11 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
 async def test_invalid_discover_is_reported_in_the_log_and_to_prepare(
     node: Node, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    make, told = BROKEN[name]
+    make, expected = BROKEN[name]
     lunch = node.claim()
     async with node.running(driver(provider=make()), deadline=0.3):
         await eventually(lambda: messages(caplog, "discover failed"))
-        assert told in messages(caplog, "discover failed")[0]
+        assert expected in messages(caplog, "discover failed")[0]
         assert "discover has not yielded an inventory yet" in await node.error(lunch)
         assert node.slices() == []
 
@@ -259,7 +259,7 @@ SPOILT = {
 async def test_invalid_devices_can_be_dropped(
     node: Node, caplog: pytest.LogCaptureFixture, name: str, where: str
 ) -> None:
-    bad, told = SPOILT[name]
+    bad, expected = SPOILT[name]
     found: Any = [*devices("a"), bad, *devices("b")]
     if where == "pool":
         found = Inventory.model_construct(pools=[Pool.model_construct(devices=found)])
@@ -269,17 +269,17 @@ async def test_invalid_devices_can_be_dropped(
         provider.go_on()
         await eventually(lambda: node.published() == ["a", "b", "c"])
     [text] = messages(caplog, "device dropped")
-    assert text.startswith(told)
+    assert text.startswith(expected)
 
 
 @pytest.mark.parametrize("name", sorted(SPOILT.keys() - {"duplicate"}))
 async def test_invalid_device_rejects_the_inventory_by_default(
     node: Node, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    bad, told = SPOILT[name]
+    bad, expected = SPOILT[name]
     async with node.running(driver(provider=Yielding(devices("a"), [*devices("b"), bad]))):
         await eventually(lambda: messages(caplog, "discover failed"))
-        assert messages(caplog, "discover failed")[0].startswith(told)
+        assert messages(caplog, "discover failed")[0].startswith(expected)
         await eventually(lambda: node.published() == ["a"])
 
 
@@ -289,8 +289,8 @@ async def test_failing_discover_is_logged_with_source_line_and_code(
     line = Inventing.discover.__code__.co_firstlineno + 1
     async with node.running(driver(provider=Inventing())):
         await eventually(lambda: messages(caplog, "discover failed"))
-    told = next(item for item in caplog.records if item.getMessage() == "discover failed")
-    assert (getattr(told, "code", ""), getattr(told, "at", "")) == ("invalid-device", f"{__file__}:{line}")
+    logged = next(item for item in caplog.records if item.getMessage() == "discover failed")
+    assert (getattr(logged, "code", ""), getattr(logged, "at", "")) == ("invalid-device", f"{__file__}:{line}")
 
 
 async def test_repeated_error_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -301,11 +301,11 @@ async def test_repeated_error_is_logged_once(node: Node, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
     async with node.running(driver(provider=Missing(), rescan_every=0.01)):
         await eventually(lambda: [item for item in caplog.records if item.getMessage() == "discover failed again"])
-    [told] = [item for item in caplog.records if item.getMessage() == "discover failed"]
+    [logged] = [item for item in caplog.records if item.getMessage() == "discover failed"]
     again = next(item for item in caplog.records if item.getMessage() == "discover failed again")
-    assert told.exc_info is not None
-    assert traceback.extract_tb(told.exc_info[2])[0].name == "discover"
-    assert vars(told)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
+    assert logged.exc_info is not None
+    assert traceback.extract_tb(logged.exc_info[2])[0].name == "discover"
+    assert vars(logged)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
     assert (again.levelno, again.exc_info, hasattr(again, "error")) == (logging.INFO, None, False)
 
 
@@ -438,8 +438,8 @@ async def test_repeated_deletions_are_repaired_with_back_off(node: Node, caplog:
     assert len(pauses) == 4
     assert pauses[2] >= 0.2
     assert pauses[3] >= 1.0
-    told = [item for item in caplog.records if "deleted by another client" in item.getMessage()]
-    assert [getattr(item, "in_a_row", 0) for item in told if item.levelno == logging.WARNING] == [2, 3, 4]
+    logged = [item for item in caplog.records if "deleted by another client" in item.getMessage()]
+    assert [getattr(item, "in_a_row", 0) for item in logged if item.levelno == logging.WARNING] == [2, 3, 4]
 
 
 async def test_slices_of_others_are_not_changed(node: Node) -> None:
@@ -485,8 +485,8 @@ async def test_rejected_publication_is_logged_once_and_retried(node: Node, caplo
     with node.api.failing(503, "POST", below=SLICES):
         async with node.running(driver()):
             await eventually(lambda: node.api.asked("POST", SLICES) >= 2)
-    told = [item for item in caplog.records if item.getMessage() == "slices not published"]
-    assert [item.levelno for item in told] == [logging.ERROR]
+    logged = [item for item in caplog.records if item.getMessage() == "slices not published"]
+    assert [item.levelno for item in logged] == [logging.ERROR]
     async with node.running(driver()):
         await eventually(node.slices)
 
@@ -498,8 +498,8 @@ async def test_rejected_content_is_not_retried_until_it_changes(node: Node, capl
         async with node.running(driver(provider=oven)):
             await eventually(lambda: messages(caplog, "slices not published"))
             refused.close()
-            [told] = [item for item in caplog.records if item.getMessage() == "slices not published"]
-            assert getattr(told, "again_in", 0) == 600
+            [logged] = [item for item in caplog.records if item.getMessage() == "slices not published"]
+            assert getattr(logged, "again_in", 0) == 600
             oven.devices = ("b",)
             oven.context.rescan()
             await eventually(lambda: node.published() == ["b"])
@@ -558,7 +558,7 @@ async def test_slices_are_checked_again_after_a_write(node: Node) -> None:
         publisher.publish(validate_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
         await eventually(node.slices)
         [item] = node.api.objects("resourceslices")
-        node.api.delete("resourceslices", item["metadata"]["name"])  # there is no watch here
+        node.api.delete("resourceslices", item["metadata"]["name"])  # the slices are not watched here
         await eventually(lambda: node.published() == ["a"])
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
