@@ -19,7 +19,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer
 from dra_kit.client.resources import Resource
 from dra_kit.errors import InvalidDevice, KubeError, NotFound
-from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.node.health_ledger import with_taints
 from dra_kit.slices.inventory import CurrentInventory, validate_device
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -125,7 +125,9 @@ class PolicyPart:
 
     def _of_pool(self, pool: Pool[Device], asked: Mapping[Key, Device]) -> list[Device]:
         keys = [((pool.name or "", device.name), device) for device in pool.devices]
-        return [_with_taints(self._decided[key], asked[key], device) for key, device in keys if key in self._decided]
+        return [
+            _with_health_taints(self._decided[key], asked[key], device) for key, device in keys if key in self._decided
+        ]
 
     def _found(self) -> Sequence[Pool[Device]]:
         return self._current.latest.pools if self._current.latest is not None else ()
@@ -197,13 +199,9 @@ def _checked(device: Device, answer: object, serving: ProviderCapabilities) -> D
     )
 
 
-def _with_taints(decided: Device, raw: Device, shown: Device) -> Device:
+def _with_health_taints(decided: Device, raw: Device, shown: Device) -> Device:
     """Return a device with the taints that health has added to the discovered device."""
-    added = shown.taints[len(raw.taints) :] if shown is not raw else ()
-    if not added:
-        return decided
-    fields = {field: getattr(decided, field) for field in Device.model_fields}
-    return Device(**{**fields, "taints": (*decided.taints, *added)[:TAINTS_MAX]})
+    return with_taints(decided, shown.taints[len(raw.taints) :] if shown is not raw else ())
 
 
 def _pool(pool: Pool[Device], devices: Sequence[Device]) -> Pool[Device]:

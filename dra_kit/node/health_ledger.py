@@ -465,16 +465,15 @@ def _pool(pool: Pool[Device], verdicts: Mapping[Key, HealthVerdict]) -> Pool[Dev
         if verdict is None:
             devices.append(device)
         elif not verdict.withdrawn:
-            devices.append(_tainted(device, verdict.taints))
+            devices.append(with_taints(device, verdict.taints))
     if len(devices) == len(pool.devices) and all(map(operator.is_, devices, pool.devices)):
         return pool
     return pool.model_copy(update={"devices": tuple(devices)})
 
 
-def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
-    if not taints:
+def with_taints(device: Device, added: Sequence[DeviceTaint]) -> Device:
+    """Return the device with taints in addition to its own, which come first: the API limits their number."""
+    if not added:
         return device
     published = {field: getattr(device, field) for field in Device.model_fields}
-    all_taints = (*device.taints, *taints)
-    # the API accepts equivalent taints; if there are too many, the author's own come first
-    return Device(**{**published, "taints": all_taints[:TAINTS_MAX]})
+    return Device(**{**published, "taints": (*device.taints, *added)[:TAINTS_MAX]})

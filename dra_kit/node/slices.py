@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
 from typing_extensions import override
 
 from dra_kit.author.device import Device, device_from_published
@@ -29,7 +28,7 @@ from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import DriverProcesses
 from dra_kit.slices.inventory import DeviceIdentity, device_identity
 from dra_kit.slices.planning import DesiredPool
-from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite
+from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite, parse_slice
 
 if TYPE_CHECKING:
     from dra_kit.client.operator import EventType, KopfThread, kopf
@@ -204,12 +203,7 @@ class ClusterPoolDevices:
         if (await self._facts.features()).pool_name_selector:
             selector += f",spec.pool.name={pool}"
         listed = await self._client.list(RESOURCE_SLICES, field_selector=selector)
-        ours: list[dict[str, Any]] = [item for item in listed.items if item["spec"]["pool"]["name"] == pool]
-        try:
-            return [v1.ResourceSlice.model_validate(item) for item in ours]
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]["msg"]
-            raise KubeError(f"slices of pool {pool} are invalid: {problem}; report this as a bug") from error
+        return [parse_slice(item) for item in listed.items if item["spec"]["pool"]["name"] == pool]
 
     def _known(self, pool: str, published: v1.Device) -> tuple[Device, DeviceIdentity]:
         try:

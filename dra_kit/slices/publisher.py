@@ -178,7 +178,7 @@ class Publisher:
             self._accepted, self._uids = {}, set()  # how the new server stores them is not an edit by others
             return False
         listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [_parsed(item) for item in listed.items]
+        existing = [parse_slice(item) for item in listed.items]
         lost = self._find_losses(existing)
         edited = self._find_edits(existing)
         features = await self._scope.features()
@@ -214,7 +214,7 @@ class Publisher:
         if self._wanted is None:
             return
         listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [_parsed(item) for item in listed.items]
+        existing = [parse_slice(item) for item in listed.items]
         steps, refused = await self._planned(self._wanted, existing, await self._scope.features())
         writes: list[Callable[[], Awaitable[object]]] = [
             *(partial(_try_delete, self._client, item) for item in steps.deletes),
@@ -312,7 +312,7 @@ class Publisher:
             self._scope.on_write(SliceWrite.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
-        stored = _parsed(answer)
+        stored = parse_slice(answer)
         if stored.spec == sent.spec:  # nearly always; avoids storing the content twice
             stored = stored.model_copy(update={"spec": sent.spec})
         self._accepted[stored.metadata.name] = AcceptedSlice(sent=sent, stored=stored)
@@ -351,7 +351,12 @@ def _published_alike(inventory: Inventory[Device], before: Inventory[Device]) ->
     return len(inventory.pools) == len(before.pools) and all(map(is_published_alike, inventory.pools, before.pools))
 
 
-def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
+def parse_slice(item: dict[str, Any]) -> v1.ResourceSlice:
+    """Return a slice as the API server sent it.
+
+    Raises:
+        KubeError: it is invalid.
+    """
     try:
         return v1.ResourceSlice.model_validate(item)
     except ValidationError as error:
