@@ -46,7 +46,7 @@ test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GP
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes
-	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
+	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_CORRUPTIONS=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
 test-hostile: install ## attack files, sandbox, webhook, state and output (docs/explanation/security.md); 50 bursts of pods

@@ -35,7 +35,7 @@ class GeneratorMessages(Struct, frozen=True):
         failed: the message when it raised.
         again: the message when it raised the same error again.
         returns: what to write instead of returning a list.
-        empty: what to write when there is nothing to yield; a run without a yield is an error.
+        empty: what to write when there is nothing to yield; a run without a yield is then an error. Empty to allow it.
         code: the error code of a violation.
     """
 
@@ -166,7 +166,7 @@ class GeneratorThread:
             raise ConfigurationError(
                 f"{self._words.title} must be a generator; {self._words.returns}", code=self._words.code
             )
-        if not seen and not self._rescan:
+        if self._words.empty and not seen and not self._rescan:
             raise ConfigurationError(f"{self._words.title} ended without {self._words.empty}", code=self._words.code)
 
     async def _drain(self, produced: AsyncIterable[object]) -> bool:

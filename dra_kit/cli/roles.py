@@ -476,10 +476,10 @@ def decommission(
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())
     from dra_kit.node.decommission import run_decommission
-    from dra_kit.node.decommissioned import PodName
+    from dra_kit.node.removal_confirmation import PodName
 
     where = None if pod is None else PodName.parse(pod)
-    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, keep_running=stay, pod=where)))
 
 
 def _run_quickly(main: Coroutine[Any, Any, int]) -> int:

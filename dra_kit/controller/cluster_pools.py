@@ -64,7 +64,7 @@ class ClusterScope(SliceScope):
         return await self._owner.reference()
 
     @override
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self._features = None
         self._owner.forget()
 
@@ -100,11 +100,11 @@ class ClusterScope(SliceScope):
         return tuple(pool for pool in pools if pool.name in self._free), refusal
 
     @override
-    def left_to_another(self) -> bool:
+    def is_superseded(self) -> bool:
         return False  # the lease decides who is the active one
 
     @override
-    def wrote(self, what: SliceWrite) -> None:
+    def on_write(self, what: SliceWrite) -> None:
         pass
 
     async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:

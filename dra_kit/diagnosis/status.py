@@ -224,7 +224,7 @@ def waits_for(document: ObjectView) -> str:
 def _of_registration(document: ObjectView) -> Iterator[str]:
     registration = document.get("registration") or {}
     if registration.get("state") == "refused":
-        yield f"the kubelet refuses the driver: {registration.get('text')}"
+        yield f"the kubelet rejects the driver: {registration.get('text')}"
     elif registration.get("state") == "deferred":
         yield str(registration.get("text"))
     elif registration.get("state") == "waiting":

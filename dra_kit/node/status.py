@@ -55,8 +55,8 @@ class DevicesInUse:
     """The devices of prepared claims.
 
     Args:
-        driver: the driver's name.
-        node: the node's name.
+        driver: its name.
+        node: its name.
         store: the records.
         kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
     """
@@ -89,7 +89,9 @@ class DevicesInUse:
             held = await list_container_devices(self._socket)
         except DraKitError as error:
             if str(error) != self._reported:
-                logger.warning("containers of devices not known", extra={"error": str(error), "code": error.code})
+                logger.warning(
+                    "containers that use devices cannot be read", extra={"error": str(error), "code": error.code}
+                )
             self._reported = str(error)
             return uses
         self._reported = ""
@@ -118,7 +120,7 @@ class RecentFailures:
     """The latest failures, newest last; repeated equal failures of a claim count as one."""
 
     def __init__(self) -> None:
-        self._latest: deque[PrepareFailure] = deque(maxlen=_KEPT)
+        self._latest: deque[PrepareFailure] = deque(maxlen=_FAILURES_MAX)
 
     def failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """Record that a claim could not be prepared."""
@@ -143,12 +145,12 @@ class NodeView(Struct, frozen=True, kw_only=True):
         in_force: returns whether an effect is in force.
         publisher: of slices.
         inventory: the latest one.
-        client: of the API server.
+        client: for the published slices.
         kubelet: the registration with it.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
-        supervisor: runs the parts of the process.
-        failures: the latest failures.
+        supervisor: knows the parts of the process.
+        failures: the latest ones.
     """
 
     prepared: DevicesInUse
@@ -165,11 +167,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus:
-    """Builds the status document.
-
-    Args:
-        view: the data that is reported.
-    """
+    """Builds the status document."""
 
     def __init__(self, view: NodeView) -> None:
         self._view = view
@@ -281,7 +279,7 @@ def _registration(kubelet: KubeletRegistration) -> dict[str, Any]:
         return {"state": state, "text": status.error, "at": at.isoformat() if at is not None else None}
     if kubelet.is_deferred:
         return {"state": "deferred", "text": kubelet.waits_for()}
-    return {"state": "waiting", "text": "no kubelet has come yet"}
+    return {"state": "waiting", "text": "no kubelet has connected yet"}
 
 
 def _wanted(inventory: Inventory[Device] | None, node: str) -> list[Any] | None:
@@ -300,7 +298,7 @@ def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
         name, generation = spec["pool"]["name"], spec["pool"]["generation"]
         pool = pools.setdefault(name, {"pool": name, "generation": generation, "slices": 0, "devices": []})
         if generation < pool["generation"]:
-            continue  # an older one is being removed
+            continue  # an older generation that is being removed
         if generation > pool["generation"]:
             pool.update(generation=generation, slices=0, devices=[])
         pool["slices"] += 1
@@ -316,15 +314,7 @@ _PATIENCE: Final = 5.0
 
 
 class NodeMetrics:
-    """Yields the current metrics; called in the thread that scrapes.
-
-    Args:
-        view: the data that is reported.
-        loop: of the process.
-        calls: of the kubelet.
-        watchdog: of the loop.
-        kopf_restarts: how often kopf was restarted.
-    """
+    """Yields the current metrics; called in the thread that scrapes."""
 
     def __init__(
         self,
@@ -402,19 +392,11 @@ def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
-_KEPT: Final = 32
+_FAILURES_MAX: Final = 32
 
 
 class PrepareFailure(Struct, frozen=True):
-    """A claim that could not be prepared.
-
-    Attributes:
-        at: when it failed last.
-        claim: the claim.
-        code: of the error.
-        message: what the kubelet got.
-        times: how often in a row.
-    """
+    """The last of ``times`` equal failures to prepare a claim."""
 
     at: datetime
     claim: ClaimReference

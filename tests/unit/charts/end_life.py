@@ -16,7 +16,7 @@ from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.decommission import decommission_agent
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation
+from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
@@ -107,7 +107,7 @@ async def _decommission(
             settings = replace(node._settings(None), kubeconfig=path)
             client = Client(await load_credentials(path), user_agent="tests/1")
             confirmation = RemovalConfirmation(client, PodName(NAMESPACE, "pizza-node-x"))
-            agent = await decommission_agent(DRIVER, settings, driver, stays=True, confirmation=confirmation)
+            agent = await decommission_agent(DRIVER, settings, driver, keep_running=True, confirmation=confirmation)
     task = asyncio.create_task(agent.run())
     try:
         lunch = _lunch(sandbox)["metadata"]

@@ -21,14 +21,14 @@ TRACES: Final = "tests/unit/node/operation/test_traces.py"
 TIES: Final[Mapping[str, Sequence[str]]] = {
     "*For cluster administrators.*": (),
     "Problems are listed first": (
-        f"{STATUS}::test_a_driver_that_is_well",
-        f"{STATUS}::test_a_kubelet_that_refuses_is_quoted",
-        f"{STATUS}::test_slices_that_cannot_be_published_say_why",
-        f"{STATUS}::test_a_pool_that_is_not_as_wanted",
-        f"{STATUS}::test_damage_and_losses_are_problems",
-        f"{STATUS}::test_effects_and_who_needs_them",
-        f"{STATUS}::test_what_failed_last_is_told_once_with_its_code",
-        f"{STATUS}::test_where_there_is_no_driver_one_line_says_where_to_run_it",
+        f"{STATUS}::test_status_without_problems",
+        f"{STATUS}::test_status_has_the_error_of_a_rejecting_kubelet",
+        f"{STATUS}::test_status_has_the_reason_for_unpublished_slices",
+        f"{STATUS}::test_status_shows_differences_of_a_pool",
+        f"{STATUS}::test_corrupt_and_lost_state_are_problems",
+        f"{STATUS}::test_status_lists_effects_and_their_claims",
+        f"{STATUS}::test_status_lists_each_failure_once_with_its_code",
+        f"{STATUS}::test_status_without_driver_suggests_where_to_run_it",
     ),
     "From a laptop, `dra-kit check` asks": (
         f"{CHECKS}::test_the_command_prints_each_result_and_fails_if_one_does",
@@ -70,12 +70,12 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{CHART}::test_alerts_are_about_this_driver_and_release_only",
     ),
     "With `--log-format json`": (
-        f"{TRACES}::test_lines_of_the_drivers_code_name_claim_pod_and_device",
+        f"{TRACES}::test_log_lines_of_the_driver_name_claim_pod_and_device",
         "tests/unit/cli/roles/test_start_errors.py::test_an_error_of_the_configuration_is_a_line_of_json",
         "tests/unit/cli/roles/test_start_errors.py::test_warnings_and_threads_of_the_drivers_code_are_lines_of_json",
     ),
     "With the extra `dra-kit[otel]`": (
-        f"{TRACES}::test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_write",
+        f"{TRACES}::test_prepare_is_one_trace_from_the_call_to_the_durable_write",
         "tests/unit/process/test_tracing.py::test_tracing_is_configured_by_the_environment",
         "tests/unit/process/test_tracing.py::test_node_without_a_collector_does_not_load_opentelemetry",
     ),

@@ -8,10 +8,7 @@ from dra_kit.errors import PermanentError
 from dra_kit.node.deadlines import DeadlineRunner
 
 LONG = 3600.0
-CUT_OFF = (
-    "prepare-transient: cut off, because the driver's process ends or its code has cancelled itself; "
-    "the kubelet tries again"
-)
+CUT_OFF = "prepare-transient: cancelled, because the driver stops or its code has cancelled itself; the kubelet retries"
 
 
 def told(error: Exception) -> str:

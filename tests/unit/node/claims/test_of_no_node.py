@@ -98,7 +98,7 @@ async def test_concurrent_claims_share_a_request(node: Node) -> None:
 async def test_an_unpublished_device_is_missing_until_it_is_published_again(node: Node) -> None:
     claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
     async with node.running(mixed([])):
-        with pytest.raises(KubeletError, match="device warehouse/disk-0 is neither in this node's inventory nor publ"):
+        with pytest.raises(KubeletError, match="device warehouse/disk-0 is not published any more"):
             await node.prepare(claim)
         publish(node, "disk-0")
         await node.prepare(claim)

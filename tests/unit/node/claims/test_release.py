@@ -363,7 +363,7 @@ async def test_unreadable_state_at_the_start_is_read_later(
                 database.execute("ALTER TABLE claims RENAME TO elsewhere")
 
         async with node.running(driver(preparer, Starting())):
-            await eventually(lambda: "claims not resumed" in [item.getMessage() for item in caplog.records])
+            await eventually(lambda: "unfinished claims cannot be resumed" in caplog.messages)
             database.execute("ALTER TABLE elsewhere RENAME TO claims")
             await eventually(node.is_clean)
     assert len(preparer.released) == 1

@@ -585,7 +585,7 @@ async def test_an_older_process_does_not_overwrite_the_status_of_a_newer_one(
 async def test_a_device_update_is_published_even_if_files_cannot_be_written(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
 
     def full(*_: object) -> None:
         raise StoreError("no space left")

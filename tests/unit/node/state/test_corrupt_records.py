@@ -201,7 +201,7 @@ async def test_a_claim_with_a_corrupt_record_is_released_when_gone_at_two_checks
 
 
 async def test_a_corrupt_record_does_not_prevent_file_repair(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch, dinner)

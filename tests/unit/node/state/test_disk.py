@@ -203,7 +203,7 @@ async def test_a_claim_is_released_after_the_state_directory_was_removed(node: N
 async def test_a_removed_cdi_directory_is_restored_without_a_kubelet_call(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
 
@@ -226,7 +226,7 @@ async def test_a_removed_cdi_directory_is_restored_without_a_kubelet_call(
 async def test_a_file_that_cannot_be_restored_does_not_prevent_others(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     claims = [node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("breakfast", "lunch"))]
     async with node.running(driver()):
         await node.prepare(*claims)
@@ -252,20 +252,20 @@ async def test_a_removed_cdi_file_is_restored_when_the_kubelet_asks(node: Node) 
         assert node.specs()[0].read_bytes() == content
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"cdiVersion": "0.5.0"}'])
-async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, content: str) -> None:
+@pytest.mark.parametrize("corrupt", ["", "{", '{"cdiVersion": "0.5.0"}'])
+async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, corrupt: str) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
     [path] = node.specs()
     content = path.read_bytes()
-    path.write_text(content)
+    path.write_text(corrupt)
     async with node.running(driver()):
         await eventually(lambda: path.read_bytes() == content)
 
 
 async def test_cdi_files_of_other_drivers_are_ignored(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)

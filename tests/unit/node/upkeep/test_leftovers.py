@@ -170,7 +170,7 @@ async def test_unreadable_state_is_logged_once(
 
 async def test_unwritten_files_of_a_stopped_process_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.given["leftovers_interval"] = 0.05
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     looks: list[tuple[int, int]] = []
     monkeypatch.setattr(DriverProcesses, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))

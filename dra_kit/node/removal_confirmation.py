@@ -45,7 +45,7 @@ class StopRequest:
         self._supervisor: Supervisor | None = None
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def recorded(self) -> Iterator[None]:
         """Record signals instead of being killed by them; outside of the main thread, signals are not handled."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -99,7 +99,7 @@ async def answer_late_calls(
     supervisor.add(late)
     if confirmation is not None:
         confirmation.set(True, "nothing of the driver is left on this node")
-        supervisor.add(_ConfirmationPart(confirmation))
+        supervisor.add(confirmation)
     logger.info("answering late calls", extra={"driver": driver})
     return await supervisor.run()
 
@@ -150,20 +150,6 @@ class _LateCallServer:
             await self._plugin.stop(self._drain)
 
 
-class _ConfirmationPart:
-    """A part of the process: writes the confirmation; ready at once, so that an API outage does not stop the driver."""
-
-    name = "confirmation"
-
-    def __init__(self, confirmation: RemovalConfirmation) -> None:
-        self._confirmation = confirmation
-
-    async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`."""
-        ready.set()
-        await self._confirmation.run()
-
-
 _RETRY_SECONDS: Final = 2.0
 _MESSAGE_CHARACTERS: Final = 1024
 
@@ -193,12 +179,14 @@ class PodName(Struct, frozen=True):
 
 
 class RemovalConfirmation:
-    """Sets the pod's condition to its last value, and retries while the API server does not answer.
+    """A part of the process: sets the pod's condition, and retries while the API server does not answer.
 
     Args:
         client: needs ``patch`` on pods/status of this pod.
         pod: the pod in which the decommission runs.
     """
+
+    name = "confirmation"
 
     def __init__(self, client: Client, pod: PodName) -> None:
         self._client = client
@@ -219,8 +207,9 @@ class RemovalConfirmation:
             self._wanted = wanted
             self._changed.set()
 
-    async def run(self) -> None:
-        """Write each change, until cancelled."""
+    async def run(self, ready: asyncio.Event) -> None:
+        """Write each change, until cancelled; ready at once, so that an API outage does not stop the driver."""
+        ready.set()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -252,7 +241,7 @@ class RemovalConfirmation:
 
     def _report(self, error: DraKitError) -> None:
         if str(error) != self._logged:
-            logger.error("removal not confirmed", extra={"error": str(error), "code": error.code})
+            logger.error("removal cannot be confirmed", extra={"error": str(error), "code": error.code})
         self._logged = str(error)
 
 
