@@ -12,7 +12,13 @@ from dra_kit.diagnosis.explain.conditions import reason_of
 from dra_kit.diagnosis.explain.verdicts import JudgedChoice, JudgedRequest, Reason, ReasonKind, feature
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
-from dra_kit.diagnosis.selector_mistakes.expression import Mistake, ask_first, begin_with_driver, blamed, compiled
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Mistake,
+    begin_with_driver,
+    blamed,
+    check_presence_first,
+    compiled,
+)
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -50,7 +56,7 @@ class _Selector:
         """The explainer of the conditions that a device does not meet.
 
         Raises:
-            CelCompileError: the expression is none.
+            CelCompileError: the expression is not valid CEL.
         """
         return SelectorExplainer(compile_selector(self.expression), self._meter)
 
@@ -61,7 +67,7 @@ class _Selector:
 
 
 class _Place(Struct, frozen=True):
-    """The place of a usual device that is not made yet."""
+    """The position of a usual device whose model is not created yet."""
 
     slice_: AdvertisedSlice
     position: int
@@ -75,10 +81,10 @@ class SelectorMismatches:
     """The selectors of a choice, and the reasons why they do not select devices.
 
     Args:
-        cluster: where the devices are.
-        choice: what they are wanted for.
+        cluster: the cluster.
+        choice: the request or alternative.
         evaluator: caches the results of selectors.
-        usual: what all selectors see of usual devices; None where that is not known.
+        usual: what all selectors read of usual devices; None if unknown.
     """
 
     def __init__(
@@ -95,7 +101,7 @@ class SelectorMismatches:
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
     def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Explain why a device does not match the request, whatever the node."""
+        """Explain why a device does not match the request on any node."""
         if (
             device.form is None
             and device.device.binding_conditions
@@ -214,7 +220,7 @@ def selector_remedy(cluster: ClusterView, expression: str, where: str, device: D
         parsed = compiled(expression, STORED)
         read = blamed(parsed, device)
         if read is not None:
-            help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
+            help_ = (check_presence_first if read.domain == device.driver else begin_with_driver)(parsed, read)
     return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
 
 

@@ -1,8 +1,7 @@
-"""What to explain: a claim, a pod, or all that wait."""
+"""Subjects of an explanation: a claim, a pod, or all pending ones."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +11,7 @@ from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.text import did_you_mean
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
 _KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Pod"}
@@ -95,7 +95,7 @@ def _subject(kind: SubjectKind, document: ObjectView) -> ExplainSubject:
 
 
 def _claim_of(template: ObjectView) -> ObjectView:
-    """Return a claim as it would be made from a template, by the template's name."""
+    """Return the claim that a template would create, with the template's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -111,12 +111,10 @@ def _missing(cluster: ClusterView, subject: ExplainSubject) -> NotFound:
         return NotFound(f"{kind} {namespace}/{name} could not be read: {gap.text}")
     found = [item["metadata"] for item in cluster.documents(kind)]
     names = [each.get("name", "") for each in found if each.get("namespace") == namespace]
-    similar = difflib.get_close_matches(name, names, n=1)
     elsewhere = [each["namespace"] for each in found if each["name"] == name]
-    if similar:
-        hint = f"did you mean {similar[0]}?"
-    elif elsewhere:
-        hint = f"there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
-    else:
-        hint = f"the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n names another"
-    return NotFound(f"there is no {kind} {namespace}/{name}; {hint}", status=404)
+    hint = did_you_mean(name, names)
+    if not hint and elsewhere:
+        hint = f"; there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
+    elif not hint:
+        hint = f"; the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n selects another"
+    return NotFound(f"{kind} {namespace}/{name} does not exist{hint}", status=404)

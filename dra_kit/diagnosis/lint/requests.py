@@ -11,13 +11,13 @@ from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_de
 from dra_kit.author.config_problems import ConfigKeyProblem
 from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_matching, selectors_for, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite, correction
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 
 def misplaced_configs(
@@ -206,8 +206,7 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldPr
     wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so no device satisfies the constraint"
-        intended = unambiguous_correction(name, everywhere)
-        sure = (Rewrite(path, intended),) if intended else ()
+        sure = correction(path, name, everywhere)
         wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
         yield FieldProblem(path, "unknown-attribute", text, wish, remedies=sure)
 
@@ -292,7 +291,6 @@ def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) ->
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                intended = unambiguous_correction(driver, surroundings.advertised.drivers)
-                sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
-                text = f'no device is of a driver "{driver}"'
+                sure = correction(f"{path}.driver", driver, surroundings.advertised.drivers)
+                text = f'no device belongs to a driver "{driver}"'
                 yield FieldProblem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

@@ -113,6 +113,12 @@ class FieldProblem(msgspec.Struct, frozen=True):
     remedies: tuple[Remedy, ...] = ()
 
 
+def correction(path: str, value: object, accepted: Iterable[object]) -> tuple[Remedy, ...]:
+    """Return the remedy for a misspelt value at a path; empty unless exactly one accepted value can be intended."""
+    intended = unambiguous_correction(value, accepted)
+    return (Rewrite(path, intended),) if intended else ()
+
+
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
     """Return a value without nulls and invalid parts, and its structural problems; ``status`` is ignored.
 

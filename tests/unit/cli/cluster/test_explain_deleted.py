@@ -15,8 +15,8 @@ SINCE = "2026-11-20T10:00:00Z"
 ENDED: Document = {"name": "eater", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
 RUNS: Document = {"name": "eater", "state": {"running": {"startedAt": SINCE}}}
 REMEDY = (
-    f"→ install {DRIVER} again, or with node.decommission=true where it is to be removed: it releases what pods on "
-    "node-1 have (docs/how-to/remove-a-driver.md)"
+    f"→ install {DRIVER} again, with node.decommission=true to remove it: it then releases the devices of pods on "
+    "node-1 (docs/how-to/remove-a-driver.md)"
 )
 
 
@@ -80,14 +80,14 @@ def test_a_pod_whose_driver_is_being_removed_says_so(tmp_path: Path) -> None:
         f"waits for {DRIVER} to release its devices: the driver is being removed (node.decommission), by pod "
         "pizza-system/pizza-node-x7k2p"
     ) in text
-    assert "the log of pod pizza-system/pizza-node-x7k2p says what is left" in text
+    assert "the log of pod pizza-system/pizza-node-x7k2p lists them" in text
 
 
 def test_a_driver_that_has_a_pod_and_no_slice_is_to_be_looked_at(tmp_path: Path) -> None:
     code, text = explained(tmp_path, guest(), LUNCH, WORKS)
 
     assert code == 3
-    assert "has no slice of node-1, although its pod pizza-system/pizza-node-x7k2p is there" in text
+    assert "has no slice of node-1, although its pod pizza-system/pizza-node-x7k2p exists" in text
     assert "`dra-kit status` in it" in text
 
 

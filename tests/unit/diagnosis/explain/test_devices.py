@@ -115,7 +115,7 @@ def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
     where = cluster(slice_of(device("a", **SHARED)), claims=[holder])
 
     assert texts(where, asking(memory="40Gi")) == {
-        "a": ["memory is short by 20Gi: 40Gi asked for, 20Gi of 80Gi left, the rest went to default/lunch"]
+        "a": ["memory is short by 20Gi: 40Gi requested, 20Gi of 80Gi left, the rest went to default/lunch"]
     }
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
@@ -123,7 +123,7 @@ def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
 def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
-    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi asked for, it has 80Gi"]}
+    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi requested, it has 80Gi"]}
     [reason] = verdicts(where, asking(memory="81Gi"))["a"].reasons
     assert (reason.brief, reason.found, reason.wanted) == ("short of memory", "has 80Gi", "< 81Gi")
 
@@ -208,7 +208,7 @@ def test_a_device_for_labels_that_no_node_has_is_reported() -> None:
     terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}]
     far = slice_of(pizza("a"), nodeSelector={"nodeSelectorTerms": terms})
 
-    assert texts(cluster(far)) == {"a": ["for nodes with labels that no node has"]}
+    assert texts(cluster(far)) == {"a": ["for nodes with labels that do not exist"]}
     assert texts(cluster(far, nodes=[node(rack="r1")])) == {"a": []}
 
 

@@ -140,7 +140,7 @@ def test_an_attribute_that_some_devices_lack_is_reported_where_it_is_read() -> N
     (finding,) = found(device_class(GUARD, f'{A}.model != "x" && {A}.mig'), KNOWN)
     assert (finding.rule, underlined(finding)) == ("optional-attribute", f"{A}.mig")
     assert "missing on 1 of 2 devices, such as gpu.example.com/node/gpu-0" in finding.message
-    assert finding.help == f"ask first: has({A}.mig) && …"
+    assert finding.help == f"check first: has({A}.mig) && …"
 
 
 def test_a_selector_that_short_circuits_does_not_fail() -> None:
@@ -163,7 +163,7 @@ def test_a_class_that_matches_nothing_is_reported_with_the_condition_and_the_val
 def test_conditions_that_exclude_each_other_are_reported() -> None:
     (finding,) = found(device_class(GUARD, f'{A}.cores > 110 && {A}.model == "A100"'), KNOWN)
     assert finding.rule == "matches-nothing"
-    assert "all conditions, though each is met by some" in finding.message
+    assert "all conditions, although some meet each" in finding.message
 
 
 def test_a_request_is_checked_against_devices_that_pass_its_class() -> None:

@@ -67,7 +67,7 @@ async def test_containerd_reports_whether_and_where_it_reads_cdi_files() -> None
 async def test_a_runtime_that_reports_nothing_about_cdi_passes() -> None:
     sandbox = json.dumps({"sandboxImage": "pause"})
     assert await told(sandbox, name="cri-o", version="1.34.0") == (
-        "ok cri-o 1.34.0 answers; it tells nothing of CDI, its release does"
+        "ok cri-o 1.34.0 answers, but does not report whether CDI is on; see its release"
     )
 
 
