@@ -210,9 +210,9 @@ def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: 
     processes = [str(sandbox), *map(str, reapers(sandbox))]
 
     with ledger.attack("another user: kubeconfig, log, directories, sockets, processes, API without the token") as case:
-        told = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
+        reported = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
         done = subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
+            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, reported], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         found = json.loads(done.stdout)
@@ -244,8 +244,8 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
             victims.append(temporary / name / file)
     (temporary / "dra-linked12").symlink_to(mine)
     victims[0].write_text("years of work")
-    told = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
-    victims[1].write_text(json.dumps(told))
+    reported = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
+    victims[1].write_text(json.dumps(reported))
     victims[2].touch()
 
     def untouched() -> bool:

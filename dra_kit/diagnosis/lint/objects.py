@@ -137,8 +137,8 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
-        sure = correction("kind", made.kind, RESOURCE_KINDS)
-        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
+        remedies = correction("kind", made.kind, RESOURCE_KINDS)
+        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=remedies)
     elif known is not None and made.api_version not in known.types:
         wish = f"write apiVersion: {next(iter(known.types))}"
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):

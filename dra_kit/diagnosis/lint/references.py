@@ -48,11 +48,11 @@ def pod_problems(
         entries = list(_entries(pod, where, spec, problems))
         uses = list(_uses(where, spec))
         unclear = any(is_misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
-        meant = set(_texts(pod.document.body)) if unclear else set[str]()
+        mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
         for entry in entries:
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
-            if entry.name and not mine and entry.name not in meant:
+            if entry.name and not mine and entry.name not in mentioned:
                 text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))

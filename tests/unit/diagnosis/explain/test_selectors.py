@@ -1,4 +1,4 @@
-"""Selectors that fail or that nothing matches: what is wrong with them, and what to write instead."""
+"""Selectors that fail or match nothing: their mistakes and remedies."""
 
 from __future__ import annotations
 

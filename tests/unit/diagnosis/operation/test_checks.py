@@ -1,4 +1,4 @@
-"""What ``dra-kit check`` finds in a cluster and on a node, each with a remedy."""
+"""Results of ``dra-kit check`` for a cluster and a node, each with a remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.diagnosis.operation.parts import whole
 
 
-def told(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
+def reported(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
     lines = [str(item) for item in findings]
     for line, item in zip(lines, findings if isinstance(findings, list) else [], strict=False):
         assert item.verdict == "ok" or item.remedy, line
@@ -170,8 +170,8 @@ async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> N
             lines = [str(item) for item in await check_rights(client, "controller", driven)]
             of_node = [str(item) for item in await check_rights(client, "node", driven)]
     remedy = "install the chart with the values from dra-kit chart TARGET --values FILE"
-    told = [line.split(" may not ")[1] for line in lines if remedy in line]
-    assert told == [
+    reported = [line.split(" may not ")[1] for line in lines if remedy in line]
+    assert reported == [
         *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
           for verb in ("create", "update")),
         f"get resourceclaims.resource.k8s.io, which binder Courier needs; {remedy}",
