@@ -177,7 +177,7 @@ def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> S
 
 
 def _name(node: SyntaxNode) -> str | None:
-    """``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``; None for anything else."""
+    """Return ``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``, or else None."""
     if not isinstance(node, SelectNode) or node.test_only:
         return None
     operand = node.operand

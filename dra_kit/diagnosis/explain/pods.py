@@ -271,7 +271,7 @@ class _PodExplainer:
     def _rejection(
         self, load: NodeLoad, provided: frozenset[str], claims: Sequence[PodClaimExplanation]
     ) -> tuple[str, ...]:
-        """Why a node is not for the pod, whatever devices are free."""
+        """Return why a node is unsuitable for the pod, regardless of devices."""
         requests = pod_requests(self._pod)
         found: list[str] = []
         rejection = node_rejection(self._pod, load, requests, provided)
@@ -400,7 +400,7 @@ def _failure(entry: Mapping[str, Any]) -> str:
 def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
     if terminated:
         reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
-        yield f"it ended with exit code {terminated.get('exitCode', 0)}{reason}"
+        yield f"it exited with code {terminated.get('exitCode', 0)}{reason}"
 
 
 _DEFAULT: Final = "default-scheduler"

@@ -124,7 +124,7 @@ class _Changed(Struct, frozen=True):
     device_class: DeviceClass | None = None
 
     def fits(self, nodes: Sequence[str], trials: AllocationTrials) -> bool:
-        """Whether one of some nodes has devices for it."""
+        """Return whether one of some nodes has devices for it."""
         return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
 
 

@@ -148,7 +148,7 @@ def _misplaced(
         f"such as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"
-    place = "ask for other devices" if whose.startswith("request") else "select other devices"
+    place = "request other devices" if whose.startswith("request") else "select other devices"
     if fitting:
         remedy = f"apply it to {' and '.join(fitting)}, {remedy}"
     yield FieldProblem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
@@ -259,7 +259,7 @@ def capacity_problems(
                 yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
             elif asked > max(there):
                 text = f"{asked} of {name} is requested, but no matching device has more than {max(there)}"
-                yield FieldProblem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
+                yield FieldProblem(path, "too-much-capacity", text, f"request at most {max(there)}")
 
 
 def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:

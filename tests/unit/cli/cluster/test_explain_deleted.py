@@ -61,7 +61,7 @@ def test_a_pod_whose_driver_is_gone_waits_for_it(tmp_path: Path) -> None:
         f"✗ pod default/guest is being deleted since {SINCE}, and waits for {DRIVER} to release its devices: "
         f"the driver has no slice of node-1, so it is not registered there {REMEDY}"
     ) in text
-    assert "not what keeps its containers from running" not in text
+    assert "not why its containers do not run" not in text
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
@@ -121,7 +121,7 @@ def test_a_pod_whose_containers_still_run_does_not_wait_for_a_driver(tmp_path: P
     code, text = explained(tmp_path, guest(RUNS), LUNCH, ELSEWHERE)
 
     assert code == 0
-    assert f"is being deleted since {SINCE}, and waits for its containers to end: eater" in text
+    assert f"is being deleted since {SINCE}, and waits for its containers to terminate: eater" in text
 
 
 def test_a_pod_on_a_node_that_does_not_answer_waits_for_the_node(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path:
     text = words(text)
     assert "✗ pod default/guest has its devices on node-1, and does not run" in text
     assert "container eater: CrashLoopBackOff: back-off 10s restarting failed container; " in text
-    assert "it ended with exit code 3 (Error)" in text
+    assert "it exited with code 3 (Error)" in text
     assert "its devices are allocated and prepared: they are not why its containers do not run" in text
 
 
@@ -214,7 +214,7 @@ def test_a_container_that_ended_badly_is_told(tmp_path: Path) -> None:
     code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
 
     assert code == 3
-    assert "container eater: it ended with exit code 1 (Error)\n" in text
+    assert "container eater: it exited with code 1 (Error)\n" in text
 
 
 def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: P
 
     assert code == 3
     assert "is the driver's CDI spec on the node, and valid?" in words(text)
-    assert "not what keeps" not in text
+    assert "not why its containers" not in text
 
 
 @pytest.mark.parametrize(

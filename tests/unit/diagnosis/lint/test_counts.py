@@ -62,7 +62,7 @@ def test_more_of_a_capacity_than_any_device_has_is_reported(*, shared: bool) -> 
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-much-capacity", "error", "17Gi")
     assert finding.message == "17Gi of memory is requested, but no matching device has more than 16Gi"
-    assert finding.help == "ask for at most 16Gi"
+    assert finding.help == "request at most 16Gi"
     assert rules(asking("16Gi"), advertised(cards)) == []
     assert rules(asking("17Gi")) == [], "nothing is reported about unknown devices"
 

@@ -132,7 +132,7 @@ def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() 
     assert finding.message == (
         f"PartConfig is for devices with kind part, but request gpu can get only devices such as {DRIVER}/node/gpu-0"
     )
-    assert finding.help == "write WholeConfig, or ask for other devices"
+    assert finding.help == "write WholeConfig, or request other devices"
 
 
 def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error() -> None:
@@ -180,7 +180,7 @@ def test_every_alternative_of_a_request_must_accept_a_config(requests: str, expe
 
 def test_the_right_alternative_is_suggested_to_containers_that_name_all() -> None:
     [finding] = [one for one in found(alternatives("gpu"), known()) if one.rule == "config-for-other-devices"]
-    assert finding.help == "apply it to gpu/part, write WholeConfig, or ask for other devices"
+    assert finding.help == "apply it to gpu/part, write WholeConfig, or request other devices"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_damage_and_losses_are_problems() -> None:
     document = {"state": {"damaged": ["row 1 is damaged"], "incomplete": ["claims", "transactions"]}}
     assert status_problems(document) == [
         "row 1 is damaged",
-        "the state has lost transactions; look at the disk below --state-dir",
+        "the state has lost transactions; check the disk below --state-dir",
     ]
     assert status_problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
 
