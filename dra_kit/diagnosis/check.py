@@ -236,13 +236,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
 
 
 async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why: str = "") -> list[CheckResult]:
-    """Run all checks; return the results in reading order.
-
-    Args:
-        wanted: what to check.
-        credentials: the credentials for the cluster; None without credentials.
-        why: why the credentials are missing.
-    """
+    """Run all checks; return the results in reading order. ``why`` says why credentials are missing."""
     found: list[CheckResult] = []
     if credentials is None:
         found.append(warn("API server", f"not checked: {why}", "use --kubeconfig"))

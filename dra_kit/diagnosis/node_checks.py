@@ -20,12 +20,7 @@ _RUNTIME_CHECK: Final = "container runtime"
 
 
 async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
-    """Ask the container runtime whether it reads CDI files, and from where.
-
-    Args:
-        socket: the socket of the runtime; None for the first existing one of :data:`SOCKETS`.
-        cdi_dir: the directory of drivers' CDI files.
-    """
+    """Ask the container runtime whether it reads CDI files, and from where."""
     path = socket or next((path for path in SOCKETS if path.is_socket()), None)
     if path is None:
         return []

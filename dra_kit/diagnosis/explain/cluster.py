@@ -33,14 +33,7 @@ _NOT_KNOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """A missing right to list objects.
-
-    Attributes:
-        kind: the kind of the objects.
-        group: their API group.
-        plural: their name in RBAC rules.
-        consequence: what is unknown without them.
-    """
+    """A missing right to list objects, and what is unknown without them."""
 
     kind: str
     group: str

@@ -118,12 +118,7 @@ class _Reasons(Struct, frozen=True):
 
 
 class _Bar(Struct, frozen=True):
-    """Why a device is unavailable, matching or not.
-
-    Attributes:
-        taints: taints that are not tolerated.
-        rest: reasons after its holders.
-    """
+    """Why a device is unavailable, matching or not: untolerated taints, and the reasons after its holders."""
 
     taints: tuple[Reason, ...]
     rest: tuple[Reason, ...]

@@ -30,18 +30,7 @@ from dra_kit.kubernetes.cel.program import compile_selector
 
 
 class _Selector:
-    """A selector, with a cache of the reasons why it rejects devices; similar devices share a reason.
-
-    Args:
-        check: whether the selector belongs to the class or to the request.
-        where: ``class gpu`` or ``request gpu``.
-        expression: the text of the selector.
-        evaluator: the CEL evaluator.
-
-    Attributes:
-        reads: what it reads of a device; None if unknown, or if it is not a valid selector.
-        known: the cached reasons.
-    """
+    """A selector of ``where`` with a cache of its reasons; devices with equal reads share a reason."""
 
     def __init__(self, check: ReasonKind, where: str, expression: str, evaluator: CelEvaluator) -> None:
         self.check = check
@@ -78,14 +67,7 @@ def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
 
 
 class SelectorMismatches:
-    """The selectors of a choice, and the reasons why they do not select devices.
-
-    Args:
-        cluster: the cluster.
-        choice: the request or alternative.
-        evaluator: caches the results of selectors.
-        usual: what all selectors read of usual devices; None if unknown.
-    """
+    """The selectors of a choice, and the reasons why they do not select devices."""
 
     def __init__(
         self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None

@@ -387,12 +387,7 @@ _DRIVER: Final = "device.driver"
 
 
 class DeviceLocation(Struct, frozen=True):
-    """Nodes with equal devices.
-
-    Attributes:
-        nodes: nodes that each have such devices, or share the same ones.
-        devices: the devices of the first node.
-    """
+    """Nodes that each have equal devices, or share the same ones; ``devices`` are those of the first node."""
 
     nodes: tuple[str, ...]
     devices: Sequence[DeviceVerdict]

@@ -145,13 +145,7 @@ class JudgedRequest(Struct, frozen=True):
 
 
 class NodeOutcome(Struct, frozen=True):
-    """The allocator's verdict on one node.
-
-    Attributes:
-        node: the node.
-        allocations: the allocation of each claim; None if they do not fit together.
-        error: the error that ends the attempt.
-    """
+    """The allocator's verdict on a node: allocations of all claims, None if they do not fit, or an error."""
 
     node: Node
     allocations: Sequence[AllocationResult] | None = None

@@ -39,13 +39,7 @@ from dra_kit.text import did_you_mean
 
 
 class WrittenChoice(Struct, frozen=True):
-    """A request, or an alternative of it, in a manifest.
-
-    Attributes:
-        request: its name, for an alternative ``request/subrequest``.
-        path: the path of the field.
-        asked: the request with the defaults of the API server.
-    """
+    """A request, or an alternative of it (``request/subrequest``), in a manifest, with the API's defaults."""
 
     request: str
     path: str
@@ -232,12 +226,7 @@ _EXPLAINED: Final = 500
 
 
 class SelectorChain(Struct, frozen=True):
-    """The selectors that a device must pass, in the order in which they are evaluated.
-
-    Attributes:
-        programs: selectors of the class, then of the request.
-        expressions: the last of them, for which mistakes are reported.
-    """
+    """Selectors in evaluation order: of the class, then of the request, whose ``expressions`` are reported."""
 
     programs: tuple[Selector, ...]
     expressions: tuple[ManifestExpression, ...]

@@ -329,13 +329,7 @@ class Trait:
 
 @dataclass(frozen=True, eq=False)
 class KnownDevice:
-    """An example of devices that no selector can distinguish.
-
-    Attributes:
-        name: driver, pool and name of the device.
-        driver: its driver.
-        device: the published device.
-    """
+    """An example of devices that no selector can distinguish; ``name`` is driver, pool and name."""
 
     name: str
     driver: str

@@ -159,13 +159,7 @@ SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 class Replacement(Struct, frozen=True):
-    """A replacement of characters of an expression.
-
-    Attributes:
-        start: the index of the first character.
-        end: the index after the last character; for an insertion the same as ``start``.
-        text: the new text.
-    """
+    """A replacement of the characters from ``start`` to ``end`` (exclusive) of an expression."""
 
     start: int
     end: int
@@ -173,16 +167,7 @@ class Replacement(Struct, frozen=True):
 
 
 class Mistake(Struct, frozen=True):
-    """A mistake in an expression.
-
-    Attributes:
-        rule: the id of the rule.
-        start: the index of the first wrong character in the expression.
-        end: the index after the last wrong character.
-        message: what is wrong.
-        help: what to write instead.
-        fix: a certain fix; may be empty.
-    """
+    """A mistake from ``start`` to ``end`` (exclusive) of an expression; ``fix`` is certain, or empty."""
 
     rule: str
     start: int
