@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
@@ -144,17 +144,12 @@ async def check_server(client: Client) -> CheckResult:
         return fail(what, error.problem, error.remedy)
     except KubeError as error:
         return fail(what, str(error), "correct --kubeconfig or --context, and check the network")
-    return server_finding(features)
-
-
-def server_finding(features: ServerFeatures) -> CheckResult:
-    """Return the finding about a release that serves resource.k8s.io/v1."""
     if (features.major, features.minor) > NEWEST:
         return warn(
-            "API server", f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})",
+            what, f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})",
             "new fields are ignored; update dra-kit",
         )  # fmt: skip
-    return ok("API server", f"Kubernetes {features}, resource.k8s.io/v1")
+    return ok(what, f"Kubernetes {features}, resource.k8s.io/v1")
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:

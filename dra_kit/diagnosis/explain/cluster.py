@@ -104,7 +104,7 @@ class ClusterView:
         ]
         self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
-            _namespaced_name(claim.metadata): claim for claim in _models(ResourceClaim, documents)
+            (claim.metadata.namespace, claim.metadata.name): claim for claim in _models(ResourceClaim, documents)
         }
         self.knows_nodes: bool = bool(documents.get("Node"))
         self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
@@ -216,10 +216,6 @@ def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) 
         raise ConfigurationError(
             f"{kind} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
         ) from None
-
-
-def _namespaced_name(metadata: Any) -> tuple[str, str]:
-    return metadata.namespace, metadata.name
 
 
 KINDS: Final = (

@@ -34,9 +34,10 @@ def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | N
     """
     if (gap := cluster.gap(_KINDS[kind])) is not None and (namespace is None or not cluster.documents(_KINDS[kind])):
         raise NotFound(f"{gap.plural} could not be read: {gap.text}")
+    unallocated = (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
     return [
         ExplainSubject(kind, at, name)
-        for at, name in (_pending_pods(cluster) if kind == "pod" else _pending_claims(cluster))
+        for at, name in (_pending_pods(cluster) if kind == "pod" else unallocated)
         if namespace in {None, at}
     ]
 
@@ -83,10 +84,6 @@ def _pending_pods(cluster: ClusterView) -> Iterator[tuple[str, str]]:
     for pod in cluster.documents("Pod"):
         if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
             yield pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
-
-
-def _pending_claims(cluster: ClusterView) -> Iterator[tuple[str, str]]:
-    return (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
 
 
 def _subject(kind: SubjectKind, document: ObjectView) -> ExplainSubject:

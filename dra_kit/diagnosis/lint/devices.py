@@ -20,6 +20,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     Role,
     begin_with_driver,
     blamed,
+    character_index,
     check_presence_first,
     compiled,
     guarded,
@@ -310,7 +311,7 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestEx
         explained = [explain(program, device.view).conjuncts for device in devices]
         for number, conjunct in enumerate(explained[0] if explained else ()):
             if not any(conjuncts[number].result for conjuncts in explained):
-                start = _index(expression.text, conjunct.line, conjunct.column)
+                start = character_index(expression.text, conjunct.line, conjunct.column)
                 end = start + len(conjunct.text)
                 return expression, Mistake(
                     "matches-nothing",
@@ -378,10 +379,6 @@ def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:
 
 def _span(read: Read) -> tuple[int, int]:
     return read.node.start, read.node.end
-
-
-def _index(text: str, line: int, column: int) -> int:
-    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
 
 
 def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[ManifestExpression]:

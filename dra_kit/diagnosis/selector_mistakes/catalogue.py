@@ -8,7 +8,13 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, device_mistakes
-from dra_kit.diagnosis.selector_mistakes.expression import Kind, ManifestExpression, Mistake, comparison
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Kind,
+    ManifestExpression,
+    Mistake,
+    character_index,
+    comparison,
+)
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
     attribute_without_domain,
@@ -150,6 +156,5 @@ def _compile_error(expression: ManifestExpression, error: CelCompileError) -> Mi
         return Mistake("cel-cost", 0, len(text), message, "split it into several selectors, which must all be true")
     if not error.line:
         return Mistake("cel-compile", 0, len(text), str(error), "")
-    lines = text.split("\n")
-    index = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
+    index = character_index(text, error.line, error.column)
     return Mistake("cel-compile", index, index + 1, error.problem, "")

@@ -115,7 +115,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     if elsewhere:
         wish = f'it is {_with_article(_SINGULAR[other])}: device.{other}["{read.domain}"].{read.name}'
     else:
-        wish = f"{near} they have {_listed(known)}".lstrip() if known else f"they have no {_plural(kind)} there"
+        wish = f"{near} they have {_listed(known)}".lstrip() if known else "they have none there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
     suggestion = "" if elsewhere else unambiguous_correction(read.name, known)
     yield Mistake(
@@ -233,10 +233,6 @@ def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) 
 
 def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
-
-
-def _plural(kind: Kind) -> str:
-    return "capacities" if kind == "capacity" else kind
 
 
 def _listed(names: Iterator[str] | frozenset[str] | set[str] | Mapping[str, object]) -> str:

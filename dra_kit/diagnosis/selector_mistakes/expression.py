@@ -218,6 +218,11 @@ def operator_span(node: SyntaxNode, expression: ManifestExpression) -> tuple[int
     return (start, start + len(name)) if start >= 0 else (node.start, node.end)
 
 
+def character_index(text: str, line: int, column: int) -> int:
+    """Return the index of a line and column, both from 1, in a text."""
+    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
+
+
 Role: TypeAlias = Literal["selector", "derived"]
 
 
