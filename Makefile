@@ -50,10 +50,10 @@ test-crash: install ## kill -9 at each durable step, a thousand random runs (SEE
 
 .PHONY: test-hostile
 test-hostile: install ## attack files, sandbox, webhook, state and output (docs/explanation/security.md); 50 bursts of pods
-	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs --ignore tests/hostile/test_door.py tests/hostile \
+	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs --ignore tests/hostile/test_access_control.py tests/hostile \
 	  tests/unit/sandbox/cluster/scheduler/test_bursts.py
 	@# a separate process: its server runs in the test process, and child processes count the memory of their parent
-	$(BIN)/python -m pytest -rs tests/hostile/test_door.py
+	$(BIN)/python -m pytest -rs tests/hostile/test_access_control.py
 
 .PHONY: test-scaffold
 test-scaffold: install ## install the wheel in a fresh environment and test each kind of project (4 minutes)

@@ -1,4 +1,4 @@
-"""Checks of what the cluster answers: versions, feature gates, kubelets, driver; the result of a check."""
+"""Checks of the cluster: versions, feature gates, kubelets, driver; the result of a check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
@@ -29,7 +29,7 @@ _WHOLE: Final[dict[str, dict[str, Any]]] = {
     },
     "DRAConsumableCapacity": {"allowMultipleAllocations": True},
 }
-"""A device's field that is stored where the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
+"""Fields of a device that are stored if the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
 _COUNTERS: Final = "DRAPartitionableDevices"
 
 
@@ -60,7 +60,7 @@ async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult
     text = "; ".join(f"{state}: {', '.join(gates)}" for state, gates in (("on", on), ("off", off)) if gates)
     if off:
         return warn(
-            _GATES_CHECK, text, "drivers that need one of those say so; kube-apiserver drops their fields silently"
+            _GATES_CHECK, text, "drivers report which of them they need; kube-apiserver silently drops their fields"
         )
     return ok(_GATES_CHECK, text)
 
@@ -96,13 +96,13 @@ Verdict = Literal["ok", "warn", "FAIL"]
 
 
 class CheckResult(Struct, frozen=True):
-    """One line.
+    """The result of a check, in one line.
 
     Attributes:
-        verdict: ``warn`` where a driver may do without, or where it is not known.
-        what: was looked at, in a word or two.
-        text: what was found.
-        remedy: what to do about it; empty for ``ok``.
+        verdict: ``warn`` if a driver may work anyway, or the result is unknown.
+        what: the checked object, in a word or two.
+        text: the result.
+        remedy: what to do; empty for ``ok``.
     """
 
     verdict: Verdict
@@ -116,7 +116,7 @@ class CheckResult(Struct, frozen=True):
 
 
 def ok(what: str, text: str) -> CheckResult:
-    """Return a finding that all is well."""
+    """Return a success."""
     return CheckResult("ok", what, text)
 
 
@@ -126,7 +126,7 @@ def warn(what: str, text: str, remedy: str) -> CheckResult:
 
 
 def fail(what: str, text: str, remedy: str) -> CheckResult:
-    """Return a finding that a driver will not work."""
+    """Return a failure: a driver will not work."""
     return CheckResult("FAIL", what, text, remedy)
 
 
@@ -136,25 +136,20 @@ def has_failed(findings: Sequence[CheckResult]) -> bool:
 
 
 async def check_server(client: Client) -> CheckResult:
-    """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    """Check that the API server's release is supported and serves resource.k8s.io/v1."""
     what = "API server"
     try:
         features = await discover_release(client)
     except ConfigurationError as error:
         return fail(what, error.problem, error.remedy)
     except KubeError as error:
-        return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
-    return server_finding(features)
-
-
-def server_finding(features: ServerFeatures) -> CheckResult:
-    """Return the finding about a release that serves resource.k8s.io/v1."""
+        return fail(what, str(error), "correct --kubeconfig or --context, and check the network")
     if (features.major, features.minor) > NEWEST:
         return warn(
-            "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
-            "fields that it adds are left alone; look for a newer dra-kit",
+            what, f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})",
+            "new fields are ignored; update dra-kit",
         )  # fmt: skip
-    return ok("API server", f"Kubernetes {features}, resource.k8s.io/v1")
+    return ok(what, f"Kubernetes {features}, resource.k8s.io/v1")
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
@@ -168,7 +163,7 @@ def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckRe
             found.append(
                 fail(
                     "kubelet", f"node {name} has kubelet {version}",
-                    f"upgrade it to Kubernetes {OLDEST} or newer: an older one asks drivers in another way",
+                    f"upgrade it to Kubernetes {OLDEST} or newer: older kubelets use another interface to drivers",
                 )
             )  # fmt: skip
         else:
@@ -197,7 +192,7 @@ async def check_driver(client: Client, driver: str) -> list[CheckResult]:
 
 
 async def _node_pods(client: Client, driver: str) -> Sequence[Mapping[str, Any]]:
-    """Return the pods of the driver's node role; none where they may not be listed."""
+    """Return the pods of the driver's node role; none if they may not be listed."""
     try:
         return (await client.list(PODS, label_selector=f"{driver_label(driver)},{NODE_PODS}")).items
     except KubeError:
@@ -215,7 +210,7 @@ def driver_findings(
         for pod, exit_code, reason in _failures(pods):
             metadata = pod["metadata"]
             text = f"{driver} has published no slice: pod {metadata.get('namespace')}/{metadata['name']} "
-            remedy = "the log of that pod says more (kubectl logs --previous)"
+            remedy = "see the log of that pod (kubectl logs --previous)"
             return [fail(_DRIVER_CHECK, f"{text}exited with code {exit_code}{reason and f': {reason}'}", remedy)]
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_DRIVER_CHECK, f"{driver} has published no slice", remedy)]
@@ -225,13 +220,13 @@ def driver_findings(
     if naming:
         found.append(ok("DeviceClass", f"{', '.join(sorted(naming))} for {driver}"))
     else:
-        remedy = "a class may choose by attributes alone; if none does, apply the driver's DeviceClasses"
+        remedy = "a class may select by attributes only; otherwise, apply the driver's DeviceClasses"
         found.append(warn("DeviceClass", f"no selector names {driver}", remedy))
     return found
 
 
 def _failures(pods: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str]]:
-    """Yield pods with a container that does not run because it failed, its exit code, and why it failed."""
+    """Yield pods with a failed container, its exit code, and the cause."""
     for pod in pods:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             state = status.get("state") or {}
@@ -253,7 +248,7 @@ def _reason(message: str) -> str:
 
 
 def _where(slices: Sequence[Mapping[str, Any]]) -> str:
-    """Return on how many nodes they are, and of how many pools that belong to none."""
+    """Return the number of nodes, and of pools that belong to no node."""
     nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
     pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
     parts = [f"on {counted(len(nodes), 'node')}"] if nodes else []
@@ -274,7 +269,7 @@ async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[CheckResu
             remedy = "run this with an account that may get nodes/proxy, or see cpuManagerPolicy in the kubelet's file"
             return [*found, warn(_KUBELET_CHECK, f"that of node {node} may not be read", remedy)]
         except KubeError as error:
-            found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "look at the kubelet"))
+            found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "check the kubelet"))
         else:
             found += kubelet_configuration_findings(node, answer.get("kubeletconfig") or {})
     return found
@@ -295,15 +290,15 @@ def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list
         found.append(
             warn(
                 _KUBELET_CHECK, f"node {node} has cpuManagerPolicy: static",
-                "a driver that gives CPUs to containers does not go with it: the kubelet gives the same ones away; "
-                "others are not concerned",
+                "it conflicts with drivers that assign CPUs, since the kubelet assigns the same ones; "
+                "other drivers are not affected",
             )
         )  # fmt: skip
     if gates.get("KubeletPodResourcesDynamicResources") is False:
         found.append(
             warn(
                 _KUBELET_CHECK, f"node {node} has KubeletPodResourcesDynamicResources=false",
-                "dra-kit who and exporters do not learn there which container has a device; remove it",
+                "dra-kit who and exporters cannot see there which container has a device; remove it",
             )
         )  # fmt: skip
     return found or [ok(_KUBELET_CHECK, f"node {node}: cpuManagerPolicy {policy}")]

@@ -18,12 +18,7 @@ Object = Mapping[str, Any]
 
 
 class UnconfirmedNode(Struct, frozen=True, order=True):
-    """A node that may still have files or effects of the driver.
-
-    Attributes:
-        node: its name; empty if the cluster does not know which node it is.
-        reason: why it has not confirmed.
-    """
+    """A node that may still have files or effects of the driver; ``node`` is empty if unknown."""
 
     node: str
     reason: str

@@ -267,14 +267,7 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 
 
 def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
-    """Raise the error of an API server if a new object is invalid.
-
-    Args:
-        kind: the kind of the object.
-        obj: the object, as returned by :func:`dra_kit.kubernetes.resource.new_object.complete_new_object`.
-        gates: the feature gates of the API server.
-        api_version: the API version in which the object was sent.
-        where: the file and document.
+    """Raise the error of an API server if a new object, sent in ``api_version``, is invalid.
 
     Raises:
         Invalid: the object is invalid; the error lists the fields.

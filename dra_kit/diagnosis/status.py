@@ -282,4 +282,4 @@ def _of_state(document: ObjectView) -> Iterator[str]:
     state = document.get("state") or {}
     yield from state.get("damaged") or ()
     if "transactions" in (state.get("incomplete") or ()):
-        yield "the state has lost transactions; look at the disk below --state-dir"
+        yield "the state has lost transactions; check the disk below --state-dir"

@@ -270,13 +270,7 @@ _NAME_LABEL: Final = "app.kubernetes.io/name"
 
 
 class SupportBundle(Struct):
-    """The gathered data.
-
-    Attributes:
-        files: the files by name, not redacted.
-        missing: what could not be read and why, one line each.
-        words: words that must not appear in any file.
-    """
+    """The gathered files before redaction, what is missing and why, and the words to redact."""
 
     files: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -305,14 +299,7 @@ class SupportBundle(Struct):
 
 
 async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path, why: str = "") -> SupportBundle:
-    """Read everything for the bundle that may be read.
-
-    Args:
-        driver: the name of the driver.
-        credentials: the credentials for the cluster; None without credentials.
-        kubelet_dir: the kubelet's root directory if this machine is a node.
-        why: why the credentials are missing.
-    """
+    """Read everything for the bundle that may be read; ``why`` says why credentials are missing."""
     bundle = SupportBundle(words=secrets_of_environment(os.environ))
     if credentials is None:
         bundle.missing.append(f"objects and logs: {why}")

@@ -37,13 +37,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _PodUse(Struct, frozen=True):
-    """A pod's use of a claim.
-
-    Attributes:
-        node: the node of the pod.
-        ended: whether the pod has ended; the claim stays reserved for it for a moment.
-        containers: containers that use the claim, with the request that they name; empty for all requests.
-    """
+    """A pod's use of a claim: each container with the request that it names, empty for all requests."""
 
     node: str
     ended: bool
@@ -237,13 +231,7 @@ def _reduced_slice(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class DeviceUsesOnNode(Struct, frozen=True):
-    """Devices in use.
-
-    Attributes:
-        uses: devices in use.
-        gaps: what is unknown and why, one line each.
-        is_silent: whether a driver does not answer, so more devices may be in use.
-    """
+    """Devices in use, and what is unknown and why; more may be in use if a driver ``is_silent``."""
 
     uses: Sequence[DeviceUse]
     gaps: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Files that are attacks on their reader: through every tool that reads files, and as bodies of the API server."""
+"""Files that attack their reader: read by every tool, and sent as bodies to the API server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.cli.cluster.saved import KITCHEN, claim, pod, save
 
 PART = "files"
 LIMIT = 60
-"""Seconds for what takes two on an idle machine; it only tells the slow from the endless."""
+"""Seconds for tests that take two on an idle machine; it detects endless ones."""
 
 MEBIBYTES = 300
 MIB = 1 << 20
@@ -55,8 +55,8 @@ BOMBS: dict[str, bytes] = {
 FEW = ("25,000 brackets", "aliases", "values of YAML", "too large")
 
 
-def held(case: Any, outcome: Outcome, code: int) -> None:
-    """One line, the code of what cannot be used, and no more memory than a tool needs."""
+def check_outcome(case: Any, outcome: Outcome, code: int) -> None:
+    """Check the exit code, that there is no traceback, and the memory."""
     case.took(outcome.mebibytes)
     assert outcome.code == code, outcome.stderr[-2_000:]
     assert "Traceback" not in outcome.stderr
@@ -84,7 +84,7 @@ def test_lint_survives_attacks(bomb: str, tmp_path: Path, ledger: Ledger) -> Non
         unusable = outcome.code == 2
         if unusable:
             one_line(outcome, "bomb.yaml")
-        held(case, outcome, 2 if unusable else 0 if bomb == "a Python object" else 1)
+        check_outcome(case, outcome, 2 if unusable else 0 if bomb == "a Python object" else 1)
         assert len(outcome.stdout) < 2_000
     assert not (tmp_path / "owned").exists()
 
@@ -100,7 +100,7 @@ def test_explain_survives_hostile_snapshots(bomb: str, suffix: str, tmp_path: Pa
     with ledger.attack(f"explain --from .{suffix}: {bomb}") as case:
         outcome = dra_kit("explain", "claim", "lunch", "--from", file, limit=LIMIT)
         one_line(outcome, file.name)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
 
 
 @pytest.mark.parametrize("bomb", FEW)
@@ -108,7 +108,7 @@ def test_explain_survives_hostile_manifests(bomb: str, kitchen: Path, tmp_path: 
     (tmp_path / "bomb.yaml").write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain -f: {bomb}") as case:
         outcome = dra_kit("explain", "-f", tmp_path / "bomb.yaml", "--from", kitchen, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "bomb.yaml")
 
 
@@ -138,7 +138,7 @@ def test_the_sandbox_survives_hostile_manifests(bomb: str, how: str, tmp_path: P
     with ledger.attack(f"sandbox {how}: {bomb}") as case:
         given = story if how == "--story" else bomb_file
         outcome = dra_kit("sandbox", "./driver.py", how, given, directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         assert bomb_file.name in outcome.stderr
 
 
@@ -170,7 +170,7 @@ def test_entries_of_a_folder_that_are_not_regular_files_are_rejected(
     }
     with ledger.attack(f"{tool}: {make.__name__} in a folder") as case:
         outcome = dra_kit(*arguments[tool], limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "a.yaml")
 
 
@@ -179,7 +179,7 @@ def test_device_files_are_rejected_by_name(name: str, tmp_path: Path, ledger: Le
     os.mkfifo(tmp_path / "fifo")
     with ledger.attack(f"lint: {name}") as case:
         outcome = dra_kit("lint", name, directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, name)
 
 
@@ -249,7 +249,7 @@ def test_explain_survives_hostile_archives(name: str, tmp_path: Path, ledger: Le
     make(path)
     with ledger.attack(f"explain --from archive: {name}") as case:
         outcome = dra_kit("explain", "claim", "lunch", "--from", path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "saved.tar.gz")
         assert problem in outcome.stderr
 
@@ -265,7 +265,7 @@ def test_costly_selectors_stop_an_explanation(tmp_path: Path, ledger: Ledger) ->
     )
     with ledger.attack("explain: 29 selectors of the highest cost") as case:
         outcome = dra_kit("explain", "pod", "a", "--from", documents, "-o", "json", limit=LIMIT)
-        held(case, outcome, 4)
+        check_outcome(case, outcome, 4)
         (explained,) = json.loads(outcome.stdout)["explanations"]
         assert explained["outcome"] == "stopped"
         assert explained["claims"][0]["claim"]["notLookedAt"]
@@ -280,7 +280,7 @@ def test_lint_of_regular_expressions_that_repeat(tmp_path: Path, ledger: Ledger)
     )
     with ledger.attack("lint: 20 regular expressions of a million steps") as case:
         outcome = dra_kit("lint", "class.yaml", directory=tmp_path, limit=LIMIT)
-        held(case, outcome, outcome.code)
+        check_outcome(case, outcome, outcome.code)
         assert outcome.code in {0, 1}
 
 
@@ -290,7 +290,7 @@ def test_lint_of_one_long_line_is_linear(tmp_path: Path, ledger: Ledger) -> None
     (tmp_path / "long.json").write_text(text)
     with ledger.attack("lint: 10,000 mistakes in one line") as case:
         outcome = dra_kit("lint", "--format", "github", "long.json", directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 1)
+        check_outcome(case, outcome, 1)
         assert outcome.stdout.count("\n") >= 5_000
 
 

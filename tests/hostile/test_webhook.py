@@ -1,4 +1,4 @@
-"""The webhook's process, attacked over the network: the next good review is answered in the time that it has."""
+"""The webhook's process, attacked over the network: the next valid review is answered in time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.unit.controller.cluster_api import ClusterApi
 
 PART = "webhook"
 PATH = "/validate-opaque-config"
-REVIEW_SECONDS = 30.0  # the longest timeoutSeconds, for busy machines; the ledger has what it took
+REVIEW_SECONDS = 30.0  # the maximum of timeoutSeconds, for busy machines; the ledger records the actual time
 PROBE_SECONDS = 60.0  # for busy machines; a probe that is cut off or refused fails at once
 MOST_MEBIBYTES = 400.0
-CONFIG_BYTES = 10 * 1024  # that the API server lets pass, of which an object may have 32
+CONFIG_BYTES = 10 * 1024  # the API server's limit; an object may have 32 configs
 
 GOOD = review(carrying("ResourceClaim", config(parameters(toppings=["olives"]))))
 
 
 class Webhook:
-    """``dra-kit webhook``, and who asks it."""
+    """``dra-kit webhook`` and its client."""
 
     def __init__(self, pid: int, ports: tuple[int, int], pair: Pair, session: aiohttp.ClientSession, log: Path) -> None:
         self.pid = pid
@@ -45,7 +45,7 @@ class Webhook:
         self._session = session
 
     async def ask(self, body: object) -> tuple[int, str]:
-        """Status and text of the answer; 0 where the connection is cut."""
+        """Return status and text of the answer; status 0 if the connection is closed."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"https://127.0.0.1:{self.port}{PATH}?timeout={REVIEW_SECONDS:.0f}s"
         try:
@@ -55,7 +55,7 @@ class Webhook:
             return 0, ""
 
     async def good(self) -> float:
-        """Ask about a good claim, as an API server does that has not asked yet; the seconds that it took."""
+        """Send a valid review on a new connection, and return the seconds it took."""
         begin = time.monotonic()
         async with aiohttp.ClientSession() as fresh:
             status, text = await Webhook(self.pid, self._ports, self.pair, fresh, self.log).ask(GOOD)
@@ -66,7 +66,7 @@ class Webhook:
         return seconds
 
     async def good_again(self) -> None:
-        """Ask about a good claim, on the connection that is there if the server has not closed it."""
+        """Send a valid review on the existing connection, if the server has not closed it."""
         status, text = await self.ask(GOOD)
         assert status == 200, text
         assert json.loads(text)["response"] == {"uid": "review-1", "allowed": True}
@@ -124,7 +124,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 def filled(make: Callable[[int], tuple[str, Any]]) -> dict[str, Any]:
-    """Parameters of nearly as many bytes as may be."""
+    """Return parameters of almost the maximum size."""
     found, size, number = parameters(), len(json.dumps(parameters())), 0
     while True:
         key, value = make(number)
@@ -149,7 +149,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def full(parameters: Any) -> dict[str, Any]:
-    """A review of a claim with as many configs as may be."""
+    """Return a review of a claim with the maximum number of configs."""
     return review(carrying("ResourceClaim", *[config(parameters)] * 32))
 
 
@@ -252,7 +252,7 @@ async def test_reviews_that_the_configuration_does_not_request(webhook: Webhook,
 
 @asynccontextmanager
 async def connections(webhook: Webhook, number: int, sent: bytes = b"") -> AsyncIterator[list[asyncio.StreamWriter]]:
-    """So many connections, in each of which something was sent."""
+    """Open connections and send data on each."""
 
     async def connect() -> asyncio.StreamWriter | None:
         with suppress(OSError):
@@ -289,7 +289,7 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
         if sent == HEAD:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
-                    for writer in held:  # nothing can be sent any more
+                    for writer in held:  # the server has closed it
                         while not writer.transport.is_closing():  # noqa: ASYNC110 - without an event to wait for
                             await asyncio.sleep(0.05)
         await webhook.good()
@@ -354,11 +354,11 @@ async def test_large_reviews_at_once(webhook: Webhook, ledger: Ledger) -> None:
     case.took(webhook.mebibytes())
 
 
-# --- one client beside the others
+# --- one client next to others
 
 
 def heavy(size: int) -> bytes:
-    """A valid review of about so many bytes, which takes as much time as any of its size."""
+    """Return a valid review of about that size, which takes as long as any of that size."""
     configs: list[Any] = []
     while len(body := json.dumps(review(carrying("ResourceClaim", *configs)))) < size:
         oils = {f"o{number}": {"kind": "x"} for number in range(min(400, (size - len(body)) // 24 + 1))}
@@ -367,11 +367,11 @@ def heavy(size: int) -> bytes:
 
 
 SMALL = json.dumps(GOOD).encode()
-MOST_BEFORE = 1500  # reviews of a flood that are answered before a good one: places are 256, and some rounds go by
+MOST_BEFORE = 1500  # reviews of a flood answered before a valid one: 256 slots, some rounds
 
 
 async def flood(webhook: Webhook, body: bytes, source: str, answers: Counter[str], *, keep: bool = True) -> None:
-    """Ask again and again, each time that an answer is there; count the reviews that were answered."""
+    """Send reviews continuously, each after the last answer; count the answers."""
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     while True:
         writer: asyncio.StreamWriter | None = None
@@ -435,7 +435,7 @@ async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  
     keep: bool,
     most: int,
 ) -> None:
-    """Count how many of the flood's reviews are answered before a good one, which does not depend on the machine.
+    """Count the flood's reviews that are answered before a valid one, independently of the machine.
 
     A client within the connections that are accepted waits for some rounds of those who ask at the same time, most of
     them during its TLS handshake. Of larger reviews far fewer are answered than there are clients.
@@ -456,7 +456,7 @@ async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  
 
 @asynccontextmanager
 async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncIterator[Callable[[], int]]:
-    """A flood from another process, once it has counted so much; how much it has counted."""
+    """Run a flood in another process until it has counted that many; return its counter."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.hostile.webhook_flood", str(webhook.port), str(number), mode,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -486,7 +486,7 @@ async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncI
         await counting
 
 
-@pytest.mark.timeout(600)  # where the machine is busy, it takes long until a flood of so many is there
+@pytest.mark.timeout(600)  # on a busy machine, starting such a flood takes long
 @pytest.mark.parametrize(
     ("name", "number", "mode"),
     [
@@ -498,7 +498,7 @@ async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncI
 async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
     webhook: Webhook, ledger: Ledger, name: str, number: int, mode: str
 ) -> None:
-    """Count how many answers the flood gets meanwhile: a good review waits for some rounds of those with a place."""
+    """Count the flood's answers meanwhile: a valid review waits for some rounds of the clients with a slot."""
     async with flooded(webhook, number, mode, number) as counted, aiohttp.ClientSession() as session:
         kept = Webhook(webhook.pid, (webhook.port, webhook.probe_port), webhook.pair, session, webhook.log)
         for turn in range(3):
@@ -515,7 +515,7 @@ async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
 
 
 async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str) -> None:
-    """Hold a connection with a part of a request, and connect again at once when it is cut off."""
+    """Hold a connection with a partial request, and reconnect immediately when it is closed."""
     while True:
         writer: asyncio.StreamWriter | None = None
         try:

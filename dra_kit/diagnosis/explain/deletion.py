@@ -52,9 +52,9 @@ def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[Driver
         remedies.append(f"start the kubelet of {node}; if it does not return, delete the Node")
         return PodDeletion(since, (), f"waits for the kubelet of {node}: {gone}", tuple(problems), tuple(remedies))
     if running := list(_running(pod)):
-        return PodDeletion(since, (), f"waits for its containers to end: {', '.join(running)}", tuple(problems))
+        return PodDeletion(since, (), f"waits for its containers to terminate: {', '.join(running)}", tuple(problems))
     if not drivers:
-        return PodDeletion(since, (), "waits for the kubelet: its containers have ended", tuple(problems))
+        return PodDeletion(since, (), "waits for the kubelet: its containers have terminated", tuple(problems))
     # if a driver cannot be reached, the pod does not wait for those that work
     waits_for = [each for each in drivers if each.problem] or list(drivers)
     names = " and ".join(each.driver for each in waits_for)
@@ -82,7 +82,7 @@ def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
                 "keeps its devices until it ends, and no new claims are prepared there"
             )
         elif each.problem:
-            yield f"{each.driver}: {each.problem}: pods with its devices can neither start nor end there; {each.remedy}"
+            yield f"{each.driver}: {each.problem}: its pods can neither start nor terminate there; {each.remedy}"
 
 
 def _since(metadata: ObjectView) -> str:

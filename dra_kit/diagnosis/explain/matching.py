@@ -12,7 +12,13 @@ from dra_kit.diagnosis.explain.conditions import reason_of
 from dra_kit.diagnosis.explain.verdicts import JudgedChoice, JudgedRequest, Reason, ReasonKind, feature
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
-from dra_kit.diagnosis.selector_mistakes.expression import Mistake, ask_first, begin_with_driver, blamed, compiled
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Mistake,
+    begin_with_driver,
+    blamed,
+    check_presence_first,
+    compiled,
+)
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -24,18 +30,7 @@ from dra_kit.kubernetes.cel.program import compile_selector
 
 
 class _Selector:
-    """A selector, with a cache of the reasons why it rejects devices; similar devices share a reason.
-
-    Args:
-        check: whether the selector belongs to the class or to the request.
-        where: ``class gpu`` or ``request gpu``.
-        expression: the text of the selector.
-        evaluator: the CEL evaluator.
-
-    Attributes:
-        reads: what it reads of a device; None if unknown, or if it is not a valid selector.
-        known: the cached reasons.
-    """
+    """A selector of ``where`` with a cache of its reasons; devices with equal reads share a reason."""
 
     def __init__(self, check: ReasonKind, where: str, expression: str, evaluator: CelEvaluator) -> None:
         self.check = check
@@ -50,7 +45,7 @@ class _Selector:
         """The explainer of the conditions that a device does not meet.
 
         Raises:
-            CelCompileError: the expression is none.
+            CelCompileError: the expression is not valid CEL.
         """
         return SelectorExplainer(compile_selector(self.expression), self._meter)
 
@@ -61,7 +56,7 @@ class _Selector:
 
 
 class _Place(Struct, frozen=True):
-    """The place of a usual device that is not made yet."""
+    """The position of a usual device whose model is not created yet."""
 
     slice_: AdvertisedSlice
     position: int
@@ -72,14 +67,7 @@ def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
 
 
 class SelectorMismatches:
-    """The selectors of a choice, and the reasons why they do not select devices.
-
-    Args:
-        cluster: where the devices are.
-        choice: what they are wanted for.
-        evaluator: caches the results of selectors.
-        usual: what all selectors see of usual devices; None where that is not known.
-    """
+    """The selectors of a choice, and the reasons why they do not select devices."""
 
     def __init__(
         self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None
@@ -95,7 +83,7 @@ class SelectorMismatches:
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
     def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Explain why a device does not match the request, whatever the node."""
+        """Explain why a device does not match the request on any node."""
         if (
             device.form is None
             and device.device.binding_conditions
@@ -214,7 +202,7 @@ def selector_remedy(cluster: ClusterView, expression: str, where: str, device: D
         parsed = compiled(expression, STORED)
         read = blamed(parsed, device)
         if read is not None:
-            help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
+            help_ = (check_presence_first if read.domain == device.driver else begin_with_driver)(parsed, read)
     return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
 
 

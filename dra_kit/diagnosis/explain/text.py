@@ -77,7 +77,7 @@ def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: b
         page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
     if explanation.not_looked_at:
         missed = ", ".join(explanation.not_looked_at)
-        page.line(f"not looked at, since it would take too much work: {missed}", indent=2, colour="yellow")
+        page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
 
 
 def _change(explanation: ClaimExplanation, miss: SuggestedChange) -> str:
@@ -99,7 +99,7 @@ def render_missing_rights(page: ReportWriter, gaps: Sequence[MissingRight]) -> N
     page.line("Not everything could be read:", colour="yellow")
     for gap in gaps:
         page.line(f"{gap.text}: {gap.consequence}", indent=2)
-    page.line("a ClusterRole with these rules would do", indent=2)
+    page.line("a ClusterRole needs these rules", indent=2)
     for rule in missing_rules(gaps):
         page.line(f"- {rule}", indent=4)
 
@@ -285,7 +285,7 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     rejections = explanation.rejections or {}
     if rejections:
         nodes = counted(len(rejections), "node")
-        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+        page.line(f"{nodes} unsuitable for this pod, regardless of devices: {_reasons(rejections.values())}", bold=True)
     _render_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
@@ -379,7 +379,7 @@ class ReportWriter:
 
     def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
         """Add an undecided verdict, with what was not examined."""
-        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
+        self.line(f"? {text}; not examined: {', '.join(not_looked_at)}", colour="yellow", bold=True)
 
 
 _MOST_NODES: Final = 3
@@ -387,12 +387,7 @@ _DRIVER: Final = "device.driver"
 
 
 class DeviceLocation(Struct, frozen=True):
-    """Nodes with equal devices.
-
-    Attributes:
-        nodes: nodes that each have such devices, or share the same ones.
-        devices: the devices of the first node.
-    """
+    """Nodes that each have equal devices, or share the same ones; ``devices`` are those of the first node."""
 
     nodes: tuple[str, ...]
     devices: Sequence[DeviceVerdict]

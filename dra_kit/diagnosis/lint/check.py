@@ -40,13 +40,7 @@ _HELM: Final = "{{"
 
 
 class LintResult(Struct, frozen=True):
-    """The result of a check.
-
-    Attributes:
-        findings: in the order of the files and their lines, without duplicates.
-        files: how many files were checked.
-        objects: how many objects were in them.
-    """
+    """The findings of a check, in file order without duplicates, and the numbers of files and objects."""
 
     findings: list[LintFinding]
     files: int

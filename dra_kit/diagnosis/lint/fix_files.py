@@ -163,14 +163,10 @@ def replace_text(path: Path, before: str, after: str) -> None:
         if now == before.encode():
             _replace(path, f"{mark}{after}".encode())
         elif now != after.encode():  # else it was written by another of its names
-            raise _changed(path)
+            raise ConfigurationError(f"{path} was changed by another process; it was left unchanged; try again")
     except OSError as error:
         why = error.strerror or error
         raise ConfigurationError(f"{path} cannot be written: {why}; it was not changed") from None
-
-
-def _changed(path: Path) -> ConfigurationError:
-    return ConfigurationError(f"{path} was changed by another process meanwhile; it was not changed; try again")
 
 
 def _replace(path: Path, content: bytes) -> None:

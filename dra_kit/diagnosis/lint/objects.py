@@ -17,6 +17,7 @@ from dra_kit.diagnosis.lint.structure import (
     Rewrite,
     Unwrap,
     check_structure,
+    correction,
     is_misspelt,
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
@@ -136,9 +137,8 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
-        intended = unambiguous_correction(made.kind, RESOURCE_KINDS)
-        sure = (Rewrite("kind", intended),) if intended else ()
-        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
+        remedies = correction("kind", made.kind, RESOURCE_KINDS)
+        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=remedies)
     elif known is not None and made.api_version not in known.types:
         wish = f"write apiVersion: {next(iter(known.types))}"
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
@@ -148,14 +148,10 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
     elif not group and made.kind not in POD_SPECS:
-        near = did_you_mean(made.kind, RESOURCE_KINDS) and next(iter(_near(made.kind)), "")
+        near = did_you_mean(made.kind, RESOURCE_KINDS).partition('"')[2].partition('"')[0]
         if near:
             wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near].types))} and kind: {near}"
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
-
-
-def _near(kind: str) -> Iterator[str]:
-    return (name for name in RESOURCE_KINDS if f'"{name}"' in did_you_mean(kind, RESOURCE_KINDS))
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
@@ -328,13 +324,8 @@ def _problems(manifest: LintedObject, errors: Iterable[FieldError]) -> Iterator[
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
-            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
-
-
-def _remedies(error: FieldError) -> tuple[Remedy, ...]:
-    """Return the correction of a misspelt value of an enumeration."""
-    intended = unambiguous_correction(error.value, error.supported)
-    return (Rewrite(error.path, intended),) if intended else ()
+            sure = correction(error.path, error.value, error.supported)
+            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=sure)
 
 
 def _is_reference(error: FieldError) -> bool:

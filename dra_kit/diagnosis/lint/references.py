@@ -9,10 +9,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, is_misspelt
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, correction, is_misspelt
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -48,11 +48,11 @@ def pod_problems(
         entries = list(_entries(pod, where, spec, problems))
         uses = list(_uses(where, spec))
         unclear = any(is_misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
-        meant = set(_texts(pod.document.body)) if unclear else set[str]()
+        mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
         for entry in entries:
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
-            if entry.name and not mine and entry.name not in meant:
+            if entry.name and not mine and entry.name not in mentioned:
                 text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
@@ -119,8 +119,7 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            intended = unambiguous_correction(use.claim, names)
-            sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
+            sure = correction(f"{use.path}.name", use.claim, names)
             yield FieldProblem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
@@ -176,12 +175,11 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            intended = unambiguous_correction(use.request, names)
-            if use.request.partition("/")[0] in names:
-                intended = use.request.partition("/")[0]
-                wish = f"write {use.request.partition('/')[0]}: a container names the request, not the alternative"
+            sure = correction(f"{use.path}.request", use.request, names)
+            if (whole := use.request.partition("/")[0]) in names:
+                sure = (Rewrite(f"{use.path}.request", whole),)
+                wish = f"write {whole}: a container names the request, not the alternative"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
             yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 

@@ -11,13 +11,13 @@ from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_de
 from dra_kit.author.config_problems import ConfigKeyProblem
 from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_matching, selectors_for, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite, correction
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 
 def misplaced_configs(
@@ -148,7 +148,7 @@ def _misplaced(
         f"such as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"
-    place = "ask for other devices" if whose.startswith("request") else "select other devices"
+    place = "request other devices" if whose.startswith("request") else "select other devices"
     if fitting:
         remedy = f"apply it to {' and '.join(fitting)}, {remedy}"
     yield FieldProblem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
@@ -206,8 +206,7 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldPr
     wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so no device satisfies the constraint"
-        intended = unambiguous_correction(name, everywhere)
-        sure = (Rewrite(path, intended),) if intended else ()
+        sure = correction(path, name, everywhere)
         wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
         yield FieldProblem(path, "unknown-attribute", text, wish, remedies=sure)
 
@@ -260,7 +259,7 @@ def capacity_problems(
                 yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
             elif asked > max(there):
                 text = f"{asked} of {name} is requested, but no matching device has more than {max(there)}"
-                yield FieldProblem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
+                yield FieldProblem(path, "too-much-capacity", text, f"request at most {max(there)}")
 
 
 def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
@@ -292,7 +291,6 @@ def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) ->
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                intended = unambiguous_correction(driver, surroundings.advertised.drivers)
-                sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
-                text = f'no device is of a driver "{driver}"'
+                sure = correction(f"{path}.driver", driver, surroundings.advertised.drivers)
+                text = f'no device belongs to a driver "{driver}"'
                 yield FieldProblem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

@@ -113,6 +113,12 @@ class FieldProblem(msgspec.Struct, frozen=True):
     remedies: tuple[Remedy, ...] = ()
 
 
+def correction(path: str, value: object, accepted: Iterable[object]) -> tuple[Remedy, ...]:
+    """Return the remedy for a misspelt value at a path; empty unless exactly one accepted value can be intended."""
+    intended = unambiguous_correction(value, accepted)
+    return (Rewrite(path, intended),) if intended else ()
+
+
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
     """Return a value without nulls and invalid parts, and its structural problems; ``status`` is ignored.
 
@@ -193,7 +199,11 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
         if isinstance(value, str) and type_name in _WRITTEN:
             return FieldProblem(path, "wrong-type", str(error))
         plain = _plain(value) if type_name != "string" else None
-        wish = f"write it without quotes: {value}" if plain is not None and _fits(plain, type_name) else ""
+        wish = (
+            f"write it without quotes: {value}"
+            if plain is not None and not check_structure(plain, type_name)[1]
+            else ""
+        )
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
         text = f"must be {wanted}, not {short_json(value)}"
@@ -208,11 +218,6 @@ def _plain(value: Any) -> int | bool | None:
     if value in _TRUTH:
         return _TRUTH[value]
     return int(value) if _INTEGER.fullmatch(value) else None
-
-
-def _fits(value: Any, type_name: str) -> bool:
-    """Return whether a value, including everything in it, fits a type."""
-    return not check_structure(value, type_name)[1]
 
 
 def _may_be(value: Any, type_name: str) -> bool:

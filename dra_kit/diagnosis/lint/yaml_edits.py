@@ -433,13 +433,7 @@ def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text
 
 
 class Edit(Struct, frozen=True):
-    """A replacement of characters of a file.
-
-    Attributes:
-        start: the index of the first character.
-        end: the index after the last character; for an insertion the same as ``start``.
-        text: the new text.
-    """
+    """A replacement of the characters from ``start`` to ``end`` (exclusive) of a file."""
 
     start: int
     end: int

@@ -46,7 +46,7 @@ _DECIMAL: Final = frozenset("kMGTPE")
 
 
 def is_quantity(node: SyntaxNode) -> bool:
-    """Whether a node is certainly a quantity: a capacity, or made by ``quantity()``."""
+    """Return whether a node is certainly a quantity: a capacity, or created by ``quantity()``."""
     read = value_read(node)
     if read is not None:
         return read.kind == "capacity"
@@ -124,7 +124,7 @@ def invalid_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
 
 
 def _has_unit(node: SyntaxNode) -> bool:
-    """Whether it is a string with a quantity that has a unit, such as "80Gi"."""
+    """Return whether it is a string with a quantity that has a unit, such as "80Gi"."""
     if not isinstance(node, LiteralNode) or not isinstance(node.value, str) or not node.value[-1:].isalpha():
         return False
     try:
@@ -135,7 +135,7 @@ def _has_unit(node: SyntaxNode) -> bool:
 
 
 def _is_whole(node: SyntaxNode, expression: ManifestExpression) -> bool:
-    """Whether the text of a node contains the node alone; parentheses do not belong to it."""
+    """Return whether the text of a node is the node alone; parentheses do not belong to it."""
     text = node.text(expression.text)
     return text.count("(") == text.count(")")
 
@@ -364,7 +364,7 @@ def _makes_version(node: SyntaxNode) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a semantic version."""
+    """Return whether a string is a semantic version."""
     try:
         Version(text)
     except ValueError:

@@ -83,7 +83,7 @@ def test_a_claim_whose_devices_are_all_allocated(tmp_path: Path) -> None:
 
     assert code == 3
     assert "    ✗ rustica                     allocated to default/a\n" in text
-    assert "  request pizza: 2 devices match, and none is to be had: 2 allocated to default/a, default/b\n" in text
+    assert "  request pizza: 2 devices match, but none is available: 2 allocated to default/a, default/b\n" in text
     assert "  → once other claims release their devices 2 devices fit\n" in text
 
 
@@ -100,7 +100,7 @@ def test_a_claim_of_a_class_that_does_not_exist(tmp_path: Path) -> None:
     code, text = explained(tmp_path, claim("lunch", device_class="piza"), what=("claim", "lunch"))
 
     assert code == 3
-    assert "request pizza: DeviceClass piza does not exist; did you mean pizza?" in text
+    assert 'request pizza: DeviceClass piza does not exist; did you mean "pizza"?' in text
 
 
 def test_a_claim_that_is_allocated(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ def test_a_claim_that_is_allocated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("lunhc", "did you mean lunch?"), ("other", "the namespace has lunch; -n names another")],
+    [("lunhc", 'did you mean "lunch"?'), ("other", "the namespace has lunch; -n selects another")],
 )
 def test_a_claim_that_does_not_exist(tmp_path: Path, name: str, hint: str) -> None:
     code, text = explained(tmp_path, claim("lunch"), what=("claim", name))
 
     assert code == 1
-    assert text == f"error: there is no ResourceClaim default/{name}; {hint} [kube-not-found]\n"
+    assert text == f"error: ResourceClaim default/{name} does not exist; {hint} [kube-not-found]\n"
 
 
 def test_a_claim_of_another_namespace(tmp_path: Path) -> None:
@@ -271,8 +271,8 @@ def test_a_right_that_is_missing_is_told_with_what_is_not_known_because_of_it(tm
 
     assert result.exit_code == 0
     text = words(result.output)
-    assert "you may not list nodes: nodes are those that slices name; their labels" in text
-    assert 'a ClusterRole with these rules would do - {apiGroups: [""], resources: [nodes], verbs: [list]}' in text
+    assert "you may not list nodes: only nodes that slices name are known, without labels" in text
+    assert 'a ClusterRole needs these rules - {apiGroups: [""], resources: [nodes], verbs: [list]}' in text
 
 
 def test_without_the_rights_that_everything_needs_all_that_are_missing_are_told(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_what_is_not_looked_at_is_told_and_the_answer_is_not_yes(
     code, text = explained(tmp_path, claim("lunch"), asking(**spec), what=("pod", "guest"))
 
     assert code == 4
-    verdict = f"? pod default/guest finds its devices on node-1, node-2; not looked at: {missed}"
+    verdict = f"? pod default/guest finds its devices on node-1, node-2; not examined: {missed}"
     assert verdict in words(text)
     assert "✓ pod" not in text
 
@@ -83,7 +83,7 @@ def test_the_anti_affinity_of_a_pod_that_means_this_one_is_told(tmp_path: Path, 
     found, text = explained(tmp_path, claim("lunch"), eater, cook, what=("pod", "guest"))
 
     assert found == code
-    assert ("not looked at: the anti-affinity of other pods (cook)" in words(text)) == (code == 4)
+    assert ("not examined: the anti-affinity of other pods (cook)" in words(text)) == (code == 4)
 
 
 def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
     result = run("explain", "pod", "guest", "--from", saved)
 
     assert result.exit_code == 4
-    assert "not looked at: labels, taints, cpu and memory of nodes" in words(result.output)
+    assert "not examined: labels, taints, cpu and memory of nodes" in words(result.output)
 
 
 def saved_without(tmp_path: Path, kind: str, *objects: Document) -> Path:
@@ -121,7 +121,7 @@ def test_a_claim_does_not_fit_for_sure_where_not_everything_could_be_read(
     (found,) = json.loads(run("explain", "claim", "lunch", "--from", saved, "-o", "json").output)["explanations"]
 
     assert result.exit_code == 4
-    assert f"? default/lunch finds devices on 2 of 2 nodes; not looked at: {missed}" in words(result.output)
+    assert f"? default/lunch finds devices on 2 of 2 nodes; not examined: {missed}" in words(result.output)
     assert "✓ default/lunch" not in result.output
     assert (found["outcome"], found["notLookedAt"]) == ("devices-fit", [missed])
 
@@ -209,5 +209,5 @@ def test_too_costly_selectors_stop_the_explanation(tmp_path: Path) -> None:
     code, text = explained(tmp_path, hungry, what=("claim", "lunch"))
 
     assert code == 4
-    assert "? default/lunch would take too much work to explain; not looked at: devices for request" in words(text)
+    assert "? default/lunch would take too much work to explain; not examined: devices for request" in words(text)
     assert DRIVER not in text

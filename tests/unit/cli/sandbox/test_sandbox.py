@@ -114,7 +114,7 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
 def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
     kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
 
-    told = "claim pizza: request pizza: 2 devices match, and none is to be had: 2 allocated to "
+    told = "claim pizza: request pizza: 2 devices match, but none is available: 2 allocated to "
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=[told])
 
     reasons = text[text.index("not all pods succeeded") :]

@@ -1,4 +1,4 @@
-"""Who still holds devices of a driver, as the command says it."""
+"""Claims that hold devices of a driver, as the command prints them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_it_waits_until_no_claim_holds_devices(kubeconfig: tuple[Api, Path]) -> 
     assert "waiting for 1 claim\n" in found.stderr
 
 
-def test_it_goes_on_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
+def test_it_keeps_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     claims = "/apis/resource.k8s.io/v1/resourceclaims"
     api.put("resourceclaims", claim("lunch"))

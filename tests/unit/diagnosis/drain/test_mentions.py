@@ -1,4 +1,4 @@
-"""A driver that nothing in the cluster mentions is an error, and not one without users."""
+"""A driver that no object in the cluster mentions is an error."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ def test_kinds_that_may_not_be_listed_are_named(plurals: tuple[str, ...], kubeco
         for plural in plurals:
             stack.enter_context(api.failing(403, "GET", below=PATHS[plural]))
         found = drain(path)
-        told = json.loads(drain(path, "-o", "json").output)
+        reported = json.loads(drain(path, "-o", "json").output)
     assert found.exit_code == 0
     assert found.output == (
         "driver dra.pizza: no claim is in use\n"
         f"whether there is a driver dra.pizza is not known: you may not list {', '.join(plurals)}\n"
     )
-    assert told["unreadable"] == list(plurals)
+    assert reported["unreadable"] == list(plurals)
 
 
 def test_claims_suggest_the_name_of_a_misspelt_driver_if_nothing_else_may_be_listed(

@@ -55,7 +55,7 @@ def test_devices_that_match_and_are_in_use() -> None:
 
     assert explanation.outcome == "does-not-fit"
     assert explanation.blockers == (
-        "request r: 2 devices match, and none is to be had: 2 allocated to default/lunch, default/dinner",
+        "request r: 2 devices match, but none is available: 2 allocated to default/lunch, default/dinner",
     )
 
 
@@ -66,15 +66,13 @@ def test_too_few_devices_on_one_node() -> None:
 
     [blocker] = explain(where, claim(request("r", 3))).blockers
 
-    assert blocker == (
-        "request r: asks for 3 devices that one node can reach, and no node has more than 2 that fit (node node-1)"
-    )
+    assert blocker == ("request r: needs 3 devices on one node, but no node has more than 2 that fit (node node-1)")
 
 
 def test_no_device_at_all() -> None:
     [blocker] = explain(cluster(), claim(request())).blockers
 
-    assert blocker == "request r: no driver has published any device; is one installed, and does it run?"
+    assert blocker == "request r: no driver has published any device; is a driver installed and running?"
 
 
 def test_a_class_that_does_not_exist_may_be_a_typo() -> None:
@@ -85,7 +83,7 @@ def test_a_class_that_does_not_exist_may_be_a_typo() -> None:
     explanation = explain(where, wanted)
 
     assert explanation.outcome == "error"
-    assert explanation.blockers == ("request r: DeviceClass piza does not exist; did you mean pizza?",)
+    assert explanation.blockers == ('request r: DeviceClass piza does not exist; did you mean "pizza"?',)
 
 
 def test_without_any_class_the_driver_may_be_missing() -> None:
@@ -149,7 +147,7 @@ def test_requests_that_need_the_same_devices() -> None:
 
     [blocker] = explain(cluster(slice_of(pizza("a", "brie"), pizza("b"))), wanted).blockers
 
-    assert blocker.startswith("each request finds devices for itself, but no node has devices for all of them at once")
+    assert blocker.startswith("each request alone finds devices, but no node has devices for all of them")
 
 
 def test_all_devices_are_asked_for_and_one_is_in_use() -> None:

@@ -75,7 +75,7 @@ def test_the_value_that_a_device_has_is_reported(condition: str, text: str, summ
 def test_conditions_of_class_and_request_are_distinguished() -> None:
     reason = why(f'{A}.cheese == "mozzarella"', ReasonKind.CLASS)
 
-    assert reason.text == 'cheese is "cheddar", the class wants "mozzarella"'
+    assert reason.text == 'cheese is "cheddar", the class requires "mozzarella"'
     assert reason.remedy == 'without `cheese == "mozzarella"` (class any)'
 
 

@@ -1,4 +1,4 @@
-"""Each thing that can stand between a device and a request."""
+"""All reasons why a device does not fit a request."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
     where = cluster(slice_of(device("a", **SHARED)), claims=[holder])
 
     assert texts(where, asking(memory="40Gi")) == {
-        "a": ["memory is short by 20Gi: 40Gi asked for, 20Gi of 80Gi left, the rest went to default/lunch"]
+        "a": ["memory is short by 20Gi: 40Gi requested, 20Gi of 80Gi left, the rest went to default/lunch"]
     }
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
@@ -123,20 +123,20 @@ def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
 def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
-    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi asked for, it has 80Gi"]}
+    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi requested, it has 80Gi"]}
     [reason] = verdicts(where, asking(memory="81Gi"))["a"].reasons
     assert (reason.brief, reason.found, reason.wanted) == ("short of memory", "has 80Gi", "< 81Gi")
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         (None, "all of it needed, as the request names no amount and the device has no request policy with a default"),
         ({"default": "40Gi"}, "the default of 40Gi needed, as the request names no amount"),
     ],
     ids=["no policy", "default"],
 )
-def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Document | None, told: str) -> None:
+def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Document | None, reported: str) -> None:
     share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
     holder = {
         "metadata": {"name": "lunch", "namespace": "default"},
@@ -147,7 +147,7 @@ def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Doc
 
     [[text]] = texts(cluster(slice_of(published), claims=[holder]), claim(request("r", 1))).values()
 
-    assert f": {told}, 20Gi of 80Gi left, the rest went to default/lunch" in text
+    assert f": {reported}, 20Gi of 80Gi left, the rest went to default/lunch" in text
 
 
 def test_capacity_that_a_device_does_not_have_is_reported() -> None:
@@ -157,17 +157,17 @@ def test_capacity_that_a_device_does_not_have_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         ({"validRange": {"min": "10Gi", "max": "20Gi", "step": "5Gi"}}, "from 10Gi to 20Gi in steps of 5Gi"),
         ({"default": "10Gi", "validValues": ["10Gi", "20Gi"]}, "in amounts of 10Gi, 20Gi"),
     ],
 )
-def test_an_amount_that_the_policy_does_not_allow_is_reported(policy: Document, told: str) -> None:
+def test_an_amount_that_the_policy_does_not_allow_is_reported(policy: Document, reported: str) -> None:
     capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
     where = cluster(slice_of(device("a", allowMultipleAllocations=True, capacity=capacity)))
 
-    assert texts(where, asking(memory="30Gi")) == {"a": [f"gives memory only {told}, not 30Gi"]}
+    assert texts(where, asking(memory="30Gi")) == {"a": [f"gives memory only {reported}, not 30Gi"]}
 
 
 def test_a_counter_that_is_short_is_reported_with_who_holds_the_rest() -> None:
@@ -208,7 +208,7 @@ def test_a_device_for_labels_that_no_node_has_is_reported() -> None:
     terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}]
     far = slice_of(pizza("a"), nodeSelector={"nodeSelectorTerms": terms})
 
-    assert texts(cluster(far)) == {"a": ["for nodes with labels that no node has"]}
+    assert texts(cluster(far)) == {"a": ["for nodes with labels that do not exist"]}
     assert texts(cluster(far, nodes=[node(rack="r1")])) == {"a": []}
 
 

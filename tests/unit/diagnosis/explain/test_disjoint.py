@@ -67,7 +67,7 @@ def test_a_constraint_that_no_devices_of_any_node_satisfy_is_reported_too() -> N
     )
 
 
-def test_a_constraint_on_a_request_that_could_satisfy_it_is_not_told() -> None:
+def test_a_satisfiable_constraint_is_not_reported() -> None:
     wanted = claim(
         request("a", 1, A), request("b", 2, B), constraints=[{"requests": ["b"], "matchAttribute": CHEESE}]
     )  # fmt: skip
@@ -101,9 +101,9 @@ def test_a_derived_value_is_not_compared_with_published_attributes() -> None:
     )
     slices, nodes = kitchens(n1="a", n2="b")
 
-    told = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
+    reported = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
 
-    assert told == ("no node has devices for all requests: a fits only on n1, b only on n2",)
+    assert reported == ("no node has devices for all requests: a fits only on n1, b only on n2",)
 
 
 ovens = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), max_size=4), min_size=1, max_size=3)
@@ -128,13 +128,13 @@ def test_statements_about_nodes_and_values_are_true(
         constraints=[{"matchAttribute": "gpu.example.com/oven"}],
     )
 
-    told = explain(where, wanted).blockers
+    reported = explain(where, wanted).blockers
 
     able = [[sum(kind == which for kind, _ in found) >= needed for found in nodes]
             for which, needed in enumerate((first, second))]  # fmt: skip
     apart = all(map(any, able)) and not any(map(all, zip(*able, strict=True)))
-    assert any(text.startswith("no node has devices for all requests") for text in told) == apart
-    if any("those that fit a have" in text for text in told):
+    assert any(text.startswith("no node has devices for all requests") for text in reported) == apart
+    if any("those that fit a have" in text for text in reported):
         enough = [
             {oven for oven in range(3)
              if sum(each == (which, oven) for found in nodes for each in found) >= needed}

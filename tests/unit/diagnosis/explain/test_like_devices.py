@@ -1,4 +1,4 @@
-"""Devices that are alike are judged once: the verdict is that which each would have on its own."""
+"""Equivalent devices are judged once, with the verdict that each would have alone."""
 
 from __future__ import annotations
 

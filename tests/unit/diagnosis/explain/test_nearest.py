@@ -46,9 +46,9 @@ def test_without_the_condition_the_reported_number_of_devices_fits(values: list[
     explanation = explain(where, claim(request("r", 1, " && ".join(conditions()))))
 
     for miss in explanation.nearest:
-        kept = [each for each in conditions() if f"without `{shorten(each)}`" not in miss.change]
-        relaxed = explain(where, claim(request("r", 1, " && ".join(kept))))
-        assert len(kept) == (1 if " and " in miss.change else 2)
+        remaining = [each for each in conditions() if f"without `{shorten(each)}`" not in miss.change]
+        relaxed = explain(where, claim(request("r", 1, " && ".join(remaining))))
+        assert len(remaining) == (1 if " and " in miss.change else 2)
         assert len(relaxed.requests[0].choices[0].fits) == miss.devices
         assert relaxed.good == miss.enough
 
@@ -59,14 +59,14 @@ def test_one_change_is_suggested_wherever_it_suffices(values: list[Values]) -> N
 
     expected = {f"without `{name} == 1`" for place, name in enumerate("abc")
                 if any(sum(each) == 2 and not each[place] for each in values)}  # fmt: skip
-    told = {miss.change for miss in explanation.nearest}
+    suggested = {miss.change for miss in explanation.nearest}
     if expected or explanation.good:
-        assert told == (set() if explanation.good else expected)
+        assert suggested == (set() if explanation.good else expected)
     else:  # two changes are suggested if one does not suffice
         pairs = {" and ".join(f"without `{name} == 1`" for name, value in zip("abc", each, strict=True) if not value)
                  for each in values if sum(each) == 1}  # fmt: skip
-        assert told <= pairs
-        assert bool(told) == bool(pairs)
+        assert suggested <= pairs
+        assert bool(suggested) == bool(pairs)
 
 
 def test_waiting_for_devices_comes_before_taking_others() -> None:
@@ -84,7 +84,7 @@ def changes(where: ClusterView, wanted: Document) -> list[str]:
     return [miss.change for miss in explain(where, wanted).nearest]
 
 
-def test_a_change_that_gives_too_few_devices_is_not_told_where_another_suffices() -> None:
+def test_an_insufficient_change_is_not_suggested_if_another_suffices() -> None:
     where = cluster(slice_of(pizza("a", "brie"), pizza("b")))
 
     assert changes(where, claim(request("r", 3, BRIE))) == ["with count: 1"]
@@ -144,7 +144,7 @@ def test_changes_of_the_claim_come_before_changes_of_the_class() -> None:
     ]
 
 
-def test_a_change_that_makes_another_condition_fail_is_not_told() -> None:
+def test_a_change_that_makes_another_condition_fail_is_not_suggested() -> None:
     guarded = f'device.allowMultipleAllocations && {PIZZA}.cheese == "brie"'
     where = cluster(slice_of(device("a"), pizza("b", "brie")))
 

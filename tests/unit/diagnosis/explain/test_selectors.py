@@ -1,4 +1,4 @@
-"""Selectors that fail or that nothing matches: what is wrong with them, and what to write instead."""
+"""Selectors that fail or match nothing: their mistakes and remedies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_attribute_that_only_some_devices_have_is_to_be_asked_for_first() -> 
     explanation = explain(where, claim(request("r", 1, f"{PIZZA}.slot == 0")))
 
     assert explanation.outcome == "error"
-    assert explanation.remedies == (f"ask first: has({PIZZA}.slot) && … (request r)",)
+    assert explanation.remedies == (f"check first: has({PIZZA}.slot) && … (request r)",)
 
 
 def test_devices_of_other_drivers_are_to_be_ruled_out_first() -> None:

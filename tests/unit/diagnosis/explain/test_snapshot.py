@@ -40,12 +40,12 @@ POD = {
 
 
 def test_possible_secrets_of_pods_are_not_saved() -> None:
-    kept = reduced("Pod", POD)
+    saved = reduced("Pod", POD)
 
-    assert "hunter2" not in json.dumps(kept)
-    assert kept["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-    assert kept["spec"]["resourceClaims"] == POD["spec"]["resourceClaims"]  # type: ignore[index]
-    assert kept["status"] == {"phase": "Running", "containerStatuses": [{"name": "main", "state": WAITING}]}
+    assert "hunter2" not in json.dumps(saved)
+    assert saved["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    assert saved["spec"]["resourceClaims"] == POD["spec"]["resourceClaims"]  # type: ignore[index]
+    assert saved["status"] == {"phase": "Running", "containerStatuses": [{"name": "main", "state": WAITING}]}
 
 
 def test_labels_taints_and_allocatable_of_nodes_are_saved() -> None:
@@ -55,11 +55,11 @@ def test_labels_taints_and_allocatable_of_nodes_are_saved() -> None:
         "status": {"allocatable": {"cpu": "4"}, "addresses": [{"address": "10.0.0.1"}], "declaredFeatures": ["A"]},
     }
 
-    kept = reduced("Node", node)
+    saved = reduced("Node", node)
 
-    assert kept["metadata"] == {"name": "node-1", "labels": {"rack": "r1"}}
-    assert kept["spec"] == {"taints": [{"key": "k", "effect": "NoSchedule"}]}
-    assert kept["status"] == {"allocatable": {"cpu": "4"}, "declaredFeatures": ["A"]}
+    assert saved["metadata"] == {"name": "node-1", "labels": {"rack": "r1"}}
+    assert saved["spec"] == {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    assert saved["status"] == {"allocatable": {"cpu": "4"}, "declaredFeatures": ["A"]}
 
 
 def test_claims_and_slices_are_saved_completely() -> None:

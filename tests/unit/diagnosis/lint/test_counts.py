@@ -34,9 +34,9 @@ def test_more_devices_than_match_are_reported_with_how_many_there_are() -> None:
 
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_too_large_a_count_is_reported_only_if_fewer_devices_match(count: int, there: int) -> None:
-    told = rules(order(count), advertised([CARD] * there, complete=True))
+    reported = rules(order(count), advertised([CARD] * there, complete=True))
 
-    assert told == (["too-few-devices"] if count > there else [])
+    assert reported == (["too-few-devices"] if count > there else [])
 
 
 def test_unknown_devices_may_be_many() -> None:
@@ -62,7 +62,7 @@ def test_more_of_a_capacity_than_any_device_has_is_reported(*, shared: bool) -> 
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-much-capacity", "error", "17Gi")
     assert finding.message == "17Gi of memory is requested, but no matching device has more than 16Gi"
-    assert finding.help == "ask for at most 16Gi"
+    assert finding.help == "request at most 16Gi"
     assert rules(asking("16Gi"), advertised(cards)) == []
     assert rules(asking("17Gi")) == [], "nothing is reported about unknown devices"
 

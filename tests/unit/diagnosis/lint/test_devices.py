@@ -1,4 +1,4 @@
-"""Selectors against the devices that are known."""
+"""Selectors, checked against known devices."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_remedy_names_the_one_driver_that_is_known() -> None:
     assert finding.help == f"write {A}.model"
 
 
-def test_a_standard_attribute_in_the_domain_of_a_driver_is_reported_with_its_own() -> None:
+def test_a_standard_attribute_in_a_drivers_domain_is_reported_with_its_own_domain() -> None:
     known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
 
     (finding,) = found(device_class(f'{GUARD} && {A}.pcieRoot == "pci0000:00"'), known)
@@ -140,7 +140,7 @@ def test_an_attribute_that_some_devices_lack_is_reported_where_it_is_read() -> N
     (finding,) = found(device_class(GUARD, f'{A}.model != "x" && {A}.mig'), KNOWN)
     assert (finding.rule, underlined(finding)) == ("optional-attribute", f"{A}.mig")
     assert "missing on 1 of 2 devices, such as gpu.example.com/node/gpu-0" in finding.message
-    assert finding.help == f"ask first: has({A}.mig) && …"
+    assert finding.help == f"check first: has({A}.mig) && …"
 
 
 def test_a_selector_that_short_circuits_does_not_fail() -> None:
@@ -163,7 +163,7 @@ def test_a_class_that_matches_nothing_is_reported_with_the_condition_and_the_val
 def test_conditions_that_exclude_each_other_are_reported() -> None:
     (finding,) = found(device_class(GUARD, f'{A}.cores > 110 && {A}.model == "A100"'), KNOWN)
     assert finding.rule == "matches-nothing"
-    assert "all conditions, though each is met by some" in finding.message
+    assert "all conditions, although some meet each" in finding.message
 
 
 def test_a_request_is_checked_against_devices_that_pass_its_class() -> None:
@@ -175,21 +175,21 @@ def test_a_request_is_checked_against_devices_that_pass_its_class() -> None:
     assert rules(claim(body), KNOWN) == []  # the devices of the class are unknown
 
 
-def test_what_is_wrong_with_a_class_is_not_told_of_its_requests() -> None:
+def test_problems_of_a_class_are_not_reported_for_its_requests() -> None:
     wrong = device_class(f'{GUARD} && {A}.model == "H20"')
     asking = claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: '{A}.mig'}}}}]")
     text = f"{wrong}---\n{asking}"
     assert rules(text, KNOWN) == ["matches-nothing"]
 
 
-@pytest.mark.parametrize(("second", "told"), [("A100", []), ("B300", ["matches-nothing"] * 2)])
-def test_an_unsatisfied_alternative_is_reported_if_no_other_is_satisfied(second: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("second", "reported"), [("A100", []), ("B300", ["matches-nothing"] * 2)])
+def test_an_unsatisfied_alternative_is_reported_if_no_other_is_satisfied(second: str, reported: list[str]) -> None:
     one, two = (
         f"{{name: {name}, deviceClassName: gpu, selectors: [{{cel: {{expression: '{A}.model == \"{model}\"'}}}}]}}"
         for name, model in (("one", "B200"), ("two", second))
     )
     asking = claim().replace("exactly:", "firstAvailable:").replace("deviceClassName: gpu", f"- {one}\n        - {two}")
-    assert rules(f"{device_class(GUARD)}---\n{asking}", KNOWN) == told
+    assert rules(f"{device_class(GUARD)}---\n{asking}", KNOWN) == reported
 
 
 def test_a_class_that_reads_attributes_of_any_driver_is_reported() -> None:
@@ -225,7 +225,7 @@ def test_a_constraint_on_an_attribute_that_no_device_has_is_reported() -> None:
     assert rules(claim(extra="constraints: [{matchAttribute: resource.kubernetes.io/pcieRoot}]"), KNOWN) == []
 
 
-def test_a_constraint_on_a_standard_attribute_in_the_domain_of_a_driver_is_reported_with_its_own() -> None:
+def test_a_constraint_on_a_standard_attribute_in_a_drivers_domain_is_reported() -> None:
     known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
 
     (finding,) = found(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/pcieRoot}}]"), known)

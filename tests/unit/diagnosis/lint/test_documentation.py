@@ -1,4 +1,4 @@
-"""docs/reference/lint-rules.md lists the rules as they are; the examples of lint.md are what is printed."""
+"""docs/reference/lint-rules.md lists the rules; the examples of lint.md match the output."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_the_examples_of_the_page_match_the_output() -> None:
 def test_the_example_of_a_fix_matches_the_output() -> None:
     section = PAGE.partition("## Fix findings")[2]
     before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
-    (told,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
+    (shown,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
     made = fix_files([SourceFile("train.yaml", before)])
     assert made.files[0].text == after
-    assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == told
+    assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == shown
 
 
 OLD = PAGE.partition("## Outdated manifests")[2].partition("\n## ")[0]

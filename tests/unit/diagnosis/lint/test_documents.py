@@ -1,4 +1,4 @@
-"""How files are read: as kubectl reads them, and with every problem told at its place."""
+"""Reading files like kubectl, with every problem reported at its position."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_aliases_that_repeat_each_other_are_refused() -> None:
 @pytest.mark.parametrize("form", ['{{"a": {}1{}}}', "a: {}1{}\n", "# {}{}\n"])
 def test_a_document_that_is_nested_too_deeply_is_reported(form: str, depth: int) -> None:
     findings = found(form.format("[" * depth, "]" * depth))
-    told = [finding.message for finding in findings if finding.rule == "syntax"]
-    assert told == (
+    reported = [finding.message for finding in findings if finding.rule == "syntax"]
+    assert reported == (
         ["the file cannot be read: it is nested more than 200 levels deep; no Kubernetes object is"]
         if depth > 200 and "#" not in form
         else []

@@ -1,4 +1,4 @@
-"""The work of a check grows as the file does, however its lines are broken and however much is wrong in it."""
+"""The work of a check is linear in the size of the file, whatever its lines and mistakes."""
 
 from __future__ import annotations
 

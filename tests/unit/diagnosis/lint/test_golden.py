@@ -1,4 +1,4 @@
-"""Verdicts of a real API server: what it accepts has no errors, and what it refuses has one."""
+"""Verdicts of a real API server: accepted objects have no errors, rejected ones have one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_strict(line: dict[str, Any], step: dict[str, Any]) -> bool:
     lenient = any(
         word in warning for warning in step.get("warnings", ()) for word in ("unknown field", "duplicate field")
     )
-    # the URL tells the server what an object is that does not say so itself
+    # the URL contains the kind of objects without one
     untold = line["id"].partition("@")[0].endswith(("no-type", "no-kind", "no-version"))
     return not lenient and not untold and "fieldValidation=Ignore" not in step.get("query", "")
 

@@ -1,4 +1,4 @@
-"""The catalogue of mistakes in expressions: each is found, and what is written instead is not."""
+"""The catalogue of mistakes in expressions: each is found, and its remedy is correct."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, he
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
 )
-def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, meant: str) -> None:
+def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, expected: str) -> None:
     (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
-    assert mistake.help == f"write a number and a suffix, such as {meant}"
+    assert mistake.help == f"write a number and a suffix, such as {expected}"
 
 
 def test_each_rule_about_cel_has_a_case() -> None:

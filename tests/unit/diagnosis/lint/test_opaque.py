@@ -132,7 +132,7 @@ def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() 
     assert finding.message == (
         f"PartConfig is for devices with kind part, but request gpu can get only devices such as {DRIVER}/node/gpu-0"
     )
-    assert finding.help == "write WholeConfig, or ask for other devices"
+    assert finding.help == "write WholeConfig, or request other devices"
 
 
 def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error() -> None:
@@ -156,7 +156,7 @@ def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error(
         ),
     ],
 )
-def test_a_config_that_may_be_right_is_not_told(text: str) -> None:
+def test_a_config_that_may_be_correct_is_not_reported(text: str) -> None:
     assert "config-for-other-devices" not in rules(text, known())
 
 
@@ -171,20 +171,20 @@ def alternatives(requests: str) -> str:
     return "---\n".join([*made, f"{head}spec: {{devices: {{{spec}}}}}\n"])
 
 
-@pytest.mark.parametrize(("requests", "told"), [("gpu", 1), ("gpu/part", 0), ("gpu/whole", 1), ("", 0)])
-def test_of_a_request_with_alternatives_each_must_be_able_to_take_a_config(requests: str, told: int) -> None:
+@pytest.mark.parametrize(("requests", "expected"), [("gpu", 1), ("gpu/part", 0), ("gpu/whole", 1), ("", 0)])
+def test_every_alternative_of_a_request_must_accept_a_config(requests: str, expected: int) -> None:
     findings = [one for one in found(alternatives(requests), known()) if one.rule == "config-for-other-devices"]
-    assert len(findings) == told
+    assert len(findings) == expected
     assert all("request gpu/whole can get only devices" in one.message for one in findings)
 
 
 def test_the_right_alternative_is_suggested_to_containers_that_name_all() -> None:
     [finding] = [one for one in found(alternatives("gpu"), known()) if one.rule == "config-for-other-devices"]
-    assert finding.help == "apply it to gpu/part, write WholeConfig, or ask for other devices"
+    assert finding.help == "apply it to gpu/part, write WholeConfig, or request other devices"
 
 
 @pytest.mark.parametrize(
-    ("configs", "told"),
+    ("configs", "expected"),
     [
         pytest.param([("PartConfig", "gpu"), ("WholeConfig", "gpu")], 0, id="a stronger one is taken"),
         pytest.param([("PartConfig", "gpu"), ("WholeConfig", "")], 0, id="as is one for all requests"),
@@ -193,10 +193,10 @@ def test_the_right_alternative_is_suggested_to_containers_that_name_all() -> Non
         pytest.param([("PartConfig", "gpu"), ("PartConfig", "gpu")], 2, id="nor one that does not fit either"),
     ],
 )
-def test_a_config_that_a_stronger_one_takes_the_place_of_is_not_told(configs: list[tuple[str, str]], told: int) -> None:
+def test_a_config_that_a_later_one_overrides_is_not_reported(configs: list[tuple[str, str]], expected: int) -> None:
     entries = ", ".join(entry(*each) for each in configs)
     text = "---\n".join([class_of("whole"), claim("deviceClassName: gpu", extra=f"config: [{entries}]")])
-    assert rules(text, known()).count("config-for-other-devices") == told
+    assert rules(text, known()).count("config-for-other-devices") == expected
     made = class_of("whole", config=", ".join(entry(kind) for kind, _ in configs))
     fits = [kind for kind, _ in configs][-1] == "WholeConfig"
     assert ("config-for-other-devices" in rules(made, known())) is not fits

@@ -1,4 +1,4 @@
-"""Pods, and what makes them, as the API server takes them."""
+"""Pods and workloads, checked like the API server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is checked without an exception, and every finding has a place."""
+"""Any file is checked without an exception, and every finding has a position."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_claim_in_another_namespace_is_reported() -> None:
     assert "in another namespace" in finding.message
 
 
-def test_of_claims_with_one_name_the_one_in_the_same_file_or_folder_is_meant() -> None:
+def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> None:
     other = claim(name="lunch").replace("- name: gpu", "- name: other")
     asking = pod(BY_NAME, "[{name: gpu, request: gpu}]")
     apart = [

@@ -17,7 +17,7 @@ from tests.unit.diagnosis.lint.texts import claim, device_class, found, rules, u
         (device_class(name="gpu, lables: {a: b}"), "lables", 'did you mean "labels"?'),
     ],
 )
-def test_an_unknown_field_is_reported_with_what_may_be_meant(text: str, name: str, help_: str) -> None:
+def test_an_unknown_field_is_reported_with_a_suggestion(text: str, name: str, help_: str) -> None:
     (finding,) = found(text)
     assert (finding.rule, underlined(finding)) == ("unknown-field", name)
     assert help_ in finding.help

@@ -1,4 +1,4 @@
-"""The API server's rules, told at the place in the file."""
+"""The API server's rules, reported at their position in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A support bundle has what helps, and no secret that anybody could have put anywhere."""
+"""A support bundle has the useful data, and no planted secret."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ VALUES_TO_HIDE = st.text(
 ).filter(lambda text: text[:6].strip() == text[:6] and text[:6] not in REMOVED)
 
 
-def told(secret: str) -> dict[str, str]:
+def reported(secret: str) -> dict[str, str]:
     """How texts that dra-kit makes quote a value of opaque configuration."""
     problem = f"{SAYS[0]}{short_json(secret)}{SAYS[1]}"
     long = f"{SAYS[0]}{secret}{SAYS[1]}"
@@ -259,11 +259,11 @@ def told(secret: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("kind", told("x" * 6))
+@pytest.mark.parametrize("kind", reported("x" * 6))
 @given(secret=VALUES_TO_HIDE)
 def test_no_prefix_of_a_secret_is_left_in_an_abbreviated_text(kind: str, secret: str) -> None:
-    assume(secret[:6] not in told("")[kind])  # what the text around it says is in every text
-    text = told(secret)[kind]
+    assume(secret[:6] not in reported("")[kind])  # what the text around it says is in every text
+    text = reported(secret)[kind]
     hidden = HiddenWords({secret})
     for cleaned in (hidden.safe_text(text), json.loads(hidden.safe_json(json.dumps([text])))[0]):
         assert secret[:6] not in cleaned

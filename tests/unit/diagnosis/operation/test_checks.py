@@ -1,4 +1,4 @@
-"""What ``dra-kit check`` finds in a cluster and on a node, each with a remedy."""
+"""Results of ``dra-kit check`` for a cluster and a node, each with a remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.diagnosis.operation.parts import whole
 
 
-def told(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
+def reported(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
     lines = [str(item) for item in findings]
     for line, item in zip(lines, findings if isinstance(findings, list) else [], strict=False):
         assert item.verdict == "ok" or item.remedy, line
@@ -112,7 +112,11 @@ def kubeconfig(address: str, tmp_path: Path) -> Path:
     ("version", "served", "line"),
     [
         ("37", ("v1",), "ok   API server: Kubernetes 1.37, resource.k8s.io/v1"),
-        ("40", ("v1",), "warn API server: Kubernetes 1.40 is newer than this release of dra-kit knows (1.37)"),
+        (
+            "40",
+            ("v1",),
+            "warn API server: Kubernetes 1.40 is newer than the newest release that dra-kit supports",
+        ),
         (
             "33",
             ("v1beta1",),
@@ -165,9 +169,9 @@ async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> N
         async with await client_of(address, tmp_path) as client:
             lines = [str(item) for item in await check_rights(client, "controller", driven)]
             of_node = [str(item) for item in await check_rights(client, "node", driven)]
-    remedy = "install the chart with the values that dra-kit chart TARGET --values FILE makes"
-    told = [line.split(" may not ")[1] for line in lines if remedy in line]
-    assert told == [
+    remedy = "install the chart with the values from dra-kit chart TARGET --values FILE"
+    reported = [line.split(" may not ")[1] for line in lines if remedy in line]
+    assert reported == [
         *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
           for verb in ("create", "update")),
         f"get resourceclaims.resource.k8s.io, which binder Courier needs; {remedy}",
@@ -340,7 +344,7 @@ def test_runtimes_without_cdi() -> None:
     ]  # fmt: skip
     assert [(item.verdict, item.text) for item in runtime_findings(nodes)] == [
         ("warn", "node b has containerd://1.7.20, where CDI is off by default"),
-        ("FAIL", "node c has containerd://1.6.1, which knows no CDI"),
+        ("FAIL", "node c has containerd://1.6.1, which does not support CDI"),
         ("warn", "node e has docker://27.0"),
         ("ok", "2 x containerd://2.4.2, 1 x cri-o://1.34.0, 1 x local-process://1"),
     ]
@@ -393,7 +397,7 @@ def test_the_root_directory_of_the_kubelet(tmp_path: Path) -> None:
     (processes / "1").mkdir(parents=True)
     (processes / "1" / "cmdline").write_bytes(b"/sbin/init\0")
     [missing] = kubelet_root_findings(root, processes)
-    assert missing.text == f"{root} is not here"
+    assert missing.text == f"{root} does not exist"
     root.mkdir()
     [unused] = kubelet_root_findings(root, processes)
     assert unused.verdict == "FAIL"

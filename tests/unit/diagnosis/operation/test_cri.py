@@ -1,4 +1,4 @@
-"""What a container runtime says of CDI at its socket, over real gRPC; the runtime says what a test wants."""
+"""A container runtime's CDI status at its socket, over real gRPC with a fake runtime."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def runtime(config: str, *, name: str = "containerd", version: str = "v2.4
         await server.stop(None)
 
 
-async def told(config: str, **says: str) -> str:
+async def reported(config: str, **says: str) -> str:
     async with runtime(config, **says) as socket:
         [finding] = await check_runtime(socket, CDI)
     assert finding.verdict == "ok" or finding.remedy
@@ -57,23 +57,23 @@ async def told(config: str, **says: str) -> str:
 
 async def test_containerd_reports_whether_and_where_it_reads_cdi_files() -> None:
     reads = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi", str(CDI)]}
-    assert await told(json.dumps(reads)) == f"ok containerd 2.4.2 reads CDI files in {CDI}"
-    assert await told(json.dumps(reads | {"enableCDI": False})) == "FAIL containerd 2.4.2 has CDI off"
-    assert await told(json.dumps(reads | {"cdiSpecDirs": ["/etc/cdi"]})) == (
+    assert await reported(json.dumps(reads)) == f"ok containerd 2.4.2 reads CDI files in {CDI}"
+    assert await reported(json.dumps(reads | {"enableCDI": False})) == "FAIL containerd 2.4.2 has CDI off"
+    assert await reported(json.dumps(reads | {"cdiSpecDirs": ["/etc/cdi"]})) == (
         f"FAIL containerd 2.4.2 reads CDI files in /etc/cdi, not in {CDI}"
     )
 
 
 async def test_a_runtime_that_reports_nothing_about_cdi_passes() -> None:
     sandbox = json.dumps({"sandboxImage": "pause"})
-    assert await told(sandbox, name="cri-o", version="1.34.0") == (
-        "ok cri-o 1.34.0 answers; it tells nothing of CDI, its release does"
+    assert await reported(sandbox, name="cri-o", version="1.34.0") == (
+        "ok cri-o 1.34.0 answers, but does not report whether CDI is on; see its release"
     )
 
 
 @pytest.mark.parametrize("config", ["", "no JSON", "[]", "null"])
-async def test_a_configuration_that_is_none_is_nothing_told(config: str) -> None:
-    assert (await told(config)).startswith("ok containerd 2.4.2 answers")
+async def test_an_invalid_configuration_is_treated_as_missing(config: str) -> None:
+    assert (await reported(config)).startswith("ok containerd 2.4.2 answers")
 
 
 async def test_a_runtime_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows of who has what: what drivers say joined with what the kubelet says."""
+"""Rows of device uses: answers of drivers merged with those of the kubelet."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_shares_of_one_device_are_distinguished() -> None:
 
 @given(st.lists(uses), st.lists(users))
 def test_merging_sources_loses_no_use_and_invents_no_container(
-    told: list[DeviceUse], by_kubelet: list[DeviceUse]
+    reported: list[DeviceUse], by_kubelet: list[DeviceUse]
 ) -> None:
-    joined = with_users(told, by_kubelet)
-    assert {use.allocation for use in joined} == {use.allocation for use in [*told, *by_kubelet]}
+    joined = with_users(reported, by_kubelet)
+    assert {use.allocation for use in joined} == {use.allocation for use in [*reported, *by_kubelet]}
     assert {use.identity for use in joined if use.container} == {use.identity for use in by_kubelet}
-    assert {use.hardware_ids for use in joined} >= {use.hardware_ids for use in told}
+    assert {use.hardware_ids for use in joined} >= {use.hardware_ids for use in reported}
     assert len(set(joined)) == len(joined)
     assert with_users(joined, by_kubelet) == joined  # drivers may have asked the kubelet themselves
 

@@ -1,4 +1,4 @@
-"""A driver's answers at its operation socket are read whole."""
+"""A driver's answers at its operation socket are read completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dra-kit who``: which source it asks, and what it says where nothing is found."""
+"""``dra-kit who``: its sources, and its message if nothing is found."""
 
 from __future__ import annotations
 

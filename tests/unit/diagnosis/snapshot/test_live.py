@@ -1,4 +1,4 @@
-"""What is read from an API server: no more than explanations look at."""
+"""Reading an API server: only the objects that explanations need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Would a node that the cluster does not have take a pod, or a claim?"""
+"""Whether a pod or claim would fit on a node that does not exist yet."""
 
 from __future__ import annotations
 

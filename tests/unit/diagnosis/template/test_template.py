@@ -1,4 +1,4 @@
-"""Slices of a node that does not exist yet: what the driver's node then publishes, device by device."""
+"""Slices of a node that does not exist yet equal those that the driver publishes there."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_corrupt_and_lost_state_are_problems() -> None:
     document = {"state": {"damaged": ["row 1 is corrupt"], "incomplete": ["claims", "transactions"]}}
     assert status_problems(document) == [
         "row 1 is corrupt",
-        "the state has lost transactions; look at the disk below --state-dir",
+        "the state has lost transactions; check the disk below --state-dir",
     ]
     assert status_problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
 

@@ -1,4 +1,4 @@
-"""What ``--fix`` writes for each mistake that it is sure of, and what it leaves to the author."""
+"""The certain fixes of ``--fix``, and mistakes that it does not fix."""
 
 from __future__ import annotations
 

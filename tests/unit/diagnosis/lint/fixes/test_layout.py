@@ -1,4 +1,4 @@
-"""Fixes change what they are about, and leave comments, order, quotes and ends of lines as they are."""
+"""Fixes preserve comments, order, quotes and line endings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a file holds and however it is written: fixes change what they are about, once, and nothing else."""
+"""For any file, fixes change only the findings' values, and only once."""
 
 from __future__ import annotations
 

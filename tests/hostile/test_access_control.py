@@ -31,7 +31,7 @@ from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
-PART = "sandbox door"
+PART = "sandbox access control"
 OTHER_UID = 65534
 ANY_CERTIFICATE = "--ignore-certificate-errors"
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: needs root")
@@ -39,7 +39,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not te
 
 @pytest.fixture
 def kitchen() -> Iterator[Kitchen]:
-    """A driver in a folder that everybody may look into: nothing but the sandbox itself keeps others out."""
+    """A driver in a world-readable folder: only the sandbox itself denies access to others."""
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
         found = Kitchen(Path(directory))
         for path in (found.directory, found.directory / "t", found.directory / "run"):
@@ -76,16 +76,16 @@ async def test_a_web_page_can_neither_create_nor_read_nor_delete(ledger: Ledger)
         with ledger.attack("a web page, to a certificate that the browser does not trust"):
             seen = await visit(server.url)
             assert await pods_of(server) == []
-            assert not refused.total()  # it did not even get so far
+            assert not refused.total()  # the requests did not get this far
 
         for name in ("127.0.0.1", "localhost"):
             with ledger.attack(f"a web page that asks {name} and ignores the certificate") as case:
                 refused.clear()
                 seen = await visit(server.url.replace("127.0.0.1", name), ANY_CERTIFICATE)
                 assert await pods_of(server) == []
-                # all of them came, and were turned away: blob, text, YAML, JSON's preflight, read, delete, …
+                # all requests arrived and were rejected: blob, text, YAML, JSON's preflight, read, delete, …
                 assert refused["origin"] >= 8, (refused, seen)
-                assert refused["token"] >= 2, (refused, seen)  # images and scripts tell no origin
+                assert refused["token"] >= 2, (refused, seen)  # images and scripts send no origin
                 assert {seen[one] for one in ("image", "script", "socket", "events")} == {"failed"}
                 assert seen["read"] == "failed: TypeError"
                 case.took(peak_mebibytes(os.getpid()))
@@ -99,7 +99,7 @@ async def test_a_web_page_can_neither_create_nor_read_nor_delete(ledger: Ledger)
                     await asyncio.sleep(0.02)
 
 
-# --- connections that are held
+# --- idle connections
 
 
 @contextmanager
@@ -141,7 +141,7 @@ async def test_three_thousand_idle_connections_block_no_client(ledger: Ledger) -
                     async with Client(Credentials(connection), user_agent="tests/1") as client:
                         assert (await client.list(PODS)).items == []
                 assert server.open_connections < 1024 // 2
-                with tempfile.TemporaryFile():  # there are files left
+                with tempfile.TemporaryFile():  # file descriptors are left
                     case.took(peak_mebibytes(os.getpid()))
             holder.kill()
             await holder.wait()
@@ -210,9 +210,9 @@ def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: 
     processes = [str(sandbox), *map(str, reapers(sandbox))]
 
     with ledger.attack("another user: kubeconfig, log, directories, sockets, processes, API without the token") as case:
-        told = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
+        reported = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
         done = subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
+            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, reported], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         found = json.loads(done.stdout)
@@ -226,7 +226,7 @@ def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: 
     assert kitchen.left_behind() == []
 
 
-# --- files and links that others have put where the sandbox writes
+# --- files and links planted by others where the sandbox writes
 
 
 def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitchen, ledger: Ledger) -> None:
@@ -244,8 +244,8 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
             victims.append(temporary / name / file)
     (temporary / "dra-linked12").symlink_to(mine)
     victims[0].write_text("years of work")
-    told = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
-    victims[1].write_text(json.dumps(told))
+    reported = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
+    victims[1].write_text(json.dumps(reported))
     victims[2].touch()
 
     def untouched() -> bool:
@@ -406,7 +406,7 @@ def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) 
 
 
 def command(kitchen: Kitchen, *arguments: str) -> str:
-    """What ``dra-kit`` prints."""
+    """Return the output of ``dra-kit``."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("dra-kit")), *arguments],
         env=kitchen.environment, capture_output=True, check=False, timeout=100,
@@ -415,7 +415,7 @@ def command(kitchen: Kitchen, *arguments: str) -> str:
 
 
 def reapers(sandbox: int) -> list[int]:
-    """The reapers that a sandbox has started."""
+    """Return the reapers that a sandbox has started."""
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/stat")
@@ -424,7 +424,7 @@ def reapers(sandbox: int) -> list[int]:
 
 
 def asleep(nap: str) -> list[int]:
-    """The processes that sleep for so many seconds, whatever they call themselves."""
+    """Return the processes that sleep for that many seconds, by their arguments."""
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
