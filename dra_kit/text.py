@@ -33,14 +33,14 @@ def unambiguous_correction(value: object, accepted: Iterable[object]) -> str:
     if value in texts:
         return ""
     folded = [text for text in texts if _folded(text) == _folded(value)]
-    near = folded or [text for text in texts if _is_slip(value, text)]
+    near = folded or [text for text in texts if _is_typo(value, text)]
     return near[0] if len(near) == 1 else ""
 
 
 _SHORT: Final = 4
 
 
-def _is_slip(one: str, other: str) -> bool:
+def _is_typo(one: str, other: str) -> bool:
     if min(len(one), len(other)) < _SHORT - 1 or max(len(one), len(other)) < _SHORT:
         return False
     if [char for char in one if char.isdigit()] != [char for char in other if char.isdigit()]:

@@ -119,12 +119,12 @@ class AllocationAttempt:
             for claim in self._claims
         ]
         self._choices = _without_errors(self._requests)
-        self._question = None if self._choices is None else memo.question(self._claims, self._choices)
+        self._shape = None if self._choices is None else memo.shape(self._claims, self._choices)
 
     def on(self, node: Node) -> Allocations | None:
         """Find devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
         pools = self._snapshot.pools(node, self._gates)
-        key = None if self._question is None else self._question.key(node, pools)
+        key = None if self._shape is None else self._shape.key(node, pools)
         found = self._memo.outcome(key, lambda: self._search(node, pools))
         if found is None or self._choices is None:
             return None
@@ -164,7 +164,7 @@ class AllocationAttempt:
             for choice in choices:
                 if isinstance(choice, AllocationError):
                     raise choice
-                everything = _everything(choice, pools, selection, holding) if choice.all_devices else None
+                everything = _devices_for_all(choice, pools, selection, holding) if choice.all_devices else None
                 alternatives.append(NodeAlternative(choice, everything))
             minimum = min(alternative.count for alternative in alternatives)
             check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
@@ -188,7 +188,7 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
     return sum(len(choices) for asked in requests for choices in asked)
 
 
-def _everything(
+def _devices_for_all(
     choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
 ) -> tuple[AdvertisedDevice, ...]:
     """Return the devices for mode All, including devices in use, which make the request fail."""
@@ -309,17 +309,17 @@ def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> It
         requests = tuple(choice.name for choice in choices)
         for config in choices[0].device_class.spec.config:
             yield DeviceAllocationConfiguration(
-                source="FromClass", requests=_unless_all(requests, selected), opaque=config.opaque
+                source="FromClass", requests=_requests_unless_all(requests, selected), opaque=config.opaque
             )
     for entry in claim.spec.devices.config:
         named = set(entry.requests)
         if not named or any(choice.request in named or choice.name in named for choice in selected):
             yield DeviceAllocationConfiguration(
-                source="FromClaim", requests=_unless_all(entry.requests, selected), opaque=entry.opaque
+                source="FromClaim", requests=_requests_unless_all(entry.requests, selected), opaque=entry.opaque
             )
 
 
-def _unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
+def _requests_unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
     """Return the names of requests for an entry; none if they cover all requests."""
     return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
 

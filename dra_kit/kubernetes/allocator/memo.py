@@ -33,7 +33,7 @@ from dra_kit.kubernetes.resource.v1 import (
 )
 from dra_kit.kubernetes.values.quantity import Quantity
 
-_QUESTIONS: Final = 64
+_POD_SHAPES: Final = 64
 """Maximum kinds of pods in the cache, the latest ones."""
 _OUTCOMES: Final = 8192
 """Maximum outcomes in the cache, for all kinds of pods."""
@@ -48,23 +48,23 @@ class AttemptCache:
         self._evaluator = evaluator
         self._numbers = _Numbers()
         self._usages = _PoolUsages(usage, gates, self._numbers)
-        self._questions: OrderedDict[Hashable, PodShape] = OrderedDict()
+        self._shapes: OrderedDict[Hashable, PodShape] = OrderedDict()
         self._outcomes: dict[Hashable, Solution | None] = {}
 
-    def question(
+    def shape(
         self, claims: Sequence[ResourceClaim], requests: Sequence[Sequence[Sequence[RequestAlternative]]]
     ) -> PodShape:
         """Return the shape of a pod with these claims; ``requests`` has the choices of each request of each claim."""
-        asked = pod_shape(claims, requests)
-        known = self._questions.get(asked)
+        key = pod_shape(claims, requests)
+        known = self._shapes.get(key)
         if known is None:
             choices = [choice for claim in requests for request in claim for choice in request]
             reading = AttributeReads(claims, choices, self._evaluator)
-            known = self._questions[asked] = PodShape(reading, self._usages, self._numbers)
-            if len(self._questions) > _QUESTIONS:
-                self._questions.popitem(last=False)
+            known = self._shapes[key] = PodShape(reading, self._usages, self._numbers)
+            if len(self._shapes) > _POD_SHAPES:
+                self._shapes.popitem(last=False)
         else:
-            self._questions.move_to_end(asked)
+            self._shapes.move_to_end(key)
         return known
 
     def outcome(self, key: Hashable | None, search: Callable[[], Solution | None]) -> Solution | None:

@@ -73,7 +73,7 @@ class FeasibilityCheck:
         if key not in self._verdicts:
             try:
                 self._verdicts[key] = self._meets_no_error(claim, request) and all(
-                    self._is_hopeless(choice, claim, request) for choice in self._claims[claim].requests[request]
+                    self._is_impossible(choice, claim, request) for choice in self._claims[claim].requests[request]
                 )
             except (AllocationError, Unsupported):
                 # only the search can find whether this error occurs
@@ -88,7 +88,7 @@ class FeasibilityCheck:
             self.available_to(choice)
         return True
 
-    def _is_hopeless(self, choice: NodeAlternative, claim: int, request: int) -> bool:
+    def _is_impossible(self, choice: NodeAlternative, claim: int, request: int) -> bool:
         available = self.available_to(choice)
         if len(available) < choice.count or (choice.everything is not None and not choice.everything):
             return True
@@ -211,12 +211,12 @@ class CandidateLists:
         """Return a key that is equal for devices that are interchangeable in every request."""
         if self._are_comparable and index not in self._likenesses:
             try:
-                self._likenesses[index] = self._look_at(self._devices[index])
+                self._likenesses[index] = self._likeness_of(self._devices[index])
             except (AllocationError, Unsupported):
                 self._are_comparable = False
         return self._likenesses[index] if self._are_comparable else index
 
-    def _look_at(self, device: AdvertisedDevice) -> Hashable:
+    def _likeness_of(self, device: AdvertisedDevice) -> Hashable:
         if device.shareable:
             return device.id  # its remaining capacity depends on earlier picks
         seen: list[Hashable] = [device.demands, device.id[:2] if device.demands else None]

@@ -68,13 +68,13 @@ def request_alternatives(
 
     An error replaces the choice that it concerns, or all choices; earlier choices are still tried first.
     """
-    asked = _Asked(claim, request.name, request.name)
+    asked = _RequestContext(claim, request.name, request.name)
     if request.first_available:
         if not gates.prioritized_list:
             text = "has subrequests, but the DRAPrioritizedList feature is disabled"
             return [asked.error(text, kind="feature-disabled")]
         return [
-            _choice(_Asked(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
+            _choice(_RequestContext(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
             for sub in request.first_available
         ]
     if request.exactly is None:
@@ -82,7 +82,7 @@ def request_alternatives(
     return [_choice(asked, request.exactly, classes, gates)]
 
 
-class _Asked:
+class _RequestContext:
     """A request or subrequest, for messages; see :class:`RequestAlternative`."""
 
     def __init__(self, claim: ResourceClaim, request: str, label: str, name: str = "") -> None:
@@ -99,7 +99,7 @@ class _Asked:
 
 
 def _choice(
-    asked: _Asked,
+    asked: _RequestContext,
     exact: ExactDeviceRequest | DeviceSubRequest,
     classes: Mapping[str, DeviceClass],
     gates: AllocatorRules,

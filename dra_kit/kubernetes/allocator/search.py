@@ -18,7 +18,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
-_BETWEEN_QUESTIONS: Final = 1024
+_STEPS_BETWEEN_CHECKS: Final = 1024
 """Steps between two checks for an abort."""
 
 
@@ -100,7 +100,7 @@ class DeviceSearch:
         self._shortlists = CandidateLists(claims, devices, self._prospects)
         self._limits = limits
         self._steps = 0
-        self._in_vain = 0
+        self._failed_tries = 0
         self._matches: dict[RequestAlternative, list[bool | None]] = {}
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self.selected: list[list[RequestAlternative]] = [
@@ -210,13 +210,13 @@ class DeviceSearch:
             if failed and self._shortlists.likeness(index) in failed:
                 continue
             yield index, self._devices[index]
-            self._in_vain += 1
+            self._failed_tries += 1
             if self._is_long():
                 failed.add(self._shortlists.likeness(index))
 
     def _is_long(self) -> bool:
         """Whether the search is so long that checking all devices once saves time."""
-        return self._in_vain > len(self._devices)
+        return self._failed_tries > len(self._devices)
 
     def _is_candidate(self, choice: RequestAlternative, index: int, claim: int) -> bool:
         device = self._devices[index]
@@ -248,7 +248,7 @@ class DeviceSearch:
                 "seconds, may time out as well: request fewer devices, or give the requests different selectors",
                 kind="search-limit",
             )
-        if self._steps % _BETWEEN_QUESTIONS == 0 and self._limits.is_aborted():
+        if self._steps % _STEPS_BETWEEN_CHECKS == 0 and self._limits.is_aborted():
             raise AllocationError("filter operation aborted", kind="aborted")
 
 

@@ -173,14 +173,14 @@ def _remember(results: dict[_Key, _Result], key: _Key, result: _Result) -> None:
 def _selector(expression: str) -> Selector:
     program = _compiled_selector(expression)
     if isinstance(program, CelCompileError):
-        raise _again(program)
+        raise _without_traceback(program)
     return program
 
 
 def _derived(expression: str) -> DerivedExpression:
     program = _compiled_derived(expression)
     if isinstance(program, CelCompileError):
-        raise _again(program)
+        raise _without_traceback(program)
     return program
 
 
@@ -189,7 +189,7 @@ def _compiled_selector(expression: str) -> Selector | CelCompileError:
     try:
         return compile_selector(expression, environment=STORED)
     except CelCompileError as error:
-        return _again(error)
+        return _without_traceback(error)
 
 
 @lru_cache(maxsize=_PROGRAMS)
@@ -197,10 +197,10 @@ def _compiled_derived(expression: str) -> DerivedExpression | CelCompileError:
     try:
         return compile_derived(expression, environment=STORED)
     except CelCompileError as error:
-        return _again(error)
+        return _without_traceback(error)
 
 
-def _again(error: CelCompileError) -> CelCompileError:
+def _without_traceback(error: CelCompileError) -> CelCompileError:
     """Return the same error without a traceback, which would keep frames alive and grow with each raise."""
     return CelCompileError(error.message, line=error.line, column=error.column, problem=error.problem)
 

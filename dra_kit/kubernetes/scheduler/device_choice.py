@@ -144,16 +144,16 @@ class _Counter:
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> str:
         """Return the first reason that prevents the use of a matching device."""
-        if self._is_to_be_had(choice, device, claim, constraints):
+        if self._is_available(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
         if self._gates.device_taints and not all_tolerated(taints, choice.tolerations):
             return _TAINTED
         if not self._holding.is_free(choice, device, claim) or self._holding.is_shareable(device):
             return _TAKEN
-        return _CONSTRAINTS if self._is_to_be_had(choice, device, claim, ()) else _COUNTERS
+        return _CONSTRAINTS if self._is_available(choice, device, claim, ()) else _COUNTERS
 
-    def _is_to_be_had(
+    def _is_available(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> bool:
         taken = self._holding.take(choice, device, claim, constraints, must=False)

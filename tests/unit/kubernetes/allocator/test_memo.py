@@ -571,5 +571,5 @@ def test_each_share_gets_a_new_id() -> None:
 @settings(max_examples=30)
 @given(games())
 def test_outcomes_are_the_same_with_tiny_caches(game: Game) -> None:
-    with patch.multiple(memo, _QUESTIONS=1, _OUTCOMES=2, _DEVICES=4):
+    with patch.multiple(memo, _POD_SHAPES=1, _OUTCOMES=2, _DEVICES=4):
         check(game)
