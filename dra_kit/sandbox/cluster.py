@@ -152,7 +152,7 @@ class Sandbox:
         calls = self._drivers.calls()
         for observer in self._observers:
             observer.ending(calls)
-        await self._drivers.stop()  # first, so that they can still tell the API server
+        await self._drivers.stop()  # first, so that they can still write to the API server
         await self._stack.aclose()
 
     async def _start(self) -> None:

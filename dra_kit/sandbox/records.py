@@ -255,7 +255,7 @@ class ContainerReference(Struct, frozen=True, rename="camel"):
     Attributes:
         pod: it belongs to.
         name: in the pod.
-        id: ``<runtime>://<identity>``; a restart makes a container with an id of its own.
+        id: ``<runtime>://<identity>``; each restart has a new id.
     """
 
     pod: PodReference

@@ -390,7 +390,7 @@ class DeviceTracker:
         else:
             self._later.append(change)
 
-    # --- what informers tell
+    # --- informers
 
     def slice_changed(self, change: ObjectChange) -> None:
         """Note that a ResourceSlice was created, changed or deleted."""

@@ -296,7 +296,7 @@ _LAYERS: Final = (
 
 
 def image_environment(hostname: str, home: Path) -> dict[str, str]:
-    """Return the variables that an image without settings of its own gives a process.
+    """Return the variables that an image without its own settings gives a process.
 
     ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
 

@@ -34,7 +34,7 @@ class ResourceClaimController:
     Args:
         client: to write with.
         informers: follow pods, claims and templates.
-        events: to tell users of what fails.
+        events: records failures.
     """
 
     def __init__(self, client: Client, informers: SharedInformers, events: EventRecorder) -> None:

@@ -35,7 +35,7 @@ class WorkloadController:
     Args:
         client: to write with.
         informers: follow all of them, pods and nodes.
-        events: to tell users of pods that the API server refuses.
+        events: records pods that the API server rejects.
         time_scale: waits are divided by this.
     """
 

@@ -32,7 +32,7 @@ from dra_kit.sandbox.drivers.settings import node_settings
 from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
-"""The process before has ended: what only one may do, such as telling Events, is this one's now."""
+"""The previous process has exited: what only one process may do, such as recording Events, is now done by this one."""
 _FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may recover within this time
 _POLL: Final = 0.02
 

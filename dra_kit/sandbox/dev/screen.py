@@ -278,7 +278,7 @@ def _read_key(descriptor: int, pressed: Callable[[str], None], loop: asyncio.Abs
     data = b""
     with suppress(OSError):
         data = os.read(descriptor, 64)
-    if not data:  # the terminal is gone; SIGHUP tells so, too
+    if not data:  # the terminal is gone; SIGHUP reports it, too
         loop.remove_reader(descriptor)
     elif data in _SEQUENCES:
         pressed(_SEQUENCES[data])

@@ -172,7 +172,7 @@ class WebhookRole(Struct, frozen=True):
 def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> WebhookRole:
-    """Return the webhook role with a certificate of its own.
+    """Return the webhook role with its own certificate.
 
     Args:
         driver: whose configs it checks.

@@ -267,7 +267,7 @@ class NodeDriver:
             why = "does not run" if self._role is None else "runs in a thread here"
             raise ConfigurationError(
                 f"driver {self.name} {why} and cannot be killed; mark the test with @pytest.mark.dra_process, which "
-                "gives it a process of its own"
+                "runs it in a separate process"
             )
         return process
 

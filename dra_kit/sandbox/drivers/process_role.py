@@ -67,8 +67,8 @@ class NodeRoleProcess:
     ) -> None:
         if not release.target:
             raise ConfigurationError(
-                f"driver {release.driver.name} is an object of this process and cannot run in one of its own; name it "
-                "as a TARGET: ./file.py, module:attr or a project folder"
+                f"driver {release.driver.name} is an object of this process and cannot run in a separate process; "
+                "name it as a TARGET: ./file.py, module:attr or a project folder"
             )
         author = None if release.author is None else release.author.model_dump()
         self._wire, other = multiprocessing.Pipe()
@@ -266,7 +266,7 @@ def _role(
             sending.cancel()
 
     async def send_ready(agent: NodeAgent) -> None:
-        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
+        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has its own event
             await asyncio.sleep(_POLL)
         sender.send(_READY)
 
@@ -339,7 +339,7 @@ class KillableProcess:
     def arm(self, crash: CrashPoint | None) -> None:
         """Crash there from now on, or nowhere; what was planned before is forgotten."""
         plan = self._directory / "plan"
-        self._plans += 1  # tells it from one that is alike, or has its inode
+        self._plans += 1  # distinguishes it from an equal one, or one with its inode
         text = json.dumps({"plan": self._plans, **({"at": crash.at, "count": crash.count} if crash else {})})
         fresh = plan.with_suffix(".new")
         fresh.write_text(text)

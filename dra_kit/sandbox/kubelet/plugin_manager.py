@@ -530,7 +530,9 @@ class SliceWiper:
                     await self._news.wait()
             for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
                 await self._wipe(driver, due)
-                if self._due.get(driver) == due:  # else the driver came and went meanwhile: another wait has begun
+                if (
+                    self._due.get(driver) == due
+                ):  # else the driver reconnected and disconnected meanwhile: a new delay has started
                     del self._due[driver]
 
     async def wipe_all(self) -> None:

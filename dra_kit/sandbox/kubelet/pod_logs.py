@@ -95,7 +95,7 @@ class _Lines:
     def of(self, excerpt: LogExcerpt) -> Iterator[bytes]:
         """Yield the parts of one, in order."""
         if excerpt.missed.offset:
-            yield f"dra-kit: {excerpt.missed.offset:,} bytes went before they were read\n".encode()
+            yield f"dra-kit: {excerpt.missed.offset:,} bytes were dropped before they were read\n".encode()
             self._at_line = True
         for arrival in excerpt.arrivals:
             if arrival.at >= self._since:

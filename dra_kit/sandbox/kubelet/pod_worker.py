@@ -256,7 +256,7 @@ class PodWorker:
                 content_type=STRATEGIC_MERGE_PATCH,
                 subresource="status",
             )
-        except (NotFound, Conflict):  # gone, or another pod has its name: the watch tells
+        except (NotFound, Conflict):  # gone, or another pod has its name: the watch reports it
             return
         self._reported = status
         self.update(written)

@@ -28,7 +28,7 @@ class DriverControl(Protocol):
         ...
 
     async def in_process(self, wanted: bool, /) -> None:
-        """Have it run in a process of its own, which can be killed, or in a thread; by a rolling update."""
+        """Move the driver to a separate process, which can be killed, or to a thread, by a rolling update."""
         ...
 
     async def kill(self) -> None:
@@ -43,7 +43,7 @@ class DriverControl(Protocol):
         """Have it killed after a step of :class:`dra_kit.node.failpoints.Failpoint`, once; it is started again.
 
         Args:
-            step: its name; ``EFFECT_APPLIED:2`` is the second time that it comes to it.
+            step: its name; ``EFFECT_APPLIED:2`` is the second time that it is reached.
         """
         ...
 

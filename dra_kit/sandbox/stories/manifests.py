@@ -214,7 +214,7 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     if metadata.get("namespace"):
         raise ConfigurationError(
             f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
-            "story has a namespace of its own"
+            "story has its own namespace"
         )
     return Manifest(file, document)
 

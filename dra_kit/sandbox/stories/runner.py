@@ -19,7 +19,7 @@ from dra_kit.sandbox.stories.story import CompletionCheck, Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
 _OF_OTHERS: Final = "default"
-"""The namespace of objects that name none, where a story has none of its own."""
+"""The namespace of objects that name none, if the story has no namespace."""
 
 
 async def run_story(

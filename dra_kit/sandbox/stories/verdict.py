@@ -120,7 +120,7 @@ def _container(
     for claim, health in expected.health.items():
         got_health = container.health.get(claim, ())
         if not got_health or any(item != health for item in got_health):
-            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "it is not told")
+            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "not reported")
     for text in expected.output:
         if text not in container.output:
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))

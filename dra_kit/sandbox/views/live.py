@@ -383,15 +383,15 @@ class ContainerEntries:
 def reported_edits(edits: SpecEdits) -> Iterator[str]:
     """Yield what a container runtime would do, and the sandbox does not."""
     for mount in edits.mounts:
-        yield f"mount {mount.host_path} on {mount.container_path} (told here, not done)"
+        yield f"mount {mount.host_path} on {mount.container_path} (not applied here)"
     for node in edits.device_nodes:
-        yield f"device node {node.path} (told here, not made)"
+        yield f"device node {node.path} (not applied here)"
     for hook in edits.hooks:
-        yield f"hook {hook.hook_name} {hook.path} (told here, not run)"
+        yield f"hook {hook.hook_name} {hook.path} (not applied here)"
     for interface in edits.net_devices:
-        yield f"interface {interface.host_interface_name} as {interface.name} (told here, not moved)"
+        yield f"interface {interface.host_interface_name} as {interface.name} (not applied here)"
     if edits.additional_gids:
-        yield f"groups {', '.join(map(str, edits.additional_gids))} (told here, not given)"
+        yield f"groups {', '.join(map(str, edits.additional_gids))} (not applied here)"
 
 
 class OutputLines:

@@ -243,7 +243,7 @@ def test_what_is_no_release_is_told(killable: Harness, project: Path) -> None:
     (project / "cakes.py").write_text(DRIVER.replace("bread.example", "cake.example"))
     with pytest.raises(ConfigurationError, match=r"cake\.example is not a release of driver bread\.example"):
         killable.upgrade("./cakes.py")
-    with pytest.raises(ConfigurationError, match="is an object of this process and cannot run in one of its own"):
+    with pytest.raises(ConfigurationError, match="is an object of this process and cannot run in a separate process"):
         killable.upgrade(load_driver(f"{project}/next_ovens.py"))
     with pytest.raises(ConfigurationError, match="there is nothing to roll back"):
         killable.rollback()

@@ -29,7 +29,7 @@ def names(story: Story) -> list[list[str]]:
     return [[manifest.file for manifest in step.manifests] for step in story.steps]
 
 
-def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
+def test_story_without_steps_applies_everything_at_once(tmp_path: Path) -> None:
     story = load_story(write(tmp_path / "lunch", "pods: {guest: {phase: Running}}", b=POD, a=POD))
 
     assert story.name == "lunch"
@@ -39,7 +39,7 @@ def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
     assert story.leftovers == ()
 
 
-def test_the_first_step_takes_what_no_step_names(tmp_path: Path) -> None:
+def test_first_step_applies_manifests_that_no_step_names(tmp_path: Path) -> None:
     expect = """
 steps:
   - pods: {guest: {phase: Pending}}
@@ -59,7 +59,7 @@ steps:
     assert story.steps[2].deletes == ("Pod/guest",)
 
 
-def test_an_environment_value_says_what_it_must_be(tmp_path: Path) -> None:
+def test_environment_value_is_a_text_or_a_pattern(tmp_path: Path) -> None:
     expect = """
 pods:
   guest:
@@ -152,7 +152,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml cannot be read: No such file or directory"),
     ],
 )
-def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str, text: str) -> None:
+def test_mistake_is_reported_with_file_and_position(tmp_path: Path, expect: str, text: str) -> None:
     directory = write(tmp_path, expect)
 
     with pytest.raises(ConfigurationError) as caught:
@@ -163,7 +163,7 @@ def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
+def test_manifest_that_no_step_applies_is_rejected(tmp_path: Path) -> None:
     directory = write(tmp_path, "steps: [{apply: [a.yaml]}]", a=POD, forgotten=POD)
 
     with pytest.raises(ConfigurationError, match=r"no step applies forgotten\.yaml"):
@@ -187,7 +187,7 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
         ("a: [", "cannot be read: line 1"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, text: str) -> None:
+def test_invalid_manifest_is_reported_by_name(tmp_path: Path, manifest: str, text: str) -> None:
     directory = write(tmp_path, "pods: {a: {phase: Running}}", order=manifest)
 
     with pytest.raises(ConfigurationError) as caught:
@@ -197,7 +197,7 @@ def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, 
     assert "order.yaml" in str(caught.value)
 
 
-def test_what_is_done_to_the_driver_is_read_and_a_release_is_found_beside_the_story(tmp_path: Path) -> None:
+def test_driver_actions_are_read_and_the_release_is_found_next_to_the_story(tmp_path: Path) -> None:
     expect = """
 steps:
   - kill: {after: EFFECT_APPLIED}
@@ -225,7 +225,7 @@ steps:
     assert third.actions.upgrade.target == "next.module"
 
 
-def test_further_drivers_that_a_story_needs_are_found_beside_it(tmp_path: Path) -> None:
+def test_additional_drivers_are_found_next_to_the_story(tmp_path: Path) -> None:
     expect = """
 targets: [./nic.py, "shop.py:wine", leds.yaml, wine.module]
 steps:
@@ -248,6 +248,6 @@ steps:
     assert story.steps[0].manifests == ()
 
 
-def test_a_further_driver_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_additional_driver_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"targets nic\.py: there is no .*/lunch/nic\.py; name a file"):
         load_story(write(tmp_path / "lunch", "targets: [nic.py]\npods: {guest: {phase: Running}}"))

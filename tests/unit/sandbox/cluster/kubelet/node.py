@@ -79,7 +79,7 @@ class Node:
         client: of the API server.
         kubelet: runs.
         runtime: of its containers.
-        driver: runs, as long as nobody ends it.
+        driver: runs until a test stops it.
         records: what the kubelet recorded.
     """
 
@@ -94,7 +94,7 @@ class Node:
         self.records: list[Record] = []
 
     async def claim(self, name: str) -> Object:
-        """A claim that nobody allocated yet."""
+        """A claim that is not allocated yet."""
         spec = {"devices": {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}}
         return await self.client.create(RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE)
 
@@ -206,7 +206,7 @@ class Node:
 async def node(
     kubelet_dir: Path, *, time_scale: float = 100.0, labels: Mapping[str, str] | None = None
 ) -> AsyncIterator[Node]:
-    """A node in a cluster of its own."""
+    """A node in its own cluster."""
     cdi_dir = kubelet_dir / "cdi"
     cdi_dir.mkdir()
     records: list[Record] = []

@@ -80,7 +80,7 @@ async def test_a_claim_made_for_the_pod(tmp_path: Path) -> None:
     assert found == ("dra.pizza/pizza=a",)
 
 
-async def test_a_claim_that_the_pod_can_do_without(tmp_path: Path) -> None:
+async def test_optional_claim_is_skipped(tmp_path: Path) -> None:
     of = using({"name": "mine"}, claims=[])
     of["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "lunch"}]
     of["status"]["resourceClaimStatuses"] = [{"name": "mine"}]
@@ -112,7 +112,7 @@ def test_an_operation_is_skipped_when_every_result_of_the_driver_says_so(results
 
 
 def skipping(*operations: str) -> Object:
-    """A claim of a driver that nobody registered, and that need not be called."""
+    """A claim of an unregistered driver that need not be called."""
     result = {"driver": "dra.pizza", "pool": "p", "device": "d", "skipNodeOperations": list(operations)}
     consumer = {"resource": "pods", "name": "guest", "uid": "uid-guest"}
     return {
@@ -121,7 +121,7 @@ def skipping(*operations: str) -> Object:
     }
 
 
-async def test_a_driver_that_need_not_be_called(tmp_path: Path) -> None:
+async def test_driver_with_skipped_operations_is_not_called(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
         plugins = PluginManager(tmp_path)
         manager = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)

@@ -53,7 +53,7 @@ async def wiping(*answers: Handler) -> AsyncIterator[Wiping]:
         await asyncio.wait([running])
 
 
-async def test_a_driver_without_a_connection_loses_its_slices_once() -> None:
+async def test_slices_of_a_disconnected_driver_are_wiped_once() -> None:
     async with wiping() as made:
         made.connect("dra.pizza")
         made.lose("dra.pizza")
@@ -67,7 +67,7 @@ async def test_a_driver_without_a_connection_loses_its_slices_once() -> None:
         ]
 
 
-async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
+async def test_reconnected_driver_keeps_its_slices() -> None:
     async with wiping() as made:
         for driver in ("dra.pizza", "dra.pasta"):
             made.connect(driver)
@@ -78,7 +78,7 @@ async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
 
 
-async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_those_of_the_meantime_too() -> None:
+async def test_slices_are_wiped_again_if_the_driver_reconnects_during_the_wipe() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def late(request: web.Request) -> web.StreamResponse:
@@ -97,7 +97,7 @@ async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_t
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"] * 2
 
 
-async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
+async def test_slices_of_a_never_connected_driver_are_kept() -> None:
     async with wiping() as made:
         made.lose("dra.pizza")
         made.connect("dra.pasta")
@@ -106,7 +106,7 @@ async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
 
 
-async def test_a_refusal_is_no_reason_to_give_up() -> None:
+async def test_wipe_is_retried_after_an_error() -> None:
     async with wiping(status(500, "InternalError", "no"), status(403, "Forbidden", "no"), DONE) as made:
         await made.wiper.wipe_all()
         assert made.selectors == ["spec.nodeName=node-a"] * 3
