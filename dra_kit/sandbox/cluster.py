@@ -98,11 +98,6 @@ class Sandbox:
 
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
-    Args:
-        drivers: the drivers to run; one or several.
-        settings: the settings of the cluster.
-        observers: are notified of events in the cluster.
-
     Raises:
         ConfigurationError: two drivers have the same name.
         SandboxError: a driver does not come up; the message says why.

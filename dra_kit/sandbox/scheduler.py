@@ -40,15 +40,7 @@ _Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 
 
 class Scheduler:
-    """Gives pods nodes and claims devices.
-
-    Args:
-        client: to write with.
-        informers: follow nodes, pods, and all of resource.k8s.io.
-        devices: knows which devices there are and who has them.
-        observe: notified of every decision, right when it is made.
-        time_scale: waits are divided by this.
-    """
+    """Gives pods nodes and claims devices."""
 
     def __init__(
         self,
@@ -271,13 +263,7 @@ class Scheduler:
         await self._refuse(now, refusal)
 
     async def _refuse(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
-        """Report that a pod has no node, and retry later; retry soon if the attempt itself failed.
-
-        Args:
-            pod: the pod.
-            refusal: the reason.
-            missed: what changed during the attempt.
-        """
+        """Report that a pod has no node, and retry later; retry soon if the attempt itself failed."""
         key, uid = object_key(pod), pod["metadata"]["uid"]
         if refusal.reason == "SchedulerError":
             self._failures[uid] = self._failures.get(uid, 0) + 1
@@ -355,9 +341,6 @@ class DeviceTracker:
     """Tracks published and allocated devices.
 
     While it is frozen, another thread may search for devices; changes are applied afterwards.
-
-    Args:
-        gates: the feature gates of the scheduler.
     """
 
     def __init__(self, gates: AllocatorRules) -> None:

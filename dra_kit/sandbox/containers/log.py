@@ -243,9 +243,6 @@ ARRIVAL_BYTES: Final = 24
 class LogSegment:
     """Consecutive arrivals that are stored as one unit.
 
-    Args:
-        begin: the position before the first arrival.
-
     Attributes:
         begin: the position before the first arrival.
         data: the bytes of all arrivals.

@@ -239,9 +239,6 @@ def _kill(process: int, entries: Collection[bytes], deadline: float) -> bool:
 class ProcessHandle:
     """A context manager that refers to one process, even if its ID is reused; inspect the process inside.
 
-    Args:
-        process: the ID of the process.
-
     Raises:
         ProcessLookupError: the process does not exist.
     """

@@ -58,15 +58,7 @@ class _RuleWork(Struct):
 
 
 class DeviceTaintEvictionController:
-    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything.
-
-    Args:
-        client: the client to write with.
-        informers: follow pods, claims, slices and rules.
-        events: records Events for users.
-        now: returns the time in UTC.
-        time_scale: waits are divided by this.
-    """
+    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything."""
 
     def __init__(
         self,

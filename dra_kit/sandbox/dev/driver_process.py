@@ -176,12 +176,7 @@ _LAST_LINES: Final = 0.5  # seconds to read the output of a process after its ex
 
 
 class DriverProcess:
-    """A process of the driver; it exits when this process does, even if this one is killed.
-
-    Args:
-        process: the process that was started.
-        log: receives each line that the driver logs or prints.
-    """
+    """A process of the driver; it exits when this process does, even if this one is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
         self._process = process
@@ -205,10 +200,6 @@ class DriverProcess:
 
     async def serve(self, orders: StartOrder, waiting: Callable[[str], None]) -> StateReport:
         """Run the driver, and return its report that it is ready.
-
-        Args:
-            orders: what to do.
-            waiting: notified why it takes long.
 
         Raises:
             SandboxError: it cannot be used; the text says why.

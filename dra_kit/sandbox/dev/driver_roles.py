@@ -83,14 +83,7 @@ class StateReport(BaseModel):
 
 
 class DriverRoles:
-    """All roles of a driver, on all nodes.
-
-    Args:
-        driver: the driver to run.
-        orders: the orders for the process.
-        credentials: the credentials of all roles for the API server.
-        tell: called with each report.
-    """
+    """All roles of a driver, on all nodes."""
 
     def __init__(
         self, driver: SandboxDriver, orders: StartOrder, credentials: Credentials, tell: Callable[[StateReport], None]

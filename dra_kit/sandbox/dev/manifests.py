@@ -25,11 +25,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 
 class FollowedManifests:
-    """The manifests of the project and those of ``-f``.
-
-    Args:
-        paths: files and folders.
-    """
+    """The manifests of the project and those of ``-f``."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths: tuple[Path, ...] = tuple(paths)

@@ -64,12 +64,7 @@ _NO_KEYS: Final = "Ctrl-C ends"
 
 
 class Screen:
-    """Shows slices, claims, pods, calls and the log, and what became of the last change.
-
-    Args:
-        console: of the terminal.
-        driver: its name.
-    """
+    """Shows slices, claims, pods, calls and the log, and what became of the last change."""
 
     def __init__(self, console: Console, driver: str) -> None:
         self.submit: Callable[[Event], None] = lambda _: None

@@ -95,12 +95,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
 
 
 class DevSession:
-    """One run.
-
-    Args:
-        development: what to work on.
-        display: shows what happens.
-    """
+    """One run of ``dra-kit dev``."""
 
     lasting = True
     """It runs until it is interrupted."""
@@ -315,12 +310,7 @@ class Display(Protocol):
 
 
 class LineDisplay:
-    """The live view, with the driver's log beside it.
-
-    Args:
-        view: shows everything else.
-        errors: where the driver's log goes.
-    """
+    """The live view, with the driver's log beside it."""
 
     def __init__(self, view: LiveView, errors: TextIO) -> None:
         self._view = view

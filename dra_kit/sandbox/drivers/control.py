@@ -82,12 +82,7 @@ class SandboxDriverControl:
         return node.drivers[self.name]
 
     def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
-        """Start the node role on all nodes, for the first time, and do not wait.
-
-        Args:
-            nodes: all of them.
-            access: of the roles to the API server.
-        """
+        """Start the node role on all nodes, for the first time, and do not wait."""
         self.nodes = nodes
         for node, driver in zip(nodes, self.driver.drivers, strict=True):
             node.start_driver(self.driver.release(self._authors[node.name], driver), access.node(node.name))

@@ -135,15 +135,7 @@ def controller_role(
     *,
     pools_published: Callable[[], None] = lambda: None,
 ) -> RoleThread:
-    """Return the controller role, not started yet.
-
-    Args:
-        driver: whose.
-        credentials: for the API server.
-        author: the author's settings.
-        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        pools_published: see :class:`dra_kit.controller.agent.ControllerSettings`.
-    """
+    """Return the controller role, not started yet."""
 
     async def run() -> int:
         settings = ControllerSettings(
@@ -172,14 +164,7 @@ class WebhookRole(Struct, frozen=True):
 def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> WebhookRole:
-    """Return the webhook role with its own certificate.
-
-    Args:
-        driver: whose configs it checks.
-        credentials: for the API server.
-        directory: for certificate and key.
-        author: the author's settings.
-    """
+    """Return the webhook role with its own certificate."""
     import trustme
 
     authority = trustme.CA()

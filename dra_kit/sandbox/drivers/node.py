@@ -116,10 +116,6 @@ class SandboxNode:
     def start_driver(self, release: DriverRelease, access: RoleCredentials) -> None:
         """Start a driver's node role for the first time.
 
-        Args:
-            release: what runs.
-            access: to the API server.
-
         Raises:
             ConfigurationError: it is to run in a process, and no TARGET names it.
         """

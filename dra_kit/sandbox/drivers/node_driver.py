@@ -33,14 +33,6 @@ of seconds where a suite of tests starts dozens of them at once. What fails is r
 class NodeDriver:
     """One driver at a time; while one release replaces another, two.
 
-    Args:
-        name: the driver's name.
-        kubelet: the kubelet that calls the driver.
-        settings: returns the settings of the node role, by the UID of its pod.
-        directory: the directory of its processes.
-        observer: is notified when the driver starts and stops.
-        credentials: returns credentials of a node role in this process, for the API server.
-
     Attributes:
         in_process: whether the driver runs in a separate process, which can be killed, from its next start on.
         crash: where it will be killed, see :meth:`crash_at`; None for nowhere.

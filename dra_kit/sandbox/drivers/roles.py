@@ -184,13 +184,7 @@ class NodeRole(Protocol):
 
 
 class NodeRoleThread:
-    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver.
-
-    Args:
-        release: to run.
-        settings: of the node role, without the author's.
-        credentials: for the API server.
-    """
+    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver."""
 
     def __init__(self, release: DriverRelease, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True

@@ -68,10 +68,6 @@ class DriverHost(Protocol):
 class RunningDrivers:
     """All drivers of a sandbox.
 
-    Args:
-        drivers: one release of each driver.
-        cluster: the cluster in which they run.
-
     Raises:
         ConfigurationError: two drivers have the same name.
     """
@@ -90,9 +86,6 @@ class RunningDrivers:
 
     def control(self, name: str = "") -> SandboxDriverControl:
         """Return the control of one driver.
-
-        Args:
-            name: the name of the driver; may be empty if only one runs.
 
         Raises:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
@@ -141,9 +134,6 @@ class RunningDrivers:
 
     async def start(self, access: RoleCredentialsProvider) -> None:
         """Start all roles; return when each driver has published devices on each node, and its webhook listens.
-
-        Args:
-            access: the roles' access to the API server.
 
         Raises:
             SandboxError: a role does not come up; the message says why.

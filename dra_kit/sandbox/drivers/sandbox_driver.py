@@ -134,9 +134,6 @@ def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
 def require_distinct_drivers(drivers: Iterable[tuple[str, str]]) -> None:
     """Reject two drivers with the same name.
 
-    Args:
-        drivers: the TARGET and the name of each driver; a TARGET may be empty.
-
     Raises:
         ConfigurationError: two drivers have the same name.
     """

@@ -180,11 +180,7 @@ T = TypeVar("T")
 
 
 def settings_by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """Return the given values of settings, for each driver by the name of the setting.
-
-    Args:
-        drivers: each once.
-        given: by ``NAME`` or ``DRIVER.NAME``.
+    """Return values given by ``NAME`` or ``DRIVER.NAME`` for each driver, by the name of the setting.
 
     Raises:
         ConfigurationError: no driver has such a setting, or several have it and none is named.

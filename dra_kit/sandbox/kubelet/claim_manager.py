@@ -280,11 +280,7 @@ class ClaimManager:
 
 
 def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict[str, tuple[str, ...]]:
-    """Return the node operations that all results of a driver declare unnecessary, by driver, if there are any.
-
-    Args:
-        results: the allocation results of one claim; ``*`` stands for both operations.
-    """
+    """Return the node operations that all of a claim's results declare unnecessary, by driver; ``*`` means both."""
     found: dict[str, tuple[str, ...]] = {}
     for driver in dict.fromkeys(result.driver for result in results):
         declared = [result.skip_node_operations for result in results if result.driver == driver]
@@ -332,11 +328,7 @@ class ClaimInfo:
 
 
 class Checkpoint:
-    """The file; its methods block for the moment of one small write or read.
-
-    Args:
-        directory: the kubelet's root directory.
-    """
+    """The file; its methods block for the moment of one small write or read."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME

@@ -159,13 +159,7 @@ _HOSTNAME_LENGTH = 63
 
 
 class ContainerConfigBuilder:
-    """Makes the config of containers.
-
-    Args:
-        client: to fetch ConfigMaps and Secrets with.
-        node: what containers may learn of it.
-        cdi_directories: where spec files are, the one that wins last.
-    """
+    """Creates the configs of containers; of the CDI directories, the last one has the highest priority."""
 
     def __init__(self, client: Client, node: NodeFacts, cdi_directories: Sequence[Path]) -> None:
         self._client = client
@@ -212,10 +206,7 @@ _FORGOTTEN_AFTER: Final = 600.0  # seconds a container has to run for its earlie
 class CrashBackoff:
     """The back-off of each container of one pod (Kubernetes 1.37: 10 s, twice as long each time, at most 5 minutes).
 
-    The first restart is immediate.
-
-    Args:
-        time_scale: all waits are divided by this.
+    The first restart is immediate. All waits are divided by ``time_scale``.
     """
 
     def __init__(self, time_scale: float = 1.0) -> None:
@@ -223,14 +214,7 @@ class CrashBackoff:
         self._delays: dict[str, float] = {}
 
     def remaining(self, container: str, started: dt.datetime, ended: dt.datetime, now: dt.datetime) -> float:
-        """Return the seconds until an exited container may start again, 0 if it may start now.
-
-        Args:
-            container: the name of the container.
-            started: when it started last.
-            ended: when it exited.
-            now: the current time.
-        """
+        """Return the seconds until an exited container may start again, 0 if it may start now."""
         if (ended - started).total_seconds() >= _FORGOTTEN_AFTER / self._time_scale:
             self._delays.pop(container, None)
         return max(0.0, self.delay(container) / self._time_scale - (now - ended).total_seconds())
@@ -266,16 +250,7 @@ def record_pod_event(
     *,
     container: str = "",
 ) -> None:
-    """Record an Event about a pod.
-
-    Args:
-        recorder: takes it.
-        pod: the object.
-        type: Warning when something went wrong.
-        reason: one of the kubelet's.
-        note: in the kubelet's words.
-        container: that it is about; empty for the pod as a whole.
-    """
+    """Record an Event about a container, or about the pod as a whole if ``container`` is empty."""
     who = pod_reference(pod)
     part = ""
     if container:

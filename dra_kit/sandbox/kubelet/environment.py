@@ -39,12 +39,6 @@ async def container_environment(
 ) -> dict[str, str]:
     """Return the variables of a container, in the order of the pod, each a text.
 
-    Args:
-        pod: the object.
-        container: of the pod.
-        node: where it runs.
-        fetch: gets ConfigMaps and Secrets.
-
     Raises:
         KubeletError: a reference leads nowhere; the container waits with ``CreateContainerConfigError``.
     """

@@ -336,16 +336,7 @@ def node_object(
     runtime_version: str,
     declared_features: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the Node as a kubelet registers it.
-
-    Args:
-        name: of the node.
-        address: its InternalIP.
-        labels: beside those that every kubelet sets.
-        capacity: resources, all of them allocatable.
-        runtime_version: ``<name>://<version>``.
-        declared_features: feature gates by which a scheduler chooses nodes.
-    """
+    """Return the Node as a kubelet registers it."""
     now = timestamp(dt.datetime.now(dt.UTC))
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     common = {"kubernetes.io/hostname": name}

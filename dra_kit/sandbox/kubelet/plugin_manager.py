@@ -358,14 +358,7 @@ NOTIFY_TIMEOUT = 5.0
 
 
 class PluginInfo(Struct, frozen=True):
-    """What a plugin says of itself.
-
-    Args:
-        type: ``DRAPlugin`` for DRA drivers.
-        name: the driver's name.
-        endpoint: path of the service socket; never empty, see ``register``.
-        supported_versions: service identifiers in the plugin's order of preference.
-    """
+    """The answer of a plugin to GetInfo; ``endpoint`` is never empty."""
 
     type: str
     name: str
@@ -472,17 +465,9 @@ _LAST_RETRY: Final = 300.0
 
 
 class SliceWiper:
-    """Deletes the node's ResourceSlices of drivers that are disconnected for too long.
+    """Deletes the node's ResourceSlices of drivers that are disconnected for ``delay`` / ``time_scale`` seconds.
 
     Slices that do not name a node are left alone.
-
-    Args:
-        client: the client to delete slices with.
-        node_name: the node of the slices.
-        connected: returns whether a driver has a connection.
-        delay: seconds that a driver may be disconnected.
-        time_scale: all waits are divided by this.
-        observer: is notified of connections and deletions.
     """
 
     def __init__(

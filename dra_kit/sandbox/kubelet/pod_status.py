@@ -199,16 +199,7 @@ def pod_conditions(
     sandbox: Sandbox,
     now: str,
 ) -> list[dict[str, Any]]:
-    """Return the conditions of a pod with these container statuses.
-
-    Args:
-        pod: the object; conditions that it already has keep the time of their last transition.
-        inits: ``initContainerStatuses``.
-        regulars: ``containerStatuses``.
-        phase: of the pod.
-        sandbox: of the pod.
-        now: ``metav1.Time`` of those that change.
-    """
+    """Return the conditions of a pod; unchanged conditions keep the time of their last transition."""
     known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
     containers_ready = _containers_ready(pod, inits, regulars, phase)
     found = [
@@ -295,10 +286,6 @@ def status_patch(pod: ObjectView, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     Conditions are merged by type: those of others stay, and PodScheduled is the scheduler's where it has set it.
     What a merged condition has no longer is named with a null.
-
-    Args:
-        pod: the object as the API server has it.
-        wanted: the status, complete as far as the kubelet is concerned.
     """
     known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
     merged = []

@@ -50,12 +50,7 @@ _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodWorker:
-    """Reconciles one pod, step by step.
-
-    Args:
-        services: the services of the node.
-        pod: the first known state of the object.
-    """
+    """Reconciles one pod, step by step."""
 
     def __init__(self, services: PodWorkerServices, pod: ObjectView) -> None:
         self._services = services
@@ -299,10 +294,6 @@ def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> C
     Init containers run one after the other: each must succeed before the next starts; a sidecar only needs to have
     started. The regular containers then start together. Init containers other than sidecars are not run again once a
     regular container has started, even if it failed.
-
-    Args:
-        pod: the object.
-        latest: the newest status of each container that was ever started.
     """
     start: list[str] = []
     begun = any(container["name"] in latest for container in containers(pod))

@@ -120,13 +120,7 @@ _COUNTS: Final = {
 def pods_of_workloads(
     uids: Collection[str], replica_sets: Iterable[ObjectView], pods: Iterable[ObjectView]
 ) -> list[ObjectView]:
-    """Return the pods with these UIDs, or that these objects created.
-
-    Args:
-        uids: of pods and workloads.
-        replica_sets: all of them, for the pods of Deployments.
-        pods: all of them.
-    """
+    """Return the pods with these UIDs, or that these objects created."""
     makers = {*uids, *(item["metadata"]["uid"] for item in replica_sets if _owner(item) in uids)}
     return [pod for pod in pods if pod["metadata"]["uid"] in uids or _owner(pod) in makers]
 

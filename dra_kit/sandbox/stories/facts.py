@@ -295,12 +295,7 @@ PARTIAL: Final = "a part"
 
 
 async def published_pools(cluster: Cluster, driver: str = "") -> dict[tuple[str, str], str]:
-    """Return the devices of each pool as a text, or :data:`PARTIAL`, by driver and pool.
-
-    Args:
-        cluster: to look at.
-        driver: whose pools; empty for all.
-    """
+    """Return the devices of each pool of one or all drivers as a text, or :data:`PARTIAL`, by driver and pool."""
     slices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for item in await _slices(cluster):
         spec = item["spec"]

@@ -259,22 +259,13 @@ class StoryObserver:
         """Note that the namespace exists, and nothing else yet."""
 
     async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
-        """Note that a step was applied; the runner now waits for its expectation.
-
-        Args:
-            step: the step of the story.
-            made: all objects created so far.
-        """
+        """Note that a step was applied; the runner now waits for its expectation."""
 
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         """Note that everything that a step expects is true."""
 
     async def ended(self, failure: StoryFailure | None) -> None:
-        """Note that no other step follows, and everything is still there.
-
-        Args:
-            failure: of the last step; None when all of it was true.
-        """
+        """Note that no step follows and all objects still exist; ``failure`` is that of the last step."""
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
         """Note that deleted objects still exist after a while.

@@ -56,13 +56,7 @@ class Mismatch(Struct, frozen=True):
 
 
 def compare(expectation: Expectation, facts: StoryFacts, namespace: str) -> tuple[Mismatch, ...]:
-    """Return every expectation that the facts do not meet, in the order of the story.
-
-    Args:
-        expectation: of the story.
-        facts: of the pods and claims it names, and of those that ``same_as`` refers to.
-        namespace: what ``{namespace}`` stands for.
-    """
+    """Return the mismatches in the order of the story; ``facts`` must include pods that ``same_as`` refers to."""
     found: list[Mismatch] = []
     for name, pod in expectation.pods.items():
         found += _pod(f"pod {name}", pod, facts.pods.get(name), facts, namespace)

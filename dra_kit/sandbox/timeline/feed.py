@@ -207,13 +207,7 @@ _LOG_LINES: Final = (1_000, 5_000)  # in a second, and at once after silence
 
 
 class DriverLogRecorder:
-    """Hands records over to the event loop that makes this; :meth:`logged` is a listener of a driver's log.
-
-    Args:
-        driver: name of the driver; empty for several.
-        append: takes the records.
-        clock: gives seconds.
-    """
+    """Hands records over to the event loop that makes this; :meth:`logged` is a listener of a driver's log."""
 
     def __init__(
         self, driver: str, append: Callable[[DriverLogged], None], clock: Callable[[], float] = time.monotonic

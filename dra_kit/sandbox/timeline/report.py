@@ -212,11 +212,7 @@ class RunReport:
 
 
 def writes_by_agent(requests: Mapping[tuple[str, str, str], int]) -> dict[str, int]:
-    """Return how often each client wrote, the busiest first.
-
-    Args:
-        requests: how many came, by user agent, verb and resource.
-    """
+    """Return how often each client wrote, the busiest first."""
     writes: Counter[str] = Counter()
     for (agent, verb, _), number in requests.items():
         if verb in _WRITES:

@@ -21,9 +21,6 @@ _INDENT: Final = " " * 9
 class EntryPrinter:
     """Prints entries.
 
-    Args:
-        stream: to print to.
-
     Attributes:
         begin: from which the seconds of an entry are counted, by ``time.monotonic``.
         closed: nothing is printed any more.
