@@ -24,12 +24,12 @@ from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.runtime import ContainerRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
-from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder
+from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder, PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts
 from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_status import timestamp
-from dra_kit.sandbox.kubelet.pod_worker import PodWorker, PodWorkerServices
+from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.records import RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)

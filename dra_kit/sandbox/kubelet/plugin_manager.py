@@ -252,12 +252,12 @@ class SocketChanges(Struct, frozen=True):
     added: tuple[Path, ...]
 
 
-def find_sockets(directory: Path) -> dict[Path, Identity]:
-    """Find Unix sockets in a directory and below; skip names that begin with a dot, of directories likewise.
+def find_sockets(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> dict[Path, Identity]:
+    """Find Unix sockets in a directory, if it exists, and below; skip names that begin with a dot.
 
-    A directory that does not exist has none.
+    Call ``enter`` with each directory before it is read.
     """
-    return dict(sorted(_walk(directory)))
+    return dict(sorted(_walk(directory, enter)))
 
 
 async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
@@ -265,23 +265,18 @@ async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
     known: dict[Path, Identity] = {}
     with closing(DirectoryEvents()) as events:
         while True:
-            present = dict(sorted(_walk(directory, events.watch)))
-            change = _difference(known, present)
+            present = find_sockets(directory, events.watch)
+            change = SocketChanges(
+                removed=tuple(path for path, identity in known.items() if present.get(path) != identity),
+                added=tuple(path for path, identity in present.items() if known.get(path) != identity),
+            )
             known = present
             if change.removed or change.added:
                 yield change
             await events.wait(POLL_INTERVAL)
 
 
-def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity]) -> SocketChanges:
-    return SocketChanges(
-        removed=tuple(path for path, identity in before.items() if after.get(path) != identity),
-        added=tuple(path for path, identity in after.items() if before.get(path) != identity),
-    )
-
-
-def _walk(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Iterator[tuple[Path, Identity]]:
-    """Yield the sockets of a directory and below; ``enter`` is called with each directory before it is read."""
+def _walk(directory: Path, enter: Callable[[Path], None]) -> Iterator[tuple[Path, Identity]]:
     enter(directory)
     try:
         entries = list(directory.iterdir())

@@ -69,7 +69,8 @@ class TimelineFeed(SandboxObserver):
         self._sandbox: Sandbox | None = None
         self._drivers: tuple[str, ...] = ()
         self._outputs = ContainerOutputs()
-        self._slow_calls = SlowCalls()
+        # the start of each call in progress that is not reported as overdue, by node, driver and claims
+        self._calls: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, CallStarted]] = {}
         self._expecting = asyncio.Event()  # there is something to look at again and again
         self._polling: asyncio.Task[None] | None = None
 
@@ -98,10 +99,10 @@ class TimelineFeed(SandboxObserver):
         """Record what a kubelet did, or what happened to a driver on its node."""
         match record:
             case CallStarted():
-                self._slow_calls.begun(record)
+                self._calls[record.node, record.driver, record.claims] = time.monotonic(), record
                 self._expecting.set()
             case CallEnded():
-                self._slow_calls.ended(record)
+                self._calls.pop((record.node, record.driver, record.claims), None)
             case ContainerEnded(container=ContainerReference(pod=pod)) | PodTerminating(pod=pod):
                 self._take_rest(pod.uid)
             case _:
@@ -137,7 +138,9 @@ class TimelineFeed(SandboxObserver):
 
     def poll(self) -> None:
         """Record what containers wrote until now, and calls that are not answered for long."""
-        for call in self._slow_calls.overdue():
+        now = time.monotonic()
+        for key in [key for key, (begin, _) in self._calls.items() if now - begin > SLOW_CALL_SECONDS]:
+            _, call = self._calls.pop(key)
             drivers = [node.drivers[call.driver] for node in self._nodes(call.node) if call.driver in node.drivers]
             overdue = CallOverdue(
                 node=call.node,
@@ -148,7 +151,7 @@ class TimelineFeed(SandboxObserver):
                 running=tuple(line for driver in drivers for line in driver.calls()),
             )
             self._timeline.append(overdue)
-        for output in self._outputs.news(time.monotonic()):
+        for output in self._outputs.news(now):
             self._timeline.append(output)
 
     def close(self) -> None:
@@ -182,7 +185,7 @@ class TimelineFeed(SandboxObserver):
             await self._expecting.wait()
             self.poll()
             writing = self._outputs.expects_more
-            if not (writing or self._slow_calls.under_way):
+            if not (writing or self._calls):
                 self._expecting.clear()
             await asyncio.sleep(_POLL_SECONDS if writing else _IDLE_POLL_SECONDS)
 
@@ -358,30 +361,3 @@ class ContainerOutputs:
 
 def _decoder() -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-
-class SlowCalls:
-    """The calls in progress; each slow call is reported once."""
-
-    def __init__(self) -> None:
-        self._under_way: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, CallStarted]] = {}
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a call that has not been reported yet is in progress."""
-        return bool(self._under_way)
-
-    def begun(self, call: CallStarted) -> None:
-        """Note that a kubelet calls the driver."""
-        self._under_way[call.node, call.driver, call.claims] = (time.monotonic(), call)
-
-    def ended(self, call: CallEnded) -> None:
-        """Note that the call was answered or cancelled."""
-        self._under_way.pop((call.node, call.driver, call.claims), None)
-
-    def overdue(self) -> Iterator[CallStarted]:
-        """Yield the calls that have become slow since the last call of this method."""
-        now = time.monotonic()
-        slow = [key for key, (begin, _) in self._under_way.items() if now - begin > SLOW_CALL_SECONDS]
-        for key in slow:
-            yield self._under_way.pop(key)[1]
