@@ -79,18 +79,10 @@ class SandboxObserver:
         """Note that API server, controllers and scheduler run; the nodes come next."""
 
     def waiting(self, calls: Sequence[str]) -> None:
-        """Note that the driver has published nothing for a while.
-
-        Args:
-            calls: of its code that have not returned.
-        """
+        """Note that the driver has published nothing for a while; ``calls`` of its code have not returned."""
 
     def ending(self, calls: Sequence[str]) -> None:
-        """Note that everything is taken down from now on.
-
-        Args:
-            calls: of the driver's code that have not returned, and are waited for a moment.
-        """
+        """Note that the cluster is shut down from now on; ``calls`` of the driver's code have not returned."""
 
 
 class Sandbox:
@@ -240,7 +232,7 @@ class Sandbox:
 
     @property
     def informers(self) -> SharedInformers:
-        """What is known of the cluster's objects."""
+        """The informers of the cluster's objects."""
         return self.control_plane.informers
 
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
@@ -269,7 +261,7 @@ class Sandbox:
 
     @property
     def drivers(self) -> Sequence[str]:
-        """Names of the drivers; none where they are started by others."""
+        """Names of the drivers; empty if they are started outside the sandbox."""
         return self._drivers.names
 
     def control(self, driver: str = "") -> SandboxDriverControl:
@@ -297,7 +289,7 @@ class Sandbox:
         return report.mounts if report else {}
 
     async def node_state(self) -> Iterable[str]:
-        """Return what the nodes store for claims; with the node's name where there are several."""
+        """Return what the nodes store for claims; with the node's name if there are several."""
         found = []
         for node in self.nodes:
             where = f" on {node.name}" if len(self.nodes) > 1 else ""

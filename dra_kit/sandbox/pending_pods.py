@@ -1,4 +1,4 @@
-"""Why pods wait: what the objects that they need say."""
+"""Why pods are pending, from the objects that they need."""
 
 from __future__ import annotations
 

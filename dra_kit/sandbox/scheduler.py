@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -110,7 +110,7 @@ class Scheduler:
             self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
                 self._retry(lambda _, plugins: hints.pod_end_hint(plugins))
-        elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
+        elif self._is_ours(pod) and (change.previous is None or _pod_essence(change.previous) != _pod_essence(pod)):
             self._activate(key)
 
     def _claim_changed(self, change: ObjectChange) -> None:
@@ -326,11 +326,6 @@ class Scheduler:
 def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]:
     """Return the states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
-
-
-def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether a pod changed in what the scheduler reads; its own condition is not part of that."""
-    return _pod_essence(before) != _pod_essence(now)
 
 
 def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ class ContainerConfig(Struct, frozen=True):
 
 
 class ContainerExit(Struct, frozen=True):
-    """How a container ended.
+    """How a container exited.
 
     Attributes:
         code: exit code; 128 and the signal's number after a signal.
@@ -84,7 +84,7 @@ class ContainerStatus(Struct, frozen=True):
 
     @property
     def running(self) -> bool:
-        """It has not ended."""
+        """Whether it is running."""
         return self.exit is None
 
 

@@ -119,7 +119,7 @@ class DriverRoles:
         self._report(StateReport(state="failed", text=failure))
 
     def take_over(self) -> None:
-        """Do also what only one process may do."""
+        """Start also what only one process may run."""
         driver, since = self._driver.drivers[0], self._orders.since
         self._roles.append(controller_role(driver, self._credentials, self._author, since))
         self._roles[-1].start()
@@ -185,7 +185,7 @@ class DriverRoles:
         return ""
 
     def _ended(self) -> str:
-        """Return why a role has ended by itself; empty while all run."""
+        """Return why a role exited unexpectedly; empty while all run."""
         for role in self._roles:
             if role.failure:
                 problems = self._log.problems

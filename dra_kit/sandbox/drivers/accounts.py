@@ -91,12 +91,7 @@ class RoleCredentialsProvider:
 
 
 class RoleCredentials(Struct, frozen=True):
-    """How one role reaches the API server.
-
-    Attributes:
-        credentials: credentials for a role in the sandbox's process.
-        kubeconfig: kubeconfig for a role in a separate process.
-    """
+    """How one role reaches the API server."""
 
     credentials: Credentials
     kubeconfig: Path

@@ -25,7 +25,7 @@ from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
 from dra_kit.sandbox.drivers.roles import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
-"""Label of a namespace that keeps the webhook out of it, with the value ``off``."""
+"""Label of a namespace in which the webhook is not called, with the value ``off``."""
 _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
@@ -34,17 +34,7 @@ _POOLS_SECONDS: Final = 5.0
 
 
 class ControllerAndWebhook:
-    """Both roles of one release of the driver.
-
-    Args:
-        client: a client of the API server in which the webhook is registered.
-        access: the roles' access to the API server.
-        directory: the directory for the webhook's certificate; it is created.
-        controller: run the controller role.
-        webhook: run the webhook role, if the driver has configs.
-        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        ended: called when a role has stopped, for any reason.
-    """
+    """Both roles of one release of the driver."""
 
     def __init__(
         self,
@@ -108,7 +98,7 @@ class ControllerAndWebhook:
             await asyncio.sleep(_POLL)
 
     async def stop(self) -> None:
-        """End them, both at once: each of them drains."""
+        """Stop both at the same time; each of them drains."""
         await asyncio.gather(*(role.stop() for role in self.roles))
 
 
@@ -148,13 +138,7 @@ def controller_role(
 
 
 class WebhookRole(Struct, frozen=True):
-    """The webhook role.
-
-    Attributes:
-        role: not started yet.
-        port: where it will listen on this machine.
-        configuration: the ValidatingWebhookConfiguration to create once it listens.
-    """
+    """The webhook role."""
 
     role: RoleThread
     port: int

@@ -46,9 +46,6 @@ class SandboxNode:
         declared_features: alpha features that are on for the kubelet.
         observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
-
-    Attributes:
-        drivers: by name.
     """
 
     def __init__(
@@ -218,9 +215,10 @@ class SandboxNode:
             yield f"record of claim {record['namespace']}/{record['name']}"
         for effect in state["effects"]:
             yield f"effect {effect['effect']} with {effect['spec']}"
-        for name, directory in directories.items():
+        for setting, directory in directories.items():
+            name = setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
             for path in _files(directory):
-                yield f"{_readable(name)} file {path.relative_to(directory)}"
+                yield f"{name} file {path.relative_to(directory)}"
 
 
 def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
@@ -238,10 +236,6 @@ def _is_vacant(path: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _readable(setting: str) -> str:
-    return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
 
 
 def _files(directory: Path) -> list[Path]:

@@ -72,7 +72,7 @@ class NodeDriver:
 
     @property
     def failure(self) -> str:
-        """Why the node role ended by itself; empty while it runs."""
+        """Why the node role exited unexpectedly; empty while it runs."""
         return self._role.failure if self._role else ""
 
     def calls(self) -> Sequence[str]:
@@ -84,7 +84,7 @@ class NodeDriver:
         return self._role.hanging(patience) if self._role else ()
 
     def serves(self) -> bool:
-        """Return whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
+        """Return whether the kubelet knows the driver: a pod that is created before waits for more than a minute."""
         return bool(self._plugins())
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
@@ -109,7 +109,7 @@ class NodeDriver:
         self.release = release
 
     async def stop(self) -> None:
-        """End it as a SIGTERM would; its state stays."""
+        """Stop it as a SIGTERM would; its state stays."""
         role, self._role = self._role, None
         if role is not None:
             await self._stopped(role)
@@ -165,7 +165,7 @@ class NodeDriver:
         await self._killed(role)
 
     async def lose_power(self) -> None:
-        """End as the node does: killed where it is a process."""
+        """Stop with the node: a driver in a process is killed."""
         role, self._role = self._role, None
         if (process := _in_process(role)) is not None:
             await self._killed(process)

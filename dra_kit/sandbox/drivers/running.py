@@ -35,7 +35,7 @@ class DriverHost(Protocol):
 
     @property
     def informers(self) -> SharedInformers:
-        """What is known of the cluster's objects."""
+        """The informers of the cluster's objects."""
         ...
 
     @property
@@ -49,19 +49,11 @@ class DriverHost(Protocol):
         ...
 
     def new_operators(self, *, first: bool) -> ControllerAndWebhook:
-        """Return controller and webhook roles, for one release of a driver.
-
-        Args:
-            first: no controller of the driver ran before.
-        """
+        """Return controller and webhook roles for one release; ``first``: no controller of the driver ran before."""
         ...
 
     def silent(self, calls: Sequence[str]) -> None:
-        """Report that a driver has published nothing for a while.
-
-        Args:
-            calls: of its code that have not returned.
-        """
+        """Report that a driver has published nothing for a while; ``calls`` of its code have not returned."""
         ...
 
 
@@ -81,7 +73,7 @@ class RunningDrivers:
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order in which they were given."""
+        """Their names, in the given order."""
         return [driver.name for driver in self._drivers]
 
     def control(self, name: str = "") -> SandboxDriverControl:
@@ -149,7 +141,7 @@ class RunningDrivers:
             raise first_error(errors) from None
 
     async def stop(self) -> None:
-        """End all roles, all at once: each of them drains."""
+        """Stop all roles at the same time; each of them drains."""
         operators = [control.stop_operators() for control in self._controls]
         roles = [driver.close() for node in self._cluster.nodes for driver in node.drivers.values()]
         await asyncio.gather(*operators, *roles)

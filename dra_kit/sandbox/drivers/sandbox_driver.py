@@ -67,11 +67,7 @@ class SandboxDriver(Struct, frozen=True):
         return DriverRelease(driver, author, self.target, self.folder)
 
     def unused(self, used: Iterable[SandboxDriver]) -> SandboxDriver:
-        """Return the same with a driver that never ran: a module that is imported already gives the driver that runs.
-
-        Args:
-            used: releases that ran or run here.
-        """
+        """Return it with a driver that never ran: a module that is imported already has the driver that runs."""
         for release in used:
             if any(driver in release.drivers for driver in self.drivers):
                 spare = release.spare
@@ -92,13 +88,7 @@ def successor_loader(
     nodes: int,
     values: Mapping[str, object],
 ) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
-    """Load other releases of a driver, whose TARGETs begin in the present working directory.
-
-    Args:
-        settings: makes the author's settings of a driver of values by name.
-        nodes: how many there are.
-        values: for ``settings``; a release gets those that it knows.
-    """
+    """Load other releases of a driver, whose TARGETs begin in the present working directory."""
     folder = Path.cwd()
 
     def successor(target: str | Driver[Any, Any]) -> SandboxDriver:
@@ -199,14 +189,7 @@ def _placed(value: Any, places: Mapping[str, str]) -> Any:
 
 
 class DriverRelease(Struct, frozen=True):
-    """A driver for one node.
-
-    Attributes:
-        driver: a driver that never ran.
-        author: the author's settings on that node.
-        target: the TARGET that it was loaded from; empty for none.
-        folder: the folder that relative paths in the TARGET start from.
-    """
+    """A driver for one node."""
 
     driver: Driver[Any, Any]
     author: BaseModel | None

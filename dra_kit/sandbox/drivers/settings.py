@@ -92,12 +92,6 @@ async def replace_setting_files(
 ) -> str:
     """Replace the file of a setting on every node, as editors do: a new file under the old name.
 
-    Args:
-        authors: the author's settings on each node.
-        edited: settings whose files are copies.
-        setting: name of the setting.
-        text: the new content.
-
     Returns:
         The text that the first node's file had.
 

@@ -59,14 +59,8 @@ class PluginCaller(Protocol):
 class ClaimManager:
     """Prepares and releases the claims of the node's pods.
 
-    Args:
-        client: the client to fetch claims with.
-        node_name: the name of the node.
-        plugins: the drivers.
-        directory: the kubelet's root directory, which contains the checkpoint.
-        observer: is notified of the calls.
-        optional_operations: the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
-            say so is not called.
+    ``optional_operations`` is the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
+    say so is not called.
 
     Raises:
         KubeletError: the checkpoint is corrupt.
@@ -128,7 +122,7 @@ class ClaimManager:
             self._store()
 
     async def release(self, pod_uid: str) -> None:
-        """Have the drivers release the claims that only this pod uses, and end its use of the others.
+        """Have the drivers release the claims that only this pod uses, and remove it from the users of the others.
 
         Raises:
             KubeletError: a driver did not; the claims stay the pod's.

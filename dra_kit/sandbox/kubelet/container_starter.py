@@ -33,18 +33,7 @@ def retry_seconds(time_scale: float) -> float:
 
 
 class PodWorkerServices(Struct, frozen=True):
-    """The services that the workers of one node share.
-
-    Attributes:
-        client: the client to write the status of pods and delete pods with.
-        node: the node.
-        manager: prepares and releases claims.
-        configurator: creates the configs of containers.
-        runtime: runs containers.
-        recorder: records Events.
-        observer: is notified of what happens.
-        time_scale: all waits are divided by this.
-    """
+    """The services that the workers of one node share."""
 
     client: Client
     node: NodeFacts
@@ -57,11 +46,7 @@ class PodWorkerServices(Struct, frozen=True):
 
 
 class ContainerStarter:
-    """Starts containers of one pod.
-
-    Attributes:
-        waiting: why containers do not run that should, by name.
-    """
+    """Starts containers of one pod."""
 
     def __init__(self, services: PodWorkerServices) -> None:
         self.waiting: dict[str, Waiting] = {}

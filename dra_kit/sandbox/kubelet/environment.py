@@ -21,13 +21,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a container may learn of its node.
-
-    Attributes:
-        name: of the node.
-        address: of the node, and of its pods.
-        allocatable: ``status.allocatable``, the limit of a container that names none.
-    """
+    """What a container may learn of its node."""
 
     name: str
     address: str

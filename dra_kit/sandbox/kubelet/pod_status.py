@@ -155,7 +155,7 @@ def _state(status: ContainerStatus) -> dict[str, Any]:
 
 
 def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]]) -> str:
-    begun = any(_has_started(status) for status in regulars)
+    begun = any("waiting" not in status["state"] or status["lastState"] for status in regulars)
     for container, status in zip(init_containers(pod), inits, strict=True):
         terminated = status["state"].get("terminated")
         if begun or (is_sidecar(container) and status["started"]):
@@ -179,10 +179,6 @@ def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequen
     if not is_deleted(pod) and any(should_restart(pod, container, code) for container, code in policies):
         return "Running"
     return "Failed" if any(codes) else "Succeeded"
-
-
-def _has_started(status: Mapping[str, Any]) -> bool:
-    return "waiting" not in status["state"] or bool(status["lastState"])
 
 
 def _exit_code(status: Mapping[str, Any]) -> int:

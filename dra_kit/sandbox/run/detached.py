@@ -298,13 +298,7 @@ _FILE: Final = "environment.json"
 
 
 class RunningSandbox(Struct, frozen=True):
-    """A sandbox that runs, in the foreground or in the background.
-
-    Attributes:
-        drivers: names of its drivers; none where it was started without one.
-        kubeconfig: where it is.
-        nodes: for each node the variables of a driver on it, by name.
-    """
+    """A sandbox that runs, in the foreground or in the background."""
 
     drivers: tuple[str, ...]
     kubeconfig: str

@@ -32,12 +32,7 @@ from dra_kit.sandbox.views.live import LiveView
 
 
 class RunObserver(StoryObserver):
-    """Shows the story of files or of a folder.
-
-    Args:
-        shown: the run's view, timeline and failures.
-        keep: waits before anything is deleted; None to delete it at once.
-    """
+    """Shows the story of files or of a folder."""
 
     def __init__(self, shown: RunDisplay, keep: Callable[[], Awaitable[None]] | None) -> None:
         self._shown = shown
@@ -60,16 +55,7 @@ class RunObserver(StoryObserver):
 
 
 class FilesStory(RunObserver):
-    """The story of files: its expectation, and how it is shown.
-
-    Args:
-        sandbox: it runs in.
-        shown: the run's view, timeline and failures.
-        keep: waits before anything is deleted; None to delete it at once.
-        ready: called once the files are applied.
-        timeout: seconds that the pods have.
-        gates: of the cluster.
-    """
+    """The story of files: its expectation, and how it is shown."""
 
     def __init__(
         self,
@@ -220,16 +206,7 @@ class FilesStory(RunObserver):
 
 
 class RunDisplay(Struct, frozen=True, kw_only=True):
-    """The display of a run, and its result.
-
-    Attributes:
-        view: shows what happens.
-        timeline: the records of what happens.
-        feed: writes the records; the timeline is up to date after its ``poll()``.
-        problems: why pods do not run.
-        failures: the failures of the run, one text each.
-        leftovers: what remains after the cleanup.
-    """
+    """The display of a run, and its result."""
 
     view: LiveView
     timeline: Timeline

@@ -135,12 +135,7 @@ def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) ->
 
 
 class Manifest(Struct, frozen=True):
-    """One object of a file.
-
-    Attributes:
-        file: the file's name.
-        body: the object, without namespace.
-    """
+    """One object of a file."""
 
     file: str
     body: Mapping[str, Any]

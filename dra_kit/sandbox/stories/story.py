@@ -82,8 +82,8 @@ def _target(directory: Path, target: str, key: str) -> str:
     path = (directory / named).resolve()
     if not path.exists():
         raise ConfigurationError(
-            f"{directory / EXPECT_FILE}: {key} {target}: there is no {path}; name a file or a folder below the story's "
-            "own"
+            f"{directory / EXPECT_FILE}: {key} {target}: {path} does not exist; "
+            "name a file or a folder below the story's folder"
         )
     return f"{path}{colon}{attribute}"
 
@@ -144,10 +144,10 @@ def _text(path: Path) -> str:
 
 
 class CompletionCheck(Protocol):
-    """The expectation of a step that has no other."""
+    """The check of a step without an expectation."""
 
     async def look(self, made: Sequence[CreatedObject]) -> PodsOutcome:
-        """Return how the pods stand; asked again and again until it is settled."""
+        """Return the state of the pods; called repeatedly until it is settled."""
         ...
 
     async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
@@ -180,7 +180,7 @@ class StoryStep(Struct, frozen=True):
 
     @property
     def acts(self) -> bool:
-        """Whether it does anything that is done to one driver."""
+        """Whether it acts on a single driver."""
         actions = self.actions
         reboots = actions is not None and actions.reboot is not None and not actions.reboot.lost
         return bool((actions is not None and not reboots) or self.edits or self.health)

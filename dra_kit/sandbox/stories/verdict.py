@@ -37,14 +37,7 @@ _HINTS: dict[Kind, str] = {
 
 
 class Mismatch(Struct, frozen=True):
-    """One expectation that is not met.
-
-    Attributes:
-        subject: what it is about, such as ``pod guest, container eater, PIZZA_0_DOUGH``.
-        expected: the expected value.
-        got: the actual value.
-        final: waiting longer cannot change it.
-    """
+    """One expectation that is not met; if it is ``final``, waiting longer cannot change it."""
 
     subject: str
     expected: str

@@ -39,9 +39,6 @@ class TimelineFile:
     Args:
         path: the path of the file. An existing file is replaced; a link is not followed.
         limit: the maximum size in bytes.
-
-    Attributes:
-        lost: the number of lost records.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT) -> None:

@@ -340,7 +340,7 @@ def test_a_story_upgrades_the_driver_and_reboots_the_node(bed: TestBed, project:
     ("step", "told"),
     [
         ("rollback: {}", "rollback of the driver\n    expected: is done\n    got:      there is nothing to roll back"),
-        ("gone: [Pod/nobody]", "Pod/nobody\n    expected: a step before created it"),
+        ("gone: [Pod/nobody]", "Pod/nobody\n    expected: an earlier step created it"),
         (
             "devices: {bread-0: {attributes: {crusty: false}}, bread-9: {}, bread-1: null}",
             "device bread-0, attribute crusty\n    expected: False\n    got:      True",

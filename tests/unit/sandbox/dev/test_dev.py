@@ -148,7 +148,7 @@ def test_invalid_definition_and_changed_driver_name_are_reported(desk: Desk) -> 
     desk.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
     desk.edit('"dra_pizza"', '"dra.pasta"')
 
-    desk.until("the driver's name was dra.pizza and is dra.pasta now: end dra-kit dev and start it again")
+    desk.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
 
 
 def test_killed_driver_is_reported_and_restarted(desk: Desk) -> None:

@@ -61,7 +61,7 @@ def test_running_pod_is_called_not_ready_only_if_it_must_be_ready() -> None:
     pods = (pod("Running", restart="Always"), pod("Running", ready=True), pod("Running"), leaving)
 
     assert [judge_pods([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
-        "not ready", "has not ended", "has not ended", "is being deleted",
+        "not ready", "has not exited", "has not exited", "is being deleted",
     ]  # fmt: skip
 
 

@@ -249,5 +249,5 @@ steps:
 
 
 def test_missing_additional_driver_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"targets nic\.py: there is no .*/lunch/nic\.py; name a file"):
+    with pytest.raises(ConfigurationError, match=r"targets nic\.py: /.*/lunch/nic\.py does not exist; name a file"):
         load_story(write(tmp_path / "lunch", "targets: [nic.py]\npods: {guest: {phase: Running}}"))

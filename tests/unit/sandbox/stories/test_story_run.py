@@ -169,7 +169,7 @@ async def test_inaccessible_node_files_are_reported_and_do_not_fail_the_story(cl
     result = await run_story(story(tmp_path, "files: {far: cold}"), cluster, timeout=0.1)
 
     assert result.passed
-    assert result.report().endswith("; not looked at, for nodes of a real cluster are not seen: file far")
+    assert result.report().endswith("; not checked, because files of a real node cannot be read: file far")
 
 
 async def test_state_left_on_the_node_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
@@ -570,7 +570,7 @@ async def test_forbidden_pod_with_a_service_account_is_not_retried(cluster: Clus
 async def test_step_cannot_delete_objects_that_no_step_created(cluster: Cluster, tmp_path: Path) -> None:
     result = await run_story(story(tmp_path, "steps: [{delete: [Pod/waiter]}]"), cluster)
 
-    assert result.failures[0].mismatches[0].expected == "a step before created it"
+    assert result.failures[0].mismatches[0].expected == "an earlier step created it"
 
 
 async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:
