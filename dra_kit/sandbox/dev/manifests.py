@@ -58,9 +58,8 @@ class FollowedManifests:
         if recreate_pods:
             recreated |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
         new = bodies.keys() - self._applied.keys()
-        await dry_run(
-            client, [documents[key] for key in sorted(recreated & documents.keys())]
-        )  # before anything is deleted
+        # before anything is deleted
+        await dry_run(client, [documents[key] for key in sorted(recreated & documents.keys())])
         await self._delete(client, [*gone, *recreated])
         self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in recreated}
         if gone or recreated or changed or new:

@@ -137,7 +137,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
         ("steps: [{kil: {}}]", "steps[0].kil: unknown key 'kil'; did you mean \"kill\"?"),
         ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
-        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: there is no "),
+        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: /"),
         ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
         (
             "steps: [{devices: {pizza-0: {attribute: {}}}}]",

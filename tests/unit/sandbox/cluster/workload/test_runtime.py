@@ -16,6 +16,7 @@ from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
 
@@ -32,12 +33,6 @@ def config(
     return ContainerConfig(
         POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi)
     )
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - processes set no asyncio.Event
-            await asyncio.sleep(0.01)
 
 
 async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerStatus:
