@@ -252,14 +252,14 @@ async def test_a_removed_cdi_file_is_restored_when_the_kubelet_asks(node: Node) 
         assert node.specs()[0].read_bytes() == content
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"cdiVersion": "0.5.0"}'])
-async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, content: str) -> None:
+@pytest.mark.parametrize("corrupt", ["", "{", '{"cdiVersion": "0.5.0"}'])
+async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, corrupt: str) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
     [path] = node.specs()
     content = path.read_bytes()
-    path.write_text(content)
+    path.write_text(corrupt)
     async with node.running(driver()):
         await eventually(lambda: path.read_bytes() == content)
 
