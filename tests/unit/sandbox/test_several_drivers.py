@@ -175,7 +175,7 @@ async def test_each_driver_has_its_own_webhook(sandbox: Sandbox) -> None:
 async def test_driver_actions_name_the_driver(sandbox: Sandbox) -> None:
     with pytest.raises(ConfigurationError, match=r"2 drivers run here, dra\.pizza and dra\.wine; say which"):
         sandbox.control()
-    with pytest.raises(ConfigurationError, match=r'no driver dra\.wines.* did you mean "dra\.wine"\?'):
+    with pytest.raises(ConfigurationError, match=r'unknown driver dra\.wines.* did you mean "dra\.wine"\?'):
         sandbox.control("dra.wines")
 
 
