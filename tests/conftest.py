@@ -63,14 +63,14 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
     """How often processes were started, called and killed, and where; see tests/crash."""
     totals: Counter[str] = Counter()
     crashes: Counter[str] = Counter()
-    damage: Counter[str] = Counter()
+    corruption: Counter[str] = Counter()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
                 if name == "crash":
                     crashes[str(value)] += 1
                 elif name == "damage":
-                    damage[str(value)] += 1
+                    corruption[str(value)] += 1
                 elif name in {"starts", "calls", "seeds"}:
                     totals[name] += int(str(value))
     if totals:
@@ -81,11 +81,11 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
         )
         for where, count in sorted(crashes.items()):
             terminalreporter.line(f"{count:6} {where}")
-    if damage:
-        terminalreporter.section("damaged state")
-        terminalreporter.line(f"{damage.total()} bytes changed, nothing lost silently; what was told:")
-        for told, count in damage.most_common():
-            terminalreporter.line(f"{count:6} {told}")
+    if corruption:
+        terminalreporter.section("corrupt state")
+        terminalreporter.line(f"{corruption.total()} bytes changed, nothing lost silently; reported problems:")
+        for problem, count in corruption.most_common():
+            terminalreporter.line(f"{count:6} {problem}")
 
 
 def _tell_attacks(terminalreporter: pytest.TerminalReporter) -> None:

@@ -301,7 +301,7 @@ def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledge
             state.write_text(json.dumps({"pid": bystander.pid, "began": began, "driver": "a", "kubeconfig": "b"}))
             state.chmod(0o600)
             os.chown(state, NOBODY, NOBODY)
-            assert "no sandbox runs in the background" in kitchen.run("down", "--all", code=2)
+            assert "no sandbox is running in the background" in kitchen.run("down", "--all", code=2)
             assert bystander.poll() is None
             assert state.exists()
     finally:
@@ -334,7 +334,7 @@ def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
         if next_one == "start":
             kitchen.run("./pizzeria.py", "--no-webhook", "--detach")
         else:
-            assert "ended what killed sandboxes had left" in kitchen.run("down", code=2)
+            assert "of killed sandboxes" in kitchen.run("down", code=2)
         assert asleep(kitchen.nap) == []
         assert len(kitchen.left_behind()) == (1 if next_one == "start" else 0)
 

@@ -322,4 +322,4 @@ def test_without_a_driver_and_on_no_node_the_option_is_asked_for(tmp_path: Path)
     assert "Missing option '--driver'" in answer.stderr
     answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.zip"), "--driver", "a.b"])
     assert answer.exit_code == 2
-    assert "is no archive by its name" in answer.stderr
+    assert "must end in .tar.gz or .tgz" in answer.stderr
