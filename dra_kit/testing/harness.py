@@ -14,7 +14,7 @@ from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
-from dra_kit.sandbox.stories.namespace import StoryNamespace
+from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace
 from dra_kit.testing.background import Background
 from dra_kit.text import did_you_mean, escape_unprintable
 
@@ -292,7 +292,7 @@ class Harness:
             return parse_manifests(given, "the text given")
         return load_manifests(self._directory / given)
 
-    def _created(self, reference: str) -> Manifest:
+    def _created(self, reference: str) -> CreatedObject:
         manifest = self._stage.find(reference)
         if manifest is None:
             raise AssertionError(f"{reference} was not applied; {self._applied()}")
