@@ -63,7 +63,7 @@ def guest(driver: Deployed) -> Iterator[str]:
 
 
 def heat(driver: Deployed) -> list[str]:
-    """What stands in the oven's files."""
+    """The contents of the oven's files."""
     return sorted(path.read_text() for path in (driver.directory / "oven").rglob("*") if path.is_file())
 
 
@@ -112,7 +112,7 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str,
             wait_until("its sockets have gone", lambda: not driver.sockets())
             node_plane.kubectl("delete", "pod", name, "--wait=false")
             wait_until(
-                "the kubelet tells that the pod cannot end",
+                "the kubelet reports that the pod cannot terminate",
                 lambda: "gone.pizza.example" in node_plane.kubectl("describe", "pod", name).stdout.split("Events:")[1],
             )
             assert heat(driver) != cold

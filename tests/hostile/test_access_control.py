@@ -301,7 +301,7 @@ def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Le
             state.write_text(json.dumps({"pid": bystander.pid, "began": began, "driver": "a", "kubeconfig": "b"}))
             state.chmod(0o600)
             os.chown(state, OTHER_UID, OTHER_UID)
-            assert "no sandbox runs in the background" in kitchen.run("down", "--all", code=2)
+            assert "no sandbox is running in the background" in kitchen.run("down", "--all", code=2)
             assert bystander.poll() is None
             assert state.exists()
     finally:
@@ -332,7 +332,7 @@ def test_no_process_outlives_a_killed_sandbox_and_reaper(kitchen: Kitchen, ledge
         if next_one == "start":
             kitchen.run("./pizzeria.py", "--no-webhook", "--detach")
         else:
-            assert "ended what killed sandboxes had left" in kitchen.run("down", code=2)
+            assert "of killed sandboxes" in kitchen.run("down", code=2)
         assert asleep(kitchen.nap) == []
         assert len(kitchen.left_behind()) == (1 if next_one == "start" else 0)
 

@@ -39,7 +39,7 @@ class Heat(dra.Effect[None], id="heat"):
 
     def apply(self, previous: None) -> None:
         if self.hardware.is_cold:
-            raise dra.PermanentError("there is no wood")
+            raise dra.PermanentError("the wood is used up")
 
     def holds(self, outcome: None) -> bool:
         return not self.hardware.is_cold
@@ -65,7 +65,7 @@ class Baker(dra.Preparer):
 
 
 async def play_end(manifests: Manifests) -> Audit:
-    """Eat; end the driver while somebody eats, and leave when it is ending."""
+    """Run a pod, remove the driver while the pod runs, and delete the pod during the removal."""
     audit, hardware = Audit(), Hardware()
     audit.follow(ACCOUNT)
     driver = dra.Driver(DRIVER, provider=Oven(), preparer=Baker(), effects=[Heat], hardware=lambda _: hardware)

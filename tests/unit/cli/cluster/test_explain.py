@@ -140,7 +140,7 @@ def test_a_claim_of_another_namespace(tmp_path: Path) -> None:
     assert "there is one in namespace default: add -n default" in text
 
 
-def test_of_many_nodes_some_are_told_unless_all_are_asked_for(tmp_path: Path) -> None:
+def test_explain_lists_only_some_nodes_without_all(tmp_path: Path) -> None:
     nodes = [document for n in range(20) for document in (node(f"n{n}"), slice_of(f"n{n}", **{f"d{n}": "gouda"}))]
 
     _, some = explained(tmp_path, claim("lunch"), *nodes, what=("claim", "lunch"))
@@ -221,7 +221,7 @@ def test_a_mistake_in_a_manifest_is_named_with_its_place(tmp_path: Path, change:
 # --- for programs
 
 
-def test_everything_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_the_whole_explanation(tmp_path: Path) -> None:
     _, text = explained(
         tmp_path,
         claim("lunch", f'{CHEESE} == "gouda"'),
@@ -239,7 +239,7 @@ def test_everything_is_told_to_programs(tmp_path: Path) -> None:
     assert found["claims"][0]["claim"]["nearest"][0]["devices"] == 5
 
 
-def test_what_a_claim_would_get_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_the_devices_a_claim_would_get(tmp_path: Path) -> None:
     _, text = explained(tmp_path, claim("lunch"), what=("claim", "lunch", "-o", "json"))
 
     nodes = json.loads(text)["explanations"][0]["nodes"]
@@ -263,7 +263,7 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
     assert "no devices at all" not in result.output
 
 
-def test_a_right_that_is_missing_is_told_with_what_is_not_known_because_of_it(tmp_path: Path) -> None:
+def test_missing_right_is_reported_with_its_consequence(tmp_path: Path) -> None:
     with Api() as api, api.failing(403, "GET", below="/api/v1/nodes"):
         api.put("resourceclaims", claim("lunch", held=("node-1", "rustica")))
 
@@ -275,7 +275,7 @@ def test_a_right_that_is_missing_is_told_with_what_is_not_known_because_of_it(tm
     assert 'a ClusterRole needs these rules - {apiGroups: [""], resources: [nodes], verbs: [list]}' in text
 
 
-def test_without_the_rights_that_everything_needs_all_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_all_missing_required_rights_are_reported(tmp_path: Path) -> None:
     with Api() as api, api.failing(403, "GET", below="/apis/resource.k8s.io/v1/"):
         result = run("explain", "claim", "lunch", "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig"))
 
@@ -353,11 +353,11 @@ def test_that_nothing_is_pending_is_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("node", "node-1"), ("node/node-1",)])
-def test_what_cannot_be_explained_is_named(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_explain_rejects_unknown_kinds(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, text = explained(tmp_path, what=arguments)
 
     assert code == 2
-    assert "node cannot be explained. Say what to explain: 'claim NAME', 'pod NAME'" in words(text)
+    assert "node cannot be explained. Name what to explain: 'claim NAME', 'pod NAME'" in words(text)
 
 
 def test_a_folder_of_manifests_is_explained(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_folder_of_manifests_is_explained(tmp_path: Path) -> None:
     assert "✓ pod default/guest can run on node-1, node-2\n" in text
 
 
-def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_path: Path) -> None:
+def test_invalid_manifest_is_reported_with_its_position(tmp_path: Path) -> None:
     file = tmp_path / "driver.py"
     file.write_text("a: 1\nimport this\n")
 
@@ -386,7 +386,7 @@ def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_p
         assert "string>" not in text
 
 
-def test_without_credentials_the_ways_to_a_cluster_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_error_suggests_ways_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -394,13 +394,11 @@ def test_without_credentials_the_ways_to_a_cluster_are_told(tmp_path: Path, monk
     result = run("explain", "claim", "lunch")
 
     assert result.exit_code == 2
-    assert "dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes" in result.output
-    assert "dra-kit explain --from PATH looks at saved objects" in result.output
+    assert "to start a sandbox, run dra-kit sandbox TARGET --detach and pass its kubeconfig" in result.output
+    assert "to read saved objects, use dra-kit explain --from PATH" in result.output
 
 
-def test_without_credentials_the_sandbox_in_the_background_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_error_names_running_sandboxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv(STATE_VARIABLE, str(state_directory() / "this.json"))
@@ -408,16 +406,16 @@ def test_without_credentials_the_sandbox_in_the_background_is_named(
 
     output = run("snapshot", tmp_path / "saved").output
 
-    assert f"--kubeconfig {tmp_path / 'kitchen'} is the sandbox of dra.pizza" in output
+    assert f"to use the sandbox of dra.pizza, add --kubeconfig {tmp_path / 'kitchen'}" in output
 
 
 @pytest.mark.parametrize(
     "arguments", [("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}"), ("claim", "-f", "{file}")]
 )
-def test_what_is_to_be_explained_must_be_said_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_explain_rejects_ambiguous_arguments(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     file = str(manifest(tmp_path, claim("lunch")))
 
     result = run("explain", *(each.format(file=file) for each in arguments))
 
     assert result.exit_code == 2
-    assert "Say what to explain" in result.output
+    assert "Name what to explain" in result.output

@@ -65,7 +65,7 @@ def test_a_pod_whose_driver_is_gone_waits_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
-def test_a_pod_that_hangs_after_its_end_is_no_pod_that_has_ended(tmp_path: Path, phase: str) -> None:
+def test_pod_that_hangs_in_terminating_is_not_finished(tmp_path: Path, phase: str) -> None:
     code, text = explained(tmp_path, guest(phase=phase), LUNCH, ELSEWHERE)
 
     assert code == 3

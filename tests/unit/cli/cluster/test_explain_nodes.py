@@ -73,7 +73,7 @@ def test_a_pod_that_runs_has_what_it_needs(tmp_path: Path) -> None:
 # --- taints
 
 
-def test_only_taints_that_keep_the_pod_away_are_told(tmp_path: Path) -> None:
+def test_explain_reports_only_taints_that_reject_the_pod(tmp_path: Path) -> None:
     taints = [
         {"key": "tolerated", "effect": "NoSchedule"},
         {"key": "prefer", "effect": "PreferNoSchedule"},
@@ -151,7 +151,7 @@ def test_a_resource_that_nothing_provides(tmp_path: Path) -> None:
     assert f"{CALZONE} is not provided: neither a device plugin" in text
 
 
-def test_what_provides_a_resource_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_providers_of_a_resource(tmp_path: Path) -> None:
     documents = PROVIDER, with_plugin("node-3"), pod("guest", requests={CALZONE: "1"})
 
     _, text = explained(tmp_path, *documents, what=("pod", "guest", "-o", "json"))

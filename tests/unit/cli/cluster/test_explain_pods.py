@@ -107,7 +107,7 @@ def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
     assert "reported: FailedPrepareDynamicResources: the oven is cold\n" in text
 
 
-def test_what_the_scheduler_said_is_told_also_where_it_could_go_on_now(tmp_path: Path) -> None:
+def test_scheduler_message_is_reported_even_if_the_pod_would_fit_now(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch")
     condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     eater["status"] = {"phase": "Pending", "conditions": [condition]}
@@ -192,7 +192,7 @@ def with_container(state: Document, before: Document | None = None) -> Document:
     return eater
 
 
-def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path: Path) -> None:
+def test_explain_reports_failing_container_and_its_devices(tmp_path: Path) -> None:
     eater = with_container(
         {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}},
         {"terminated": {"exitCode": 3, "reason": "Error"}},
@@ -208,7 +208,7 @@ def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path:
     assert "its devices are allocated and prepared: they are not why its containers do not run" in text
 
 
-def test_a_container_that_ended_badly_is_told(tmp_path: Path) -> None:
+def test_explain_reports_container_that_exited_with_error(tmp_path: Path) -> None:
     eater = with_container({"terminated": {"exitCode": 1, "reason": "Error"}})
 
     code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
@@ -217,7 +217,7 @@ def test_a_container_that_ended_badly_is_told(tmp_path: Path) -> None:
     assert "container eater: it exited with code 1 (Error)\n" in text
 
 
-def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: Path) -> None:
+def test_explain_attributes_cdi_failure_to_the_devices(tmp_path: Path) -> None:
     message = "failed to inject CDI devices: unresolvable CDI devices dra.pizza/claim=x"
     eater = with_container({"waiting": {"reason": "CreateContainerError", "message": message}})
 
@@ -231,7 +231,7 @@ def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: P
 @pytest.mark.parametrize(
     "state", [{"waiting": {"reason": "ContainerCreating"}}, {"running": {}}, {"terminated": {"exitCode": 0}}]
 )
-def test_a_container_that_starts_or_has_done_its_work_is_nothing_to_tell_of(tmp_path: Path, state: Document) -> None:
+def test_explain_ignores_starting_and_completed_containers(tmp_path: Path, state: Document) -> None:
     eater = with_container(state)
 
     code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
@@ -240,7 +240,7 @@ def test_a_container_that_starts_or_has_done_its_work_is_nothing_to_tell_of(tmp_
     assert "✓ pod default/guest runs on node-1\n" in text
 
 
-def test_what_would_help_a_claim_is_told_only_if_it_helps_the_pod(tmp_path: Path) -> None:
+def test_claim_remedy_is_suggested_only_if_the_pod_would_fit(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
     wanted = claim("lunch", f'{CHEESE} == "gouda"', count=3)
 

@@ -49,7 +49,7 @@ def test_what_an_api_server_refuses_is_not_explained(tmp_path: Path, manifest: D
     assert line.endswith("; dra-kit lint shows where [kube-invalid]")
 
 
-def test_all_fields_that_are_wrong_are_told(tmp_path: Path) -> None:
+def test_explain_reports_all_invalid_fields(tmp_path: Path) -> None:
     wrong = claim("UPPER_x", count=-1)
     wrong["spec"]["devices"]["requests"] *= 2
 

@@ -46,7 +46,7 @@ def asking(**spec: Any) -> Document:
         ({"containers": [{"name": "a", "ports": [{"containerPort": 1, "hostPort": 80}]}]}, "host ports"),
     ],
 )
-def test_what_is_not_looked_at_is_told_and_the_answer_is_not_yes(
+def test_unexamined_constraint_is_reported_and_verdict_is_undecided(
     tmp_path: Path, spec: dict[str, Any], missed: str
 ) -> None:
     code, text = explained(tmp_path, claim("lunch"), asking(**spec), what=("pod", "guest"))
@@ -74,7 +74,7 @@ def test_what_keeps_no_pod_away_is_not_told(tmp_path: Path, spec: dict[str, Any]
 
 
 @pytest.mark.parametrize(("app", "code"), [("guest", 4), ("other", 0)])
-def test_the_anti_affinity_of_a_pod_that_means_this_one_is_told(tmp_path: Path, app: str, code: int) -> None:
+def test_anti_affinity_of_another_pod_is_reported(tmp_path: Path, app: str, code: int) -> None:
     away = {**NEAR, "labelSelector": {"matchLabels": {"app": app}}}
     cook = pod("cook", nodeName="node-1", affinity={"podAntiAffinity": {REQUIRED: [away]}})
     eater = asking()
@@ -96,7 +96,7 @@ def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
 
 
 def saved_without(tmp_path: Path, kind: str, *objects: Document) -> Path:
-    """A snapshot by somebody who may not list a kind."""
+    """A snapshot by a user who may not list a kind."""
     folder = tmp_path / "snapshot"
     folder.mkdir()
     save(folder / "saved.yaml", *objects)
@@ -166,7 +166,7 @@ def test_a_gate_or_another_scheduler_is_said_first(tmp_path: Path, spec: dict[st
     assert text.startswith(f"! pod default/guest: {first}")
 
 
-def test_no_is_no_whatever_else_was_not_looked_at(tmp_path: Path) -> None:
+def test_rejection_is_final_despite_unexamined_constraints(tmp_path: Path) -> None:
     code, text = explained(tmp_path, claim("lunch", 'device.driver == "x"'), asking(schedulerName="volcano"),
                            what=("pod", "guest"))  # fmt: skip
 

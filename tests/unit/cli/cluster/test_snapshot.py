@@ -81,7 +81,7 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
         (b"- 1\n", "is not an object; it must have apiVersion, kind and metadata"),
     ],
 )
-def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, content: bytes, error: str) -> None:
+def test_invalid_snapshot_is_rejected(tmp_path: Path, content: bytes, error: str) -> None:
     file = tmp_path / "saved.yaml"
     file.write_bytes(content)
 
@@ -173,7 +173,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path, names: list[str]) 
 
 
 @pytest.mark.parametrize("name", ["kitchen", "kitchen.tar.gz"])
-def test_nobody_else_can_read_a_snapshot(tmp_path: Path, name: str) -> None:
+def test_snapshot_is_readable_only_by_its_owner(tmp_path: Path, name: str) -> None:
     with Api() as api:
         api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
         saved = run("snapshot", tmp_path / name, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
@@ -187,7 +187,7 @@ def test_nobody_else_can_read_a_snapshot(tmp_path: Path, name: str) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(["config", name])
 
 
-def test_a_snapshot_does_not_follow_links_that_somebody_planted(tmp_path: Path) -> None:
+def test_snapshot_does_not_follow_symlinks(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("precious")
     (tmp_path / "saved").mkdir()

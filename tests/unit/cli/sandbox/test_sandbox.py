@@ -1,4 +1,4 @@
-"""``dra-kit sandbox`` on the command line: what it tells of pods, drivers and manifests."""
+"""``dra-kit sandbox`` on the command line: its output about pods, drivers and manifests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 pytestmark = pytest.mark.processes
 
 
-def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> None:
+def test_output_shows_all_steps_until_pods_get_devices(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "env; echo enjoying it"), pod("host", restart="Always"))
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json")
@@ -53,7 +53,7 @@ def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> N
     assert kitchen.left_behind() == []
 
 
-def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> None:
+def test_failed_and_waiting_pods_are_reported_with_reasons(kitchen: Kitchen) -> None:
     kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
     unschedulable = pod("diner", "true")
     unschedulable["spec"]["nodeSelector"] = {"garden": "yes"}  # type: ignore[index]
@@ -111,7 +111,7 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
     assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
 
 
-def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
+def test_devices_in_use_are_reported_once(kitchen: Kitchen) -> None:
     kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
 
     told = "claim pizza: request pizza: 2 devices match, but none is available: 2 allocated to "
@@ -121,7 +121,7 @@ def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
     assert reasons.count(told) == reasons.count("2 allocated to ") == 1
 
 
-def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:
+def test_pod_of_unknown_scheduler_is_reported_while_it_waits(kitchen: Kitchen) -> None:
     lost = pod("lost", "true")
     lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
     kitchen.order(lost)
@@ -134,7 +134,7 @@ def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kit
     assert "ResourceClaim nothere does not exist" in reasons
 
 
-def test_a_pod_whose_prepare_fails_again_and_again_is_told_while_it_waits(kitchen: Kitchen) -> None:
+def test_repeatedly_failing_prepare_is_reported_while_pod_waits(kitchen: Kitchen) -> None:
     kitchen.driver(prepare='raise OSError("the oven is cold")')
     kitchen.order(pod("guest", "true"))
 
@@ -187,7 +187,7 @@ def test_a_driver_that_offers_nothing(kitchen: Kitchen, discover: str, expected:
     assert last.endswith("[sandbox]")
 
 
-def test_code_that_blocks_is_told_with_its_line(kitchen: Kitchen) -> None:
+def test_blocking_code_is_reported_with_its_line(kitchen: Kitchen) -> None:
     kitchen.driver(discover="__import__('threading').Event().wait(); yield []")
 
     with kitchen.start("./pizzeria.py") as process:
@@ -248,7 +248,7 @@ def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
         ("{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}", 0, "no pod to wait for; created ConfigMap menu"),
     ],
 )
-def test_a_file_without_a_pod_is_no_success_of_pods(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
+def test_file_without_pods_is_not_reported_as_success(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
     (kitchen.directory / "order.yaml").write_text(text)
 
     told = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=code)
@@ -278,8 +278,8 @@ def test_the_pods_of_a_workload_are_followed_and_go_with_it(kitchen: Kitchen) ->
     assert "left over: no claim" in text
 
 
-def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> None:
-    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: nobody, containers")
+def test_workload_with_rejected_pods_fails(kitchen: Kitchen) -> None:
+    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: missing, containers")
     (kitchen.directory / "order.yaml").write_text(text)
 
     told = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
@@ -287,7 +287,7 @@ def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> No
     assert "Deployment default/kitchen has 0 of 2 pods that are ready" in told
 
 
-def test_what_a_pods_containers_came_to_is_told_and_reported(kitchen: Kitchen) -> None:
+def test_container_results_are_printed_and_in_the_report(kitchen: Kitchen) -> None:
     guest = pod("guest", "true")
     guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]
     kitchen.order(guest)
@@ -309,7 +309,7 @@ def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
     assert last.endswith("[kube-invalid]")
 
 
-def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen) -> None:
+def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     folder = kitchen.directory / "manifests"
     folder.mkdir()
     kitchen.order(pod("guest", "true"))
@@ -323,10 +323,10 @@ def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen
 
 
 @pytest.mark.parametrize("option", ["--report", "--timeline", "--kubeconfig"])
-def test_a_file_that_cannot_be_written_is_told_at_once(kitchen: Kitchen, option: str) -> None:
+def test_unwritable_output_file_is_reported_at_start(kitchen: Kitchen, option: str) -> None:
     text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
 
-    assert f"Invalid value for '{option}': there is no directory nowhere" in text
+    assert f"Invalid value for '{option}': directory nowhere does not exist" in text
     assert not (kitchen.directory / "nowhere").exists()
 
 
@@ -338,7 +338,7 @@ def test_the_driver_of_a_project_has_its_settings_and_classes(kitchen: Kitchen, 
     assert "--heat (DRIVER_HEAT): must be " in kitchen.run(target, code=2)
 
 
-def test_another_driver_in_a_project_is_told_that_it_has_none_of_it(kitchen: Kitchen) -> None:
+def test_hint_for_driver_that_does_not_use_its_project(kitchen: Kitchen) -> None:
     kitchen.project("bakery", heat="hot")
     kitchen.order(pod("guest", "true"))
 

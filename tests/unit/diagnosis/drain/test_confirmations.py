@@ -125,8 +125,8 @@ def test_nodes_that_have_not_confirmed_are_named_and_how_to_skip_them(cluster: C
         "driver dra.pizza: no claim is in use\n"
         "NODE    NOT CONFIRMED\n"
         "node-2  left: claims default/lunch (uid)\n"
-        "driver dra.pizza: node-2 did not confirm that nothing is left; wait, or repair the nodes. To give up nodes "
-        "that are dead or gone for good: dra-kit drain --until-removed --skip-node node-2, then helm uninstall "
+        "driver dra.pizza: node-2 did not confirm that nothing is left; wait, or repair the nodes. To skip nodes "
+        "that are permanently gone: dra-kit drain --until-removed --skip-node node-2, then helm uninstall "
         "--no-hooks; or drainGuard.skipNodes in the chart's values\n"
     )
 
@@ -250,7 +250,7 @@ def test_nodes_may_be_skipped(cluster: Cluster) -> None:
     found = cluster.drain("--skip-node", "node-2", "--skip-node", "node-3")
     assert found.exit_code == 0
     assert "in use and skipped: default/lunch on node-2\n" in found.output
-    assert "skipped: node-2; what is left there stays\n" in found.output
+    assert "skipped: node-2; anything left on them remains\n" in found.output
 
 
 def test_one_node_may_be_selected(cluster: Cluster) -> None:

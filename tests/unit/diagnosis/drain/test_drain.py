@@ -65,8 +65,8 @@ def test_pods_that_use_devices_are_reported(kubeconfig: tuple[Api, Path]) -> Non
     assert found.output == (
         "NODE    POD            CLAIM          DEVICES\n"
         "node-1  default/guest  default/lunch  node-1/pizza-0\n"
-        "driver dra.pizza: 1 claim in use; delete the pods, or wait until they have ended, before the driver is "
-        "removed\n"
+        "driver dra.pizza: 1 claim in use; delete the pods, or wait until they terminate, before you "
+        "remove the driver\n"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_claim_that_keeps_its_devices_delays_nothing(kubeconfig: tuple[Api, Pa
     api.put("resourceclaims", claim("lunch", users=()))
     found = drain(path)
     assert found.exit_code == 0
-    assert "allocated and not in use: default/lunch; a pod that uses one later would wait" in found.output
+    assert "allocated but not in use: default/lunch; pods that use them later will wait" in found.output
 
 
 def test_drain_of_one_node(kubeconfig: tuple[Api, Path]) -> None:

@@ -127,7 +127,7 @@ def test_kinds_that_may_not_be_listed_are_named(plurals: tuple[str, ...], kubeco
     assert found.exit_code == 0
     assert found.output == (
         "driver dra.pizza: no claim is in use\n"
-        f"whether there is a driver dra.pizza is not known: you may not list {', '.join(plurals)}\n"
+        f"cannot check whether driver dra.pizza exists: you may not list {', '.join(plurals)}\n"
     )
     assert reported["unreadable"] == list(plurals)
 

@@ -322,4 +322,4 @@ def test_without_a_driver_or_node_the_option_is_required(tmp_path: Path) -> None
     assert "Missing option '--driver'" in answer.stderr
     answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.zip"), "--driver", "a.b"])
     assert answer.exit_code == 2
-    assert "is not an archive by its name" in answer.stderr
+    assert "must end in .tar.gz or .tgz" in answer.stderr

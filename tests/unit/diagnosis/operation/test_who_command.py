@@ -64,9 +64,7 @@ async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path,
     assert (use["claim"], use["pod"], use["container"], use["node"]) == ("lunch", "guest", "eater", "node-1")
     assert found.exit_code == 0
     assert nothing.exit_code == 3
-    assert nothing.stderr == (
-        "no device of GPU-1 is in use; what the hardware calls a device is known on its node alone\n"
-    )
+    assert nothing.stderr == ("no device of GPU-1 is in use; hardware ids are only known on the device's node\n")
     assert elsewhere.exit_code == 3
 
 
@@ -90,8 +88,7 @@ def test_a_driver_that_does_not_answer_is_not_reported_as_unused(tmp_path: Path,
     assert f"no driver answers at {link}" in (answer.stderr if output == "text" else answer.stdout)
     if output == "text":
         assert answer.stderr.endswith(
-            "whether a device of GPU-1 is in use is not known, since a driver does not answer; "
-            "dra-kit status tells more\n"
+            "cannot check whether a device of GPU-1 is in use: a driver does not answer; see dra-kit status\n"
         )
     uid = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
     spec = {"cdiVersion": "0.6.0", "kind": "gpu.example/gpu", "devices": [{"name": f"{uid}-0"}]}

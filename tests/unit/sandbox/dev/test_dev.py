@@ -61,10 +61,10 @@ def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
 
     assert desk.end() == 0
     assert times(desk.text, CALLS) == 1
-    before_end = desk.text.partition("taking everything down")[0]
+    before_end = desk.text.partition("shutting down")[0]
     assert "is being deleted" not in before_end
     assert "is lost" not in before_end  # the kubelet always had a connection
-    assert desk.text.endswith("everything is down\n")
+    assert desk.text.endswith("everything is stopped\n")
 
 
 def test_new_code_takes_over_and_reverts_effects(desk: Desk) -> None:
