@@ -315,7 +315,7 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
     try:
         return dumped | {"health": dump_health(settings.state(driver) / FILE)}
     except StoreError as error:
-        return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
+        return dumped | {"health": [], "corrupt": [*dumped["corrupt"], str(error)]}
 
 
 def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author: Any) -> NodeSettings:

@@ -280,6 +280,6 @@ def _of_state(document: ObjectView) -> Iterator[str]:
         if isinstance(found, dict) and "notRead" in found:
             yield f"{key}: {found['notRead']}"
     state = document.get("state") or {}
-    yield from state.get("damaged") or ()
+    yield from state.get("corrupt") or ()
     if "transactions" in (state.get("incomplete") or ()):
         yield "the state has lost transactions; check the disk below --state-dir"

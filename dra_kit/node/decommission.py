@@ -315,7 +315,7 @@ def is_decommissioned(directory: Path) -> bool:
     if not directory.exists():
         return directory.parent.is_dir()
     return directory.is_dir() and all(
-        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.damaged-") for path in directory.iterdir()
+        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.corrupt-") for path in directory.iterdir()
     )
 
 

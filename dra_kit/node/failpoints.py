@@ -14,7 +14,7 @@ class Failpoint(StrEnum):
     """The steps, in the order of a claim's life and of the process's life."""
 
     STATE_REBUILT = "the readable part of a corrupt database is copied to a new one"
-    STATE_SET_ASIDE = "the corrupt database is renamed, the new one does not have its final name yet"
+    STATE_MOVED_AWAY = "the corrupt database is renamed, the new one does not have its final name yet"
     STATE_OPENED = "the database is open"
     FILES_SWEPT = "files without a record are removed"
     SERVICE_BOUND = "the service socket is bound, it does not have its final name yet"

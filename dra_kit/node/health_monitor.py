@@ -447,12 +447,12 @@ def _unreadable(path: Path, cause: Exception) -> StoreError:
     return StoreError(
         f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node renames the file to "
         f"{_corrupt_name(path).name}, and the driver's health source has to report the problems again",
-        code="damaged-health",
+        code="corrupt-health",
     )
 
 
 def _corrupt_name(path: Path) -> Path:
-    return path.with_name(f"{path.name}.damaged")
+    return path.with_name(f"{path.name}.corrupt")
 
 
 def _json(item: StoredHealth) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class NodeStatus:
 
     async def _state(self) -> dict[str, Any]:
         store = self._view.store
-        return {"damaged": [str(item) for item in store.corrupt_rows()], "incomplete": store.incomplete()}
+        return {"corrupt": [str(item) for item in store.corrupt_rows()], "incomplete": store.incomplete()}
 
     async def _slices(self) -> dict[str, Any]:
         view = self._view

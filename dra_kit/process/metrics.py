@@ -120,7 +120,7 @@ STORE_BYTES: Final = MetricDescription(
     "dra_driver_store_size_bytes", "gauge", "Size of the node's state database with its log."
 )
 STORE_CORRUPT_ROWS: Final = MetricDescription(
-    "dra_driver_store_damaged_rows", "gauge", "Corrupt rows of the node's state."
+    "dra_driver_store_corrupt_rows", "gauge", "Corrupt rows of the node's state."
 )
 API_REQUESTS: Final = MetricDescription(
     "dra_driver_api_requests", "counter",

@@ -138,7 +138,7 @@ class CorruptState:
         node, hardware = self._node, Heat.hardware
         state = node.state()
         found = {item["uid"]: item for item in state["claims"]}
-        if found != self._records or state["incomplete"] or state["damaged"]:
+        if found != self._records or state["incomplete"] or state["corrupt"]:
             assert log.outcomes, f"records {sorted(found)} without a report"
         assert node.contents().keys() >= before.specs.keys(), "files of containers that may start again"
         assert "revert" not in [entry[0] for entry in hardware.log], "an effect that a claim needs is reverted"
@@ -151,7 +151,7 @@ class CorruptState:
         assert node.specs() == []
         state = node.state()
         assert state["claims"] == []
-        assert not state["effects"] or state["damaged"], "an effect that no claim needs is kept without a report"
+        assert not state["effects"] or state["corrupt"], "an effect that no claim needs is kept without a report"
         if hardware.on:
             assert log.outcomes, f"{hardware.on} is in force without a report"
 

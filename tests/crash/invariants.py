@@ -108,7 +108,7 @@ def check_decommissioned(world: World) -> None:
     assert not world.claims
     assert not [process for process in world.processes if process.alive]
     problems = [*_of_hardware(world, {}), *_of_dough(world, {})]
-    found = {path for path in world.files() if ".damaged-" not in path.name and path.name != FILE_NAME}
+    found = {path for path in world.files() if ".corrupt-" not in path.name and path.name != FILE_NAME}
     problems += [f"left over {path}" for path in sorted(found)]
     if world.state.exists() and not any(world.state.iterdir()):
         problems.append(f"left over {world.state}, empty")
@@ -195,7 +195,7 @@ def _of_files(world: Observed, live: dict[str, Claim]) -> list[str]:
     expected |= {operation_socket(world.root, DRIVER, uid) for uid in world.pods}
     expected |= {operation_link(world.root, DRIVER)} if world.pods else set()
     # a corrupt database stays, for people to inspect
-    found = {path for path in world.files() if path.name.partition(".damaged-")[0] not in _STATE}
+    found = {path for path in world.files() if path.name.partition(".corrupt-")[0] not in _STATE}
     present = {path for path in found if path.parent == world.state / "locks" / "processes"}
     if len(present) == len(world.pods):
         found -= present

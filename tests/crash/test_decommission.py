@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than al
 STARTING: Final = (
     Failpoint.SLICE_DELETED,
     Failpoint.STATE_REBUILT,
-    Failpoint.STATE_SET_ASIDE,
+    Failpoint.STATE_MOVED_AWAY,
     Failpoint.STATE_OPENED,
     Failpoint.FILES_SWEPT,
     Failpoint.SERVICE_BOUND,

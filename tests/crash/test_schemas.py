@@ -166,7 +166,7 @@ def written_by_the_release_before(world: World) -> None:
 def told(world: World) -> str:
     """What processes have said of the state."""
     texts = [process.log() for process in (*world.past, *world.processes)]
-    return "\n".join(line for text in texts for line in text.splitlines() if "state " in line or "damaged" in line)
+    return "\n".join(line for text in texts for line in text.splitlines() if "state " in line or "corrupt" in line)
 
 
 async def test_claims_of_the_previous_release_are_served_and_released() -> None:

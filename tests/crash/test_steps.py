@@ -126,7 +126,7 @@ LIVES = {
     Failpoint.REGISTRATION_BOUND: life_in_a_new_pod,
     Failpoint.EPOCH_ENDED_ELSEWHERE: life_beside_another,
     Failpoint.STATE_REBUILT: life_with_corrupt_state,
-    Failpoint.STATE_SET_ASIDE: life_with_corrupt_state,
+    Failpoint.STATE_MOVED_AWAY: life_with_corrupt_state,
 }
 
 

@@ -56,7 +56,7 @@ FEW = ("25,000 brackets", "aliases", "values of YAML", "too large")
 
 
 def check_outcome(case: Any, outcome: Outcome, code: int) -> None:
-    """Check the exit code, that there is no traceback, and the memory."""
+    """Check the exit code and the memory, and that no traceback is printed."""
     case.took(outcome.mebibytes)
     assert outcome.code == code, outcome.stderr[-2_000:]
     assert "Traceback" not in outcome.stderr

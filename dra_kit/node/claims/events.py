@@ -50,7 +50,7 @@ class ClaimEventRecorder:
         with suppress(StoreError):  # reported where the record is needed
             for row in self._store.corrupt_rows():
                 if row.claim is not None:
-                    self._report(row.claim, "DamagedRecord", "Keep", without_paths(row.error().public))
+                    self._report(row.claim, "CorruptRecord", "Keep", without_paths(row.error().public))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """Report that an effect has another outcome now; running containers still use the old one."""

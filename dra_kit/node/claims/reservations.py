@@ -153,7 +153,7 @@ class NodeDeviceReservations:
             remedy = "delete that claim's pod: the device is free when the kubelet has released the claim"
             raise TransientError(
                 f"{text}, its readable part names {holder} with UID {holder.uid}; {remedy}",
-                code="damaged-record",
+                code="corrupt-record",
                 public=f"{text}; the driver's log names it: {remedy}",
             )
 

@@ -236,7 +236,7 @@ class EffectReverter:
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
             await self._store.release_effect(number, claim.uid)
             remedy = "see --dump-state, and revert it manually if it is still in force"
-            fields = {"effect": number, "code": "damaged-record", "remedy": remedy}
+            fields = {"effect": number, "code": "corrupt-record", "remedy": remedy}
             logger.error("effect not reverted, its record is corrupt", extra=fields)
         failures: list[DraKitError] = []
         for record in stored:

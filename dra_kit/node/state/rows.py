@@ -55,7 +55,7 @@ class CorruptRow(Struct, frozen=True):
 
     def error(self) -> StoreError:
         """Return the error to report."""
-        return StoreError(f"{self}; it stays until its claim is prepared or released", code="damaged-record")
+        return StoreError(f"{self}; it stays until its claim is prepared or released", code="corrupt-record")
 
 
 # -- claims

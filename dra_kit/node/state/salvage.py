@@ -20,7 +20,7 @@ from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REBUILT: Final = ".rebuilt-"
-_MOVED: Final = ".damaged-"
+_MOVED: Final = ".corrupt-"
 _CORRUPTION_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter if sqlite quotes corrupt text
 _SANE: Final = 1 << 53  # counters stay below this number
 
@@ -99,7 +99,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
             if part.exists():
                 part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
                 sync(path.parent)
-        hit(Failpoint.STATE_SET_ASIDE)
+        hit(Failpoint.STATE_MOVED_AWAY)
         new.rename(path)
         sync(path.parent)
     except (OSError, sqlite3.Error) as error:

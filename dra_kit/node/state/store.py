@@ -532,7 +532,7 @@ def dump_state(database: Path) -> dict[str, Any]:
             "claims": [_claim(record) for record in store.claims()],
             "effects": [effect.model_dump(mode="json") for effect in store.effects()],
             "epochs": store.epochs(),
-            "damaged": [str(item) for item in store.corrupt_rows()],
+            "corrupt": [str(item) for item in store.corrupt_rows()],
             "incomplete": store.incomplete(),
         }
     finally:

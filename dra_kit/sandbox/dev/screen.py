@@ -129,7 +129,7 @@ class Screen:
         finally:
             explaining.cancel()
             await asyncio.wait([explaining])
-            self._console.print("taking everything down", style="dim")
+            self._console.print("shutting down", style="dim")
 
     # --- what is shown
 

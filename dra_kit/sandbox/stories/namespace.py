@@ -440,7 +440,7 @@ class LeftoverCheck:
 
 
 def _device_change(name: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
-    """Return what a test or story has changed of a device; a taint that is gone is no change, but a recovery."""
+    """Return what a test or story has changed of a device; a removed taint counts as a recovery."""
     if before is None or now is None:
         return f"device {name} is {'gone' if now is None else 'published'}"
     recovered = all(taint in before.get("taints", ()) for taint in now.get("taints", ()))

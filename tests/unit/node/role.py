@@ -242,7 +242,7 @@ class Node:
     def is_clean(self) -> bool:
         """Return whether nothing is left of any claim."""
         state = self.state()
-        return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "damaged"))
+        return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "corrupt"))
 
 
 class Clock:

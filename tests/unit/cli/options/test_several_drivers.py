@@ -26,14 +26,14 @@ class Nothing(dra.DeviceProvider):
         yield []
 
 
-class Nobody(dra.Preparer):
+class EmptyPreparer(dra.Preparer):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared()
 
 
 def driver(name: str, **fields: Any) -> dra.Driver[Any, Any]:
     settings: type[BaseModel] = create_model("Settings", **fields)
-    return dra.Driver(name, provider=Nothing(), preparer=Nobody(), settings=settings)
+    return dra.Driver(name, provider=Nothing(), preparer=EmptyPreparer(), settings=settings)
 
 
 DRIVERS = (

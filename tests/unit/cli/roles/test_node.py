@@ -198,7 +198,7 @@ def test_corrupt_health_is_reported_and_not_changed(target: Path, tmp_path: Path
     file.write_text('{"form": 1, "devices": "[]", "checksum": ""}')
     dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
     assert dumped["health"] == []
-    assert f"health of devices in {file} cannot be read" in dumped["damaged"][0]
+    assert f"health of devices in {file} cannot be read" in dumped["corrupt"][0]
     assert list(tmp_path.glob("health*")) == [file]
 
 

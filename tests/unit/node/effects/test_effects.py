@@ -536,12 +536,12 @@ async def test_a_corrupt_effect_row_is_reported_and_the_node_serves(
     async with node.running(kitchen(baker)):
         [logged] = [vars(item) for item in caplog.records if item.getMessage() == "corrupt record skipped"]
         assert logged["error"].startswith(f"row 1 of table effects is corrupt: it cannot be parsed: {told}")
-        assert logged["code"] == "damaged-record"
+        assert logged["code"] == "corrupt-record"
         await node.prepare(dinner)
         await node.unprepare(lunch, dinner)
         assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)], "of dinner alone"
         assert node.records() == []
-        assert len(node.state()["damaged"]) == 1
+        assert len(node.state()["corrupt"]) == 1
     assert "effect not reverted, its record is corrupt" in [item.getMessage() for item in caplog.records]
 
 

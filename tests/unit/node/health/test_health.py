@@ -313,8 +313,8 @@ async def test_corrupt_health_file_is_renamed_and_reported(node: Node, caplog: p
     path.write_text(path.read_text().replace("xid", "yid"))
     async with node.running(driver(health=Doctor(silent=True, xid=STICKY))):
         await eventually(lambda: node.slices() and not taints(node))
-    assert path.with_name("health.json.damaged").exists()
-    assert [vars(item)["code"] for item in caplog.records if item.levelno == logging.ERROR] == ["damaged-health"]
+    assert path.with_name("health.json.corrupt").exists()
+    assert [vars(item)["code"] for item in caplog.records if item.levelno == logging.ERROR] == ["corrupt-health"]
 
 
 async def test_taint_is_published_when_it_cannot_be_stored(node: Node, caplog: pytest.LogCaptureFixture) -> None:

@@ -79,7 +79,7 @@ async def test_devices_claims_and_publication(node: Node) -> None:
     assert (value(series, "dra_driver_api_requests_total", verb="create", code="201") or 0) >= 1
     assert (value(series, "dra_driver_store_commit_duration_seconds_count") or 0) >= 1
     assert (value(series, "dra_driver_store_size_bytes") or 0) > 0
-    assert value(series, "dra_driver_store_damaged_rows") == 0
+    assert value(series, "dra_driver_store_corrupt_rows") == 0
     assert value(series, "dra_driver_part_ready", part="publisher") == 1
 
 

@@ -132,7 +132,7 @@ def test_status_shows_differences_of_a_pool() -> None:
 
 
 def test_corrupt_and_lost_state_are_problems() -> None:
-    document = {"state": {"damaged": ["row 1 is corrupt"], "incomplete": ["claims", "transactions"]}}
+    document = {"state": {"corrupt": ["row 1 is corrupt"], "incomplete": ["claims", "transactions"]}}
     assert status_problems(document) == [
         "row 1 is corrupt",
         "the state has lost transactions; check the disk below --state-dir",

@@ -72,7 +72,7 @@ async def test_a_claim_with_a_corrupt_record_is_prepared_again(node: Node) -> No
         assert preparer.calls == ["lunch pizza-0"] * 2
         assert node.contents() == before
         assert node.records() == ["lunch"]
-        assert node.state()["damaged"] == []
+        assert node.state()["corrupt"] == []
         await node.unprepare(lunch)
         assert node.is_clean()
 
@@ -123,7 +123,7 @@ async def test_a_corrupt_effect_is_stored_again_when_needed(node: Node) -> None:
             db.execute("UPDATE effects SET phase = 'molten'")
         await node.prepare(lunch)
         assert node.effects() == [("heat", "applied", ["lunch"])]
-        assert node.state()["damaged"] == []
+        assert node.state()["corrupt"] == []
         await node.unprepare(lunch)
         assert [entry[0] for entry in Heat.hardware.log] == ["apply", "apply", "revert"]
         assert node.is_clean()
@@ -138,9 +138,9 @@ async def test_a_corrupt_record_is_reported_in_an_event_and_in_the_dump(node: No
         await eventually(lambda: bool(node.events()))
         [event] = node.events()
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == (
-            "DamagedRecord", "lunch", "uid-lunch",
+            "CorruptRecord", "lunch", "uid-lunch",
         )  # fmt: skip
-        [told] = node.state()["damaged"]
+        [told] = node.state()["corrupt"]
         assert told in event["note"]
         assert told.startswith("row uid-lunch of table claims is corrupt: its record cannot be parsed")
 
@@ -181,11 +181,11 @@ async def test_a_record_under_a_corrupt_uid_is_removed_with_its_claim(node: Node
     before = node.contents()
     async with node.running(driver()):
         assert node.contents() == before
-        assert len(node.state()["damaged"]) == 1
+        assert len(node.state()["corrupt"]) == 1
         assert "is still prepared for claim default/lunch" in await node.error(dinner)
         if not released:
             await node.prepare(lunch)
-            assert (node.records(), node.state()["damaged"]) == (["lunch"], [])
+            assert (node.records(), node.state()["corrupt"]) == (["lunch"], [])
         await node.unprepare(lunch)
         assert node.is_clean()
         await node.prepare(dinner)

@@ -43,7 +43,7 @@ def database(node: Node) -> Path:
 
 
 def aside(node: Node) -> list[Path]:
-    return [path for path in database(node).parent.glob("*.damaged-*") if not path.name.endswith(("-wal", "-shm"))]
+    return [path for path in database(node).parent.glob("*.corrupt-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS)
@@ -77,7 +77,7 @@ async def test_readable_rows_are_copied_to_the_new_database(node: Node, director
     path.write_bytes(data)
     async with node.running(driver(), state_dir=state):
         assert [item["name"] for item in node.state(state_dir=state)["claims"]] == ["lunch-0", "lunch-1", "lunch-2"]
-    assert len(list(state.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(state.glob("*.corrupt-*[0-9]"))) == 1
 
 
 NOT_UNDERSTOOD = [
@@ -242,8 +242,8 @@ def test_a_salvage_keeps_acknowledged_writes_of_another_process(tmp_path: Path) 
     assert writer.stdout is not None
     lines = [writer.stdout.readline() for _ in range(20)]
     for _ in range(3):
-        moved = set(tmp_path.glob("*.damaged-*"))
-        while moved == set(tmp_path.glob("*.damaged-*")):  # the writer may have rewritten the broken page
+        moved = set(tmp_path.glob("*.corrupt-*"))
+        while moved == set(tmp_path.glob("*.corrupt-*")):  # the writer may have rewritten the broken page
             unreadable_to_sqlite(path)
             Database(path).close()
         lines += [writer.stdout.readline() for _ in range(20)]
@@ -254,7 +254,7 @@ def test_a_salvage_keeps_acknowledged_writes_of_another_process(tmp_path: Path) 
     database = Database(path)
     assert answered <= {row[0] for row in database.read("SELECT uid FROM epochs")}
     database.close()
-    assert len(list(tmp_path.glob("*.damaged-*"))) >= 3
+    assert len(list(tmp_path.glob("*.corrupt-*"))) >= 3
     assert all("try again" in line or "malformed" in line for line in refused), refused
 
 
@@ -264,7 +264,7 @@ async def test_a_process_with_the_corrupt_database_open_switches_to_the_new_one(
     await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('before')"))
     unreadable_to_sqlite(path)
     second = Database(path)
-    assert list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.glob("*.corrupt-*"))
     with pytest.raises(StoreError, match="try again"):
         await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('lost')"))
     await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('after')"))
@@ -293,7 +293,7 @@ async def test_an_open_database_that_becomes_corrupt_is_salvaged(tmp_path: Path,
         held_by(database) if first == "read" else await add(database, "lost")
     await add(database, "after")
     assert "after" in held_by(database)
-    assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == 1
     database.close()
 
 
@@ -312,7 +312,7 @@ async def test_a_salvage_does_not_reuse_numbers(tmp_path: Path) -> None:
     store.close()
     unreadable_to_sqlite(path)
     again = StateStore(path)
-    assert list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.glob("*.corrupt-*"))
     await again.end_epoch("uid-1")
     assert again.epochs()["uid-1"] > began
     again.close()
@@ -345,7 +345,7 @@ async def test_an_interrupted_salvage_is_finished(tmp_path: Path) -> None:
     await add(first, "before")
     first.close()
     complete = path.rename(path.with_name(f"{path.name}.rebuilt-20260102T030405000000"))
-    aside = path.with_name(f"{path.name}.damaged-20260102T030405000000")
+    aside = path.with_name(f"{path.name}.corrupt-20260102T030405000000")
     aside.write_bytes(b"x" * 8192)
     assert held(path) == ["before"]
     assert not complete.exists()
@@ -365,10 +365,10 @@ async def test_an_existing_database_is_not_replaced_by_an_older_rebuilt_one(tmp_
         unreadable_to_sqlite(path)
     assert held(path) == ["since"]
     assert not stale.exists()
-    assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == corrupt
+    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == corrupt
 
 
-@pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_SET_ASIDE])
+@pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_MOVED_AWAY])
 async def test_writes_after_an_interrupted_salvage_are_kept(tmp_path: Path, step: Failpoint) -> None:
     path = tmp_path / "state.sqlite"
     old = Database(path)

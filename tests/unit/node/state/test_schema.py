@@ -53,7 +53,7 @@ async def test_rows_of_recognizable_tables_are_copied(path: Path, text: bytes, w
     path.write_bytes(data.replace(text, wrong, 1))
     assert is_corrupt(path)
     claims, effects = held(path)
-    assert len(list(path.parent.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(path.parent.glob("*.corrupt-*[0-9]"))) == 1
     assert claims == [LUNCH] or b"record" in text
     assert effects == ["heat"] or b"UNIQUE" in text
     assert not is_corrupt(path)
@@ -100,7 +100,7 @@ async def test_a_database_of_an_older_form_is_readable_and_writable(
         )
         found = [(effect.effect, effect.defaults, effect.undo) for effect in store.effects()]
         assert found == [("heat", (), ""), ("cold", ("deep",), "{}")]
-    assert list(path.parent.glob("*.damaged-*")) == []
+    assert list(path.parent.glob("*.corrupt-*")) == []
 
 
 async def test_a_foreign_database_is_moved_away_unchanged(tmp_path: Path) -> None:
@@ -109,6 +109,6 @@ async def test_a_foreign_database_is_moved_away_unchanged(tmp_path: Path) -> Non
         db.execute("CREATE TABLE shopping (what TEXT)")
         db.execute("INSERT INTO shopping VALUES ('flour')")
     assert held(path) == ([], [])
-    [aside] = path.parent.glob("*.damaged-*[0-9]")
+    [aside] = path.parent.glob("*.corrupt-*[0-9]")
     with closing(sqlite3.connect(aside)) as db:
         assert db.execute("SELECT * FROM shopping").fetchall() == [("flour",)]
