@@ -25,7 +25,7 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "chart"
     result = made(PROJECT, "--directory", folder)
     assert result.exit_code == 0, result.output
-    assert result.output == f"Made {folder}, the chart of driver {DRIVER}: helm install NAME {folder}\n"
+    assert result.output == f"Wrote {folder}, the chart of driver {DRIVER}: helm install NAME {folder}\n"
     return folder
 
 

@@ -206,7 +206,7 @@ def test_templates_of_a_manifest_without_pods_are_explained_themselves(tmp_path:
     [
         ({"spec": {**claim_spec(), "device": {}}}, 'unknown field "spec.device"'),
         ({"apiVersion": "resource.k8s.io/v9"}, "ResourceClaim of resource.k8s.io/v9 is not served by Kubernetes"),
-        ({"metadata": None}, "has no metadata"),
+        ({"metadata": None}, "lacks metadata.name"),
         ({"spec": {"devices": {"requests": "pizza"}}}, "spec.devices.requests"),
     ],
 )

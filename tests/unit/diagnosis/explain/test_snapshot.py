@@ -81,7 +81,7 @@ def test_objects_of_a_manifest_replace_those_of_the_same_name() -> None:
 
 @pytest.mark.parametrize("version", ["1.33", "v2.0", "nonsense"])
 def test_a_release_that_is_not_supported_is_refused(version: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"1\.34|no Kubernetes release"):
+    with pytest.raises(ConfigurationError, match=r"1\.34|not a Kubernetes release"):
         ClusterDocuments({}, version).cluster()
 
 

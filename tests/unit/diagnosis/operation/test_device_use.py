@@ -63,7 +63,7 @@ def test_fields_missing_from_an_older_release_are_unknown() -> None:
     assert DeviceUse.from_json({"driver": "d", "pool": "p", "device": "x", "later": 1}) == DeviceUse(
         driver="d", pool="p", device="x"
     )
-    with pytest.raises(ValueError, match="no device in use"):
+    with pytest.raises(ValueError, match="not a device in use"):
         DeviceUse.from_json({"driver": 1})
 
 

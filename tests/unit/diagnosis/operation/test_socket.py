@@ -43,5 +43,5 @@ async def test_an_answer_in_many_parts_is_read_completely(socket: Path) -> None:
 
 async def test_an_endless_answer_is_not_read_indefinitely(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_socket, "_BYTES_MAX", 2**19)
-    with pytest.raises(Unavailable, match="answers /v1/status with more than 524288 bytes"):
+    with pytest.raises(Unavailable, match="answered /v1/status with more than 524288 bytes"):
         await ask(socket, STATUS)
