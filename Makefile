@@ -46,14 +46,14 @@ test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GP
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes
-	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
+	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_CORRUPTIONS=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
 test-hostile: install ## attack files, sandbox, webhook, state and output (docs/explanation/security.md); 50 bursts of pods
-	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs --ignore tests/hostile/test_door.py tests/hostile \
+	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs --ignore tests/hostile/test_access_control.py tests/hostile \
 	  tests/unit/sandbox/cluster/scheduler/test_bursts.py
 	@# a separate process: its server runs in the test process, and child processes count the memory of their parent
-	$(BIN)/python -m pytest -rs tests/hostile/test_door.py
+	$(BIN)/python -m pytest -rs tests/hostile/test_access_control.py
 
 .PHONY: test-scaffold
 test-scaffold: install ## install the wheel in a fresh environment and test each kind of project (4 minutes)

@@ -20,14 +20,14 @@ PARTS = (
     "benchmarks.sandbox",
     "benchmarks.loud_pods",
 )
-"""Parts that need no cluster: each a process of its own, so that none has the memory of another."""
+"""Parts that need no cluster; each runs in a separate process, because memory is measured."""
 
 
 def without_a_cluster(directory: Path) -> list[Row]:
     table = []
     for part in PARTS:
         path = directory / f"{part}.json"
-        # a budget that is exceeded is seen in the table
+        # the table shows exceeded budgets
         subprocess.run([sys.executable, "-m", part, "--json", str(path)], stdout=subprocess.DEVNULL, check=False)
         table += read(path)
     return table

@@ -21,15 +21,15 @@ from dra_kit.kubernetes.resource.v1 import AllocationResult
 
 NODES = 500
 DEVICES = 8
-LARGER = 32  # devices of a node, for the growth
-GROWTH = 1.5  # times as long for each device at most
+LARGER = 32  # devices per node, to measure growth
+GROWTH = 1.5  # maximum factor per device
 DRIVER = "gpu.example.com"
-PODS = 100  # that are measured
-COMPARED = 230  # nodes that fit, after which kube-scheduler looks for no more: 50 % less one for each 125 nodes
+PODS = 100
+COMPARED = 230  # fitting nodes after which kube-scheduler stops: 50 % less 1 % for each 125 nodes
 BUDGET = 3.0  # milliseconds of CPU time
 # kube-scheduler's whole cycle on six cores, empty cluster (kubernetes/kubernetes #140254)
 RIVAL = {"a CEL selector": 241.0, "matchAttribute": 109.0}
-# devices in use when the measurement begins; "full" leaves room for just these pods
+# devices in use when the measurement begins; "full" leaves room for the measured pods only
 STATES = {"empty": 0.0, "half full": 0.5, "full": 1.0}
 
 EXPRESSION = f'device.attributes["{DRIVER}"].model == "H200"'
@@ -81,7 +81,7 @@ def snapshot(devices_each: int) -> AllocatorState:
 
 
 class Cluster:
-    """Pods with a claim each, one after the other."""
+    """Schedules pods with one claim each."""
 
     def __init__(self, spec: dict[str, Any], devices: int) -> None:
         self._spec = spec

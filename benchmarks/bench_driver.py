@@ -1,4 +1,4 @@
-"""The driver that is measured: 128 devices, one variable for each prepared one."""
+"""The measured driver: 128 devices, and one environment variable for each prepared device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dra_kit's bytecode: an installed wheel and the image of a driver have it, a checkout may not."""
+"""Compiles dra_kit: an installed wheel and a driver's image contain bytecode, a checkout may not."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import dra_kit
 
 
 def compile_package() -> None:
-    """Compile what has changed, so that no process that is measured compiles it."""
+    """Compile changed modules, so that no measured process compiles them."""
     compileall.compile_dir(Path(dra_kit.__file__).parent, quiet=1)

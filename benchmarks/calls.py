@@ -1,4 +1,4 @@
-"""Calls the node as the kubelet does, with as little of Python in the measured time as there can be."""
+"""Calls the node like the kubelet, with minimal Python code in the measured time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Caller:
         grpc.channel_ready_future(self._channel).result(30)
 
     def prepare(self, claims: Sequence[ClaimReference]) -> float:
-        """Milliseconds until the answer; every claim must have been prepared."""
+        """Prepare claims successfully; return the milliseconds until the answer."""
         request = pb.NodePrepareResourcesRequest(claims=_claims(claims))
         start = time.perf_counter()
         answer = self._stub.NodePrepareResources(request, timeout=60)
@@ -33,7 +33,7 @@ class Caller:
         return figure
 
     def unprepare(self, claims: Sequence[ClaimReference]) -> float:
-        """Milliseconds until the answer; every claim must have been released."""
+        """Unprepare claims successfully; return the milliseconds until the answer."""
         request = pb.NodeUnprepareResourcesRequest(claims=_claims(claims))
         start = time.perf_counter()
         answer = self._stub.NodeUnprepareResources(request, timeout=60)
@@ -42,7 +42,7 @@ class Caller:
         return figure
 
     def prepare_at_once(self, claims: Sequence[ClaimReference]) -> float:
-        """Milliseconds until calls of one claim each, all sent at once, are all answered."""
+        """Send calls of one claim each at the same time; return the milliseconds until all answers."""
         requests = [pb.NodePrepareResourcesRequest(claims=_claims([claim])) for claim in claims]
         start = time.perf_counter()
         calls = [self._stub.NodePrepareResources.future(request, timeout=60) for request in requests]
@@ -53,13 +53,13 @@ class Caller:
         return figure
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         self._channel.close()
 
 
 @dataclass
 class Figures:
-    """Milliseconds of each call, by what it was."""
+    """Milliseconds of each call, by kind."""
 
     one: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
@@ -71,12 +71,12 @@ class Figures:
 
 @dataclass
 class Side:
-    """One driver, its claims, and what its calls took.
+    """One driver, its claims, and the durations of its calls.
 
     The methods of ``ONE_BY_ONE``, each for all parts, and of ``MANY`` leave the claims as the next one expects them.
 
     Attributes:
-        rest: seconds in which nothing is asked before each call of the kubelet, as on a node that is not busy.
+        rest: idle seconds before each call of the kubelet, as on a node that is not busy.
     """
 
     caller: Caller

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.cel``: what CEL selectors cost, in microseconds; exit 1 when the budget is exceeded."""
+"""``python -m benchmarks.cel``: the cost of CEL selectors in microseconds; exit 1 when the budget is exceeded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SELECTORS = {
 
 
 def microseconds(action: Callable[[], object]) -> float:
-    """The best of several runs: what disturbs them only makes them longer."""
+    """Return the shortest of several runs: disturbances only make them longer."""
     timer = timeit.Timer(action)
     count, _ = timer.autorange()
     return min(timer.repeat(5, count)) / count * 1e6

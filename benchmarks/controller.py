@@ -25,8 +25,8 @@ from dra_kit.apiserver.server import ApiServer
 CLAIMS = 10_000
 DRIVER = "bench.example.com"
 MEMORY = 150  # MiB
-TOLD = 30.0  # seconds of processor time from the start until the observer was told of each claim
-SETTLE = 20.0  # seconds in which nothing happens, before memory and processor time are looked at
+REPORTED = 30.0  # seconds of processor time from the start until the observer has all claims
+SETTLE = 20.0  # idle seconds before memory and CPU time are measured
 IDLE = 30.0
 
 OBSERVED = """
@@ -54,7 +54,7 @@ def serve(directory: Path) -> None:
     async def run() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        async with ApiServer(controllers=False) as server:  # which would delete claims of pods that there are not
+        async with ApiServer(controllers=False) as server:  # they would delete claims whose pods do not exist
             kind = server.api.registry.by_name("resourceclaims.resource.k8s.io")
             assert kind is not None
             for number in range(CLAIMS):
@@ -68,7 +68,7 @@ def serve(directory: Path) -> None:
 
 
 def allocated(number: int) -> dict[str, Any]:
-    """One claim of a pod's, allocated and reserved."""
+    """Return an allocated claim that is reserved for a pod."""
     node, pod = f"node-{number // 8:04}", f"pod-{number}"
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     result = {"request": "device", "driver": DRIVER, "pool": node, "device": f"device-{number % 8}"}
@@ -100,7 +100,7 @@ def resident(pid: int) -> float:
 
 
 def highest(pid: int) -> float:
-    """The most it ever was, in MiB."""
+    """Peak resident set in MiB."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
 
@@ -139,7 +139,7 @@ def _of_controller(directory: Path) -> Sequence[Row]:
         time.sleep(IDLE)
         idle = (processor(controller.pid) - before) / IDLE * 1000
         return [
-            Row("controller: CPU until 10,000 claims are told", first, "s", TOLD),
+            Row("controller: CPU until 10,000 claims are observed", first, "s", REPORTED),
             Row("controller: memory, 10,000 claims", resident(controller.pid), "MiB", MEMORY),
             Row("controller: most memory ever", highest(controller.pid), "MiB", MEMORY),
             Row("controller: CPU idle, renewing its lease", idle, "mCPU", 10),

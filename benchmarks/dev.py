@@ -1,4 +1,4 @@
-"""``python -m benchmarks.dev``: how soon ``dra-kit dev`` serves what was saved."""
+"""``python -m benchmarks.dev``: the time until ``dra-kit dev`` serves saved code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.sandbox import cpu_seconds, driver
 from benchmarks.table import Row, part
 
 SAVES = 5
-PAUSE_SECONDS = 5.0  # in which an author thinks: the next process has loaded all but the author's code by then
+PAUSE_SECONDS = 5.0  # between changes; by then the next process has loaded everything except the author's code
 _SERVES = re.compile(r": the driver serves after (\d+) ms")
 
 
@@ -35,7 +35,7 @@ class Dev:
         self._process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
 
     def serves(self) -> float:
-        """Wait until a process of the driver serves; the seconds that it took, as it says."""
+        """Wait until a process of the driver serves; return the seconds that it reports."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := _SERVES.search(line):
@@ -43,7 +43,7 @@ class Dev:
         raise RuntimeError("dra-kit dev has ended")
 
     def save(self) -> tuple[float, float]:
-        """Save the file; the seconds until that serves, and those that the command says."""
+        """Save the file; return the seconds until the new code serves, measured and as reported."""
         self._saves += 1
         begin = time.monotonic()
         self._file.write_text(f"{self._text}# {self._saves}\n")
@@ -51,13 +51,13 @@ class Dev:
         return time.monotonic() - begin, told
 
     def idle(self, seconds: float) -> float:
-        """Do nothing; how much the command itself takes of a CPU meanwhile, in thousandths."""
+        """Return the CPU usage of the idle command in thousandths."""
         before = cpu_seconds(self._process.pid)
         time.sleep(seconds)
         return (cpu_seconds(self._process.pid) - before) / seconds * 1000
 
     def end(self) -> None:
-        """End it."""
+        """Stop the command."""
         self._process.send_signal(signal.SIGINT)
         self._process.communicate()
 

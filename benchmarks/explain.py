@@ -18,7 +18,7 @@ from dra_kit.diagnosis.explain.cluster import ClusterDocuments, model_of_claim
 from dra_kit.diagnosis.explain.text import ReportWriter, render_claim
 
 BUDGET = 1.0  # seconds with 5,000 nodes of 8 devices
-GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster
+GROWTH = 1.5  # maximum factor per device from the smallest to the largest cluster
 NODES = (50, 500, 5000)
 DEVICES = 8
 DRIVER = "gpu.example.com"
@@ -30,13 +30,13 @@ CLAIMS = {
     "fits everywhere": (1, f'{ATTRIBUTES}.model == "H200"'),
     "matches nothing": (1, f'{ATTRIBUTES}.model == "H200" && {MEMORY.format("200Gi")}'),
     "too few on one node": (4, MEMORY.format("100Gi")),
-    "distinct devices": (1, f'{ATTRIBUTES}.uuid == "GPU-7-3"'),  # no two devices look the same to it
+    "distinct devices": (1, f'{ATTRIBUTES}.uuid == "GPU-7-3"'),  # all devices differ in it
 }
 COMMAND = "matches nothing"
 
 
 def objects(nodes: int) -> ClusterDocuments:
-    """A cluster of nodes with devices of three models, no two devices alike."""
+    """A cluster of nodes with devices of three models, all different."""
 
     def device(node: int, index: int) -> dict[str, Any]:
         model, memory = MODELS[(node + index) % len(MODELS)]
@@ -90,7 +90,7 @@ def claim_of(name: str, count: int, selector: str) -> dict[str, Any]:
 
 
 def seconds(known: ClusterDocuments, count: int, selector: str) -> float:
-    """CPU time from the objects as they were read to the text on the terminal: on an idle machine what one waits."""
+    """Return the CPU time from parsed objects to the text of the report."""
     claim = claim_of("claim", count, selector)
     gc.collect()
     gc.disable()  # as the command does
@@ -104,7 +104,7 @@ def seconds(known: ClusterDocuments, count: int, selector: str) -> float:
 
 
 def command(known: ClusterDocuments) -> float:
-    """CPU time of the whole command: the interpreter, reading a file of all objects, and what ``seconds`` measures."""
+    """Return the CPU time of the whole command, with interpreter start and reading of a file with all objects."""
     documents = [
         {"apiVersion": "v1" if kind == "Node" else "resource.k8s.io/v1", "kind": kind, **document}
         for kind, found in known.documents.items()

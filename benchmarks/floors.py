@@ -1,4 +1,4 @@
-"""What this machine needs at least: the rival's figures are scaled by these."""
+"""Minimum durations on this machine, by which the rival's figures are scaled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 
 
 def fsync_ms(directory: Path, times: int = 200) -> float:
-    """Median of an appended and synced 4 KiB block."""
+    """Return the median time to append and sync a 4 KiB block."""
     figures = []
     path = directory / "floor"
     with path.open("wb", buffering=0) as file:
@@ -32,7 +32,7 @@ def fsync_ms(directory: Path, times: int = 200) -> float:
 
 
 async def get_ms(credentials: Credentials, claim: ClaimReference, times: int = 200) -> float:
-    """Median of one claim GET over a kept connection, with the thinnest client there is."""
+    """Return the median time of a GET of a claim over an open connection with a minimal client."""
     address = urlsplit(credentials.server)
     context = credentials.ssl or ssl.create_default_context()
     connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
@@ -52,7 +52,7 @@ async def get_ms(credentials: Credentials, claim: ClaimReference, times: int = 2
 def decode_us(text: bytes, pause: float, times: int = 200) -> float:
     """Median microseconds to read one claim from JSON, each time after a pause of so many seconds.
 
-    What a pause adds is no work of the code: meanwhile others have used the processor and its caches.
+    The additional time after a pause is not spent in the code: other processes have used the CPU and its caches.
     """
     figures = []
     for _ in range(times):

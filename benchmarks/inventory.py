@@ -1,4 +1,4 @@
-"""``python -m benchmarks.inventory``: CPU of an inventory that is found again; exit 1 when a budget is exceeded."""
+"""``python -m benchmarks.inventory``: CPU time to discover an unchanged inventory; exit 1 when a budget is exceeded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpus(temperature: int = 41) -> list[Gpu]:
 
 
 class Finding(dra.DeviceProvider[Gpu]):
-    """Yields what ``find`` finds, again and again, and measures what that costs the process besides finding it.
+    """Yields the result of ``find`` repeatedly, and measures the cost for the process without ``find``.
 
     Attributes:
         first: milliseconds of CPU of the first inventory.
@@ -67,7 +67,7 @@ class Finding(dra.DeviceProvider[Gpu]):
             found = self._find(number)
             finding += time.process_time() - before
             yield found
-            time.sleep(0.002)  # the main loop hears of it
+            time.sleep(0.002)  # the main loop receives it
         self.finding = finding * 1000 / AGAIN
         self.again = (time.process_time() - begun) * 1000 / AGAIN - self.finding
 
@@ -96,7 +96,7 @@ def measure() -> list[Row]:
     changed = asyncio.run(found(gpus))
     return [
         Row(f"{UNCHANGED}, the same objects", same.again, "ms", BUDGET),
-        Row(f"{UNCHANGED}, built anew", built.again, "ms", BUDGET),
+        Row(f"{UNCHANGED}, built again", built.again, "ms", BUDGET),
         Row(f"{DEVICES} known devices built", built.finding, "ms", None),
         Row(f"{DEVICES} devices yielded again, one changed", changed.again, "ms", None),
         Row(f"{DEVICES} devices yielded for the first time", built.first, "ms", None),

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.loud_pods``: what a hundred pods that write without end cost the sandbox."""
+"""``python -m benchmarks.loud_pods``: the cost of a hundred pods that write logs continuously."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUDGET_GET = 20.0  # ms
 BUDGET_GROWTH = 10.0  # MiB in a minute
 NODES = 10
 LOUD = 100
-_FULL_SECONDS = 20.0  # until of each what is kept is as much as may be
+_FULL_SECONDS = 20.0  # until all logs have their maximum size
 _MINUTE = 60.0
 _PAUSE = 0.05
 _DRIVER = """
@@ -54,7 +54,7 @@ def pod(name: str, *command: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def sandbox(directory: Path, pods: list[dict[str, Any]], nodes: int) -> AsyncIterator[tuple[Client, int]]:
-    """``dra-kit sandbox`` with pods that all run, whose view goes to a file: a client of it, and its process ID."""
+    """Run ``dra-kit sandbox`` with running pods; yield a client and the process ID."""
     driver, manifests, kubeconfig = directory / "pizzeria.py", directory / "pods.json", directory / "kubeconfig"
     driver.write_text(textwrap.dedent(_DRIVER))
     manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": pods}))
@@ -86,7 +86,7 @@ async def _all_run(client: Client, number: int) -> None:
 
 
 async def gets(client: Client, name: str, seconds: float) -> list[float]:
-    """Milliseconds of one GET after the other of a pod."""
+    """Return the milliseconds of consecutive GETs of a pod."""
     taken = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -102,7 +102,7 @@ def p95(figures: list[float]) -> float:
 
 
 async def figures(directory: Path) -> dict[str, float]:
-    """In a minute with the pods, once what is kept of each is as much as may be."""
+    """Measure for a minute after all logs have reached their maximum size."""
     pods = [pod(f"singer-{number}", "yes", "la la la") for number in range(LOUD)]
     async with sandbox(directory, pods, NODES) as (client, pid):
         await asyncio.sleep(_FULL_SECONDS)

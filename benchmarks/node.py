@@ -24,7 +24,7 @@ from tests.cluster.plane import PlaneError, start
 
 
 def measured(rival: Path | None) -> list[Row]:
-    """The figures; none, and a word why, where there is no API server.
+    """Return the figures; print the reason and return none without an API server.
 
     Args:
         rival: its binary, to be measured in turn with ours.
@@ -56,7 +56,7 @@ async def _measure(kubeconfig: Path, directory: Path, rival: Path | None) -> lis
 
 
 async def _profile(kubeconfig: Path, directory: Path) -> None:
-    """Shows what the event loop of a node does while claims are prepared one by one, less what its start took."""
+    """Print the profile of a node's event loop while claims are prepared one by one, without its start."""
     spent = []
     async with (
         Client(await load_credentials(kubeconfig), user_agent="bench") as client,

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.profiled FILE ARGUMENT…``: ``dra-kit``, with a profile of its main thread's CPU time."""
+"""``python -m benchmarks.profiled FILE ARGUMENT…``: ``dra-kit``, profiled by CPU time of its main thread."""
 
 from __future__ import annotations
 

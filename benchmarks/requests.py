@@ -1,4 +1,4 @@
-"""Counts what the node asks of the API server, with a proxy between the two."""
+"""Counts the node's requests to the API server with a proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOP_BY_HOP = {"connection", "transfer-encoding", "host", "content-length", "con
 
 @dataclass
 class Counted:
-    """Requests so far; ours and kopf's apart."""
+    """Requests so far, separately for dra-kit and kopf."""
 
     kubeconfig: Path
     ours: Counter[str] = field(default_factory=Counter)
@@ -29,7 +29,7 @@ class Counted:
 
 @asynccontextmanager
 async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIterator[Counted]:
-    """A plain HTTP server that passes everything on; its kubeconfig is in what it yields."""
+    """Run an HTTP proxy; yield the counts and its kubeconfig."""
     counted = Counted(directory / "proxy.kubeconfig")
     authorization = await credentials.authorization()
     async with aiohttp.ClientSession(
@@ -52,7 +52,7 @@ async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIter
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP_BY_HOP}
                 response = web.StreamResponse(status=answer.status, headers=kept)
                 await response.prepare(request)
-                with suppress(ConnectionResetError):  # a watch that the node has closed
+                with suppress(ConnectionResetError):  # the node has closed a watch
                     async for chunk in answer.content.iter_any():
                         await response.write(chunk)
                 return response

@@ -1,4 +1,4 @@
-"""The rival, run beside ours: the Go example driver (README.md tells how it is built), with its best settings."""
+"""Runs the rival, the Go example driver, with its best settings; README.md describes how to build it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = 128
 
 @asynccontextmanager
 async def running(world: World, binary: Path) -> AsyncIterator[PluginManager]:
-    """It serves and has nothing to do, with a kubelet that has registered it."""
+    """Run the idle driver and a kubelet that has registered it."""
     directory = world.directory / "rival"
     registry, plugins, cdi = directory / "plugins_registry", directory / "plugins", directory / "cdi"
     for path in (registry, plugins / DRIVER, cdi):
@@ -29,7 +29,7 @@ async def running(world: World, binary: Path) -> AsyncIterator[PluginManager]:
         "cdi-root": cdi,
         "kubelet-registrar-directory-path": registry,
         "kubelet-plugins-directory-path": plugins,
-        # its defaults let five requests a second pass
+        # its default limit is five requests per second
         "kube-api-qps": 10_000,
         "kube-api-burst": 10_000,
     }

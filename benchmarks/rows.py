@@ -1,4 +1,4 @@
-"""The rows of the table: each measures one thing, by the definitions in the README of this folder."""
+"""The rows of the table, as defined in the README of this folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def import_time() -> Row:
 
 
 async def start(world: World) -> list[Row]:
-    """From exec to a kubelet that has its answer, and to all devices in slices."""
+    """Measure from exec to the registration with the kubelet, and to all devices in slices."""
     registered, published = [], []
     for _ in range(3):
         begun = time.perf_counter()
@@ -82,7 +82,7 @@ async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:
 
 
 async def requests(world: World, credentials: Credentials, claim: ClaimReference) -> list[Row]:
-    """Requests to the API server: at start, while idle, and for one claim."""
+    """Count requests to the API server: at start, while idle, and for one claim."""
     await world.withdraw()
     group = await world.client.get_path("/apis/resource.k8s.io")
     async with counting_proxy(credentials, world.directory) as counted:
@@ -95,7 +95,7 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
             await kubelet.prepare(DRIVER, [claim])
             per_claim = counted.ours.total() - ours
             await kubelet.unprepare(DRIVER, [claim])
-            await asyncio.sleep(40)  # the second look after the first publication
+            await asyncio.sleep(40)  # for the second check after the first publication
             ours_before, kopf_before = counted.ours.copy(), counted.kopf.copy()
             await asyncio.sleep(30)
             idle, kopf_idle = counted.ours - ours_before, counted.kopf - kopf_before
@@ -105,7 +105,7 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
         await world.withdraw()
     return [
         Row("API requests at start, ours", ours, "", 6, 3),
-        # kopf asks once for each served version of the group: 10 in all where there are three
+        # kopf sends one request for each served version of the group: 10 in total for three versions
         Row("API requests at start, kopf's", kopf, "", 7 + len(group["versions"])),
         Row("API requests in 30 s idle", idle.total() + kopf_idle.total(), "", 0, 0),
         Row("API requests for one claim", per_claim, "", 1, 1),
@@ -113,7 +113,7 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
 
 
 def floors_rows(get: float, fsync: float, claim: dict[str, Any]) -> list[Row]:
-    """The floors themselves, and what a pause costs the code after it."""
+    """Measure the floors, and the cost of a pause for the code after it."""
     text = json.dumps(claim).encode()
     return [
         Row("floor: GET of one claim", get, "ms", None, RIVAL_GET),

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.sandbox``: how soon the sandbox serves a pod, and what a hundred pods cost it."""
+"""``python -m benchmarks.sandbox``: the time until a pod runs in the sandbox, and the cost of a hundred pods."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from benchmarks.table import Row, part
 
 BUDGET_FIRST_LINE = 0.3  # seconds from exec to the first line
 BUDGET_FIRST_POD = 1.5  # seconds from exec to the first pod that runs
-BUDGET_IDLE = 2.0  # thousandths of a CPU that a sandbox takes with which nothing is done
-IDLE_SECONDS = 30.0  # for which that is measured
-SETTLE_SECONDS = 5.0  # after the start, before that
+BUDGET_IDLE = 2.0  # thousandths of a CPU, for an idle sandbox
+IDLE_SECONDS = 30.0  # of the measurement
+SETTLE_SECONDS = 5.0  # between the start and the measurement
 NODES = 10
 PODS = 100
-DEVICES = 16  # of a node
+DEVICES = 16  # per node
 
 DRIVER = f"""
     from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def first_pod(directory: Path) -> tuple[float, float]:
 
 
 def idle(directory: Path) -> float:
-    """What a sandbox with a driver takes of a CPU while nothing is done with it, in thousandths."""
+    """Return the CPU usage of an idle sandbox with a driver in thousandths."""
     command = [str(Path(sys.executable).with_name("dra-kit")), "sandbox", str(driver(directory))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def idle(directory: Path) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What all threads of a process have run."""
+    """Return the CPU time of all threads of a process."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -122,7 +122,7 @@ def driver(directory: Path) -> Path:
 
 
 async def many_pods(directory: Path) -> dict[str, float]:
-    """A hundred pods with a claim each on ten nodes: seconds until all run, until all are gone, memory in MiB."""
+    """Return for a hundred pods with claims on ten nodes: seconds until all run and are deleted, and MiB of memory."""
     from dra_kit.author.target import load_drivers
     from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
     from dra_kit.client.resources import PODS as POD_RESOURCE

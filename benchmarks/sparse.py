@@ -1,4 +1,4 @@
-"""``python -m benchmarks.sparse``: where the time of one call goes, in tight turns and after rest.
+"""``python -m benchmarks.sparse``: how the time of a call is spent, in consecutive calls and after rest.
 
 For each call: how long it took, processor time of the driver's process, how often its threads gave the processor up or
 lost it, page faults; then what it ran through: functions and modules of Python, and characters of JSON that were read.
@@ -34,7 +34,7 @@ _SHOWN = 12
 
 @dataclass
 class Spent:
-    """What calls of one kind took of the process, added up."""
+    """The sum of the costs of calls of one kind."""
 
     calls: list[float] = field(default_factory=list)  # milliseconds
     cpu: float = 0.0  # milliseconds
@@ -65,7 +65,7 @@ def _faults(pid: int) -> int:
 
 
 def measure(pid: int, caller: Caller, claims: Sequence[ClaimReference], rest: float) -> dict[str, Spent]:
-    """Each claim prepared, prepared again and unprepared; what each kind of call took."""
+    """Prepare each claim twice and unprepare it; return the costs of each kind of call."""
     side = Side(caller, claims, rest=rest)
     figures = {"prepare": side.figures.one, "prepare_again": side.figures.again, "unprepare": side.figures.released}
     spent = {name: Spent(figures[name]) for name in figures}
@@ -85,17 +85,17 @@ def measure(pid: int, caller: Caller, claims: Sequence[ClaimReference], rest: fl
 
 
 async def ran_through(made: World, claim: ClaimReference) -> dict[str, tuple[list[str], int]]:
-    """For each kind of call the functions that one call runs through, and the characters of JSON that it reads."""
+    """Return for each kind of call its functions and the characters of JSON that it reads."""
     file = made.directory / "touched.json"
     found = {}
     async with made.running(under=("benchmarks.touched", file)) as (kubelet, process):
         caller = Caller(kubelet, DRIVER)
         side = Side(caller, [claim])
-        for _ in range(3):  # the first round imports, and fills what is remembered
+        for _ in range(3):  # the first round imports modules and fills caches
             for what in Side.ONE_BY_ONE:
                 _told(process, file)
                 what(side, slice(None))
-                await asyncio.sleep(REST)  # threads that were woken are done
+                await asyncio.sleep(REST)  # until woken threads have finished
                 found[what.__name__] = _told(process, file)
         caller.close()
     return found
@@ -135,7 +135,7 @@ def _show(by_rest: dict[float, dict[str, Spent]], through: dict[str, tuple[list[
 
 
 def _room(name: str) -> str:
-    """The folder of dra_kit, the package, or the module of Python that a function belongs to."""
+    """Return the folder of dra_kit, the package, or the Python module of a function."""
     path = name.rpartition(":")[0]
     _, ours, below = path.rpartition("/dra_kit/")
     if ours:

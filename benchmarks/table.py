@@ -1,4 +1,4 @@
-"""Figures beside their budgets: what each part of the benchmarks gives, and how it is shown."""
+"""The results of benchmarks: figures with budgets, as a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.bytecode import compile_package
 
 @dataclass(frozen=True)
 class Row:
-    """One figure and what it must not exceed; ``rival`` is already scaled to this machine."""
+    """A figure and its budget; ``rival`` is scaled to this machine."""
 
     name: str
     figure: float
@@ -26,7 +26,7 @@ class Row:
 
     @property
     def within(self) -> bool:
-        return self.budget is None or round(self.figure, 2) <= self.budget  # as it is shown
+        return self.budget is None or round(self.figure, 2) <= self.budget  # as displayed
 
 
 def show(table: Sequence[Row]) -> None:
@@ -50,7 +50,7 @@ def read(path: Path) -> list[Row]:
 
 
 def part(prog: str, description: str | None, measure: Callable[[], Sequence[Row]]) -> int:
-    """The command of one part: measure, show, exit 1 when a budget is exceeded."""
+    """Run one part as a command: measure, print, and return 1 if a budget is exceeded."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--json", type=Path, help="write the figures there too")
     parser.add_argument("--profile", action="store_true", help="show where the time goes, instead of the figures")
@@ -76,7 +76,7 @@ def _profile(measure: Callable[[], Sequence[Row]]) -> None:
 
 
 def by_module(profile: cProfile.Profile | str) -> Counter[str]:
-    """Seconds of each module in a profile, or in the file of one; what is written in C counts where it is called."""
+    """Return the seconds of each module in a profile or profile file; C functions count for their caller."""
     found: Counter[str] = Counter()
     for (file, _, _), (_, _, own, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
         if file != "~":
@@ -88,7 +88,7 @@ def by_module(profile: cProfile.Profile | str) -> Counter[str]:
 
 
 def show_shares(found: Counter[str]) -> None:
-    """The modules that take most of the time."""
+    """Return the modules with the most time."""
     total = sum(found.values())
     for module, seconds in found.most_common(_SHOWN):
         print(f"{seconds / total:6.1%}  {module}")

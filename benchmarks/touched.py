@@ -1,4 +1,4 @@
-"""``python -m benchmarks.touched FILE ARGUMENT…``: ``dra-kit``, which tells what Python code it runs through.
+"""``python -m benchmarks.touched FILE ARGUMENT…``: ``dra-kit``, recording the Python functions that it calls.
 
 With each SIGUSR1 it writes to FILE what it has run through since the one before.
 """

@@ -1,4 +1,4 @@
-"""Calls of the kubelet, ours and the rival's in turn: how long each takes, in tight turns and after rest."""
+"""Durations of alternating calls to dra-kit's driver and the rival, consecutive and after rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 
 @dataclass(frozen=True)
 class Scale:
-    """How much slower than the rival's machine this one is, by the floors."""
+    """The ratio of this machine's floors to those of the rival's machine."""
 
     get: float
     fsync: float
@@ -29,10 +29,10 @@ class Scale:
 RIVAL_GET, RIVAL_FSYNC = 1.0, 0.18
 
 REST = 0.05
-"""Seconds before a call that count as rest: what is warm only amid other calls is cold then."""
+"""Idle seconds before a call after rest: caches that stay warm between consecutive calls are cold then."""
 
 _TURNS, _ROUNDS = 3, 5
-_PART = 10  # claims: whose turn it is changes quicker than the load of a shared machine
+_PART = 10  # claims per turn: turns are shorter than changes in the load of a shared machine
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ SPARSE = Pace("after 2 s of rest", 2.0, claims=6, rounds=1)
 
 
 async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale, binary: Path | None) -> list[Row]:
-    """Claims prepared and released: one by one, at once, a hundred in one call.
+    """Prepare and release claims one by one, at the same time, and a hundred in one call.
 
     With the rival's ``binary`` both run at once and are called in turn, and the budgets follow from its figures;
     without it, from those that it had elsewhere.
@@ -130,7 +130,7 @@ def _in_turn(what: Callable[[Side, slice], None], sides: list[Side]) -> None:
     for part in range(0, len(sides[0].claims), _PART):
         for side in sides:
             what(side, slice(part, part + _PART))
-        sides.reverse()  # neither is always the one that finds the API server at rest
+        sides.reverse()  # alternate which one finds the API server idle
 
 
 async def _idle_cpu(pid: int) -> float:
@@ -141,7 +141,7 @@ async def _idle_cpu(pid: int) -> float:
 
 
 def _beside(ours: Figures, theirs: Figures | None, scale: Scale) -> list[Row]:
-    # what is measured, what the rival took elsewhere (milliseconds), its floor, and how much of that ours may take
+    # figure, field, milliseconds of the rival on its machine, its floor, and our budget relative to it
     what = [
         ("prepare one claim, p50", "one", 2.9, scale.get, 1.2),
         ("prepare 100 claims in one call", "hundred", 280, scale.get, 0.5),

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.weight [--image]``: megabytes of what is installed with dra-kit, and what each part is for."""
+"""``python -m benchmarks.weight [--image]``: megabytes of the installed distributions, with their purpose."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROLES = {
     "webhook": "dra_kit.admission.agent",
 }
 WITHOUT_IMPORT = {"kubernetes_asyncio"}
-"""Its configuration is loaded by the path of its files (dra_kit/client/credentials.py), by every role."""
+"""Every role loads its configuration by file path (dra_kit/client/credentials.py)."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A distribution that is installed.
+    """An installed distribution.
 
     Attributes:
         name: of it.
@@ -44,7 +44,7 @@ class Package:
 
 
 def measured(site_packages: Path) -> list[Package]:
-    """All packages there, the heaviest first."""
+    """Return all distributions, the largest first."""
     installed = {normalized(found.name): found for found in distributions(path=[str(site_packages)])}
     needed = {role: needs(module, installed) for role, module in ROLES.items()}
     packages = []
@@ -58,7 +58,7 @@ def measured(site_packages: Path) -> list[Package]:
 
 
 def needs(module: str, installed: Mapping[str, Distribution]) -> set[str]:
-    """Names of the distributions that a module of dra-kit imports at any time, and of what these need."""
+    """Return the names of distributions that dra-kit imports at any time, and of their dependencies."""
     graph = grimp.build_graph(
         "dra_kit", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
     )
@@ -68,7 +68,7 @@ def needs(module: str, installed: Mapping[str, Distribution]) -> set[str]:
         for name, found in installed.items()
         for top in {path.parts[0].removesuffix(".py") for path in found.files or () if path.suffix == ".py"}
     }
-    # `google` belongs to nobody alone
+    # several distributions share `google`
     owners |= {"google": "protobuf"}
     found: set[str] = set()
     to_do = [owners[top] for top in imported if top in owners]
@@ -76,13 +76,13 @@ def needs(module: str, installed: Mapping[str, Distribution]) -> set[str]:
         name = to_do.pop()
         if name in installed and name not in found:
             found.add(name)
-            # what dra-kit itself requires is asked for by its imports
+            # dra-kit's own requirements are found by its imports
             to_do += requirements(installed[name]) if name != "dra-kit" else []
     return found
 
 
 def requirements(found: Distribution) -> Iterator[str]:
-    """Of a distribution, without its extras."""
+    """Return the requirements of a distribution without its extras."""
     for text in found.requires or ():
         if "extra ==" not in text and (name := re.match(r"[\w.-]+", text)):
             yield normalized(name.group())
@@ -101,7 +101,7 @@ def size(files: set[Path] | list[Path]) -> int:
 
 
 def environment(directory: Path) -> Path:
-    """Site-packages of ``pip install dra-kit``, of these sources and of what they were tested with."""
+    """Install these sources with the tested versions; return site-packages."""
     venv = directory / "venv"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(venv / "bin/python")]
     run(sys.executable, "-m", "venv", "--without-pip", venv)
@@ -127,7 +127,7 @@ def show(packages: list[Package]) -> None:
 
 
 def show_image(directory: Path) -> None:
-    """Build the image of examples/pizza-driver, and show what it weighs beside its base image."""
+    """Build the image of examples/pizza-driver, and print its size and that of its base image."""
     from tests.cluster.find import find
     from tests.cluster.image import BASE_IMAGE, build_image, run
 

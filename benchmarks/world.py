@@ -1,4 +1,4 @@
-"""Where is measured: a real API server, a directory that stands for the kubelet's, and claims that are allocated."""
+"""The environment of measurements: a real API server, a kubelet directory, and allocated claims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 DRIVER = "bench.dra-kit.example"
 NODE = "bench-node"
 NAMESPACE = "default"
-_IDLE = 0.02  # seconds of CPU time in a second
+_IDLE = 0.02  # CPU seconds per second
 DRA_KIT = Path(sys.executable).with_name("dra-kit")
 
 
@@ -66,13 +66,13 @@ class World:
         return process
 
     def stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
-        """End a process that ``spawn`` started."""
+        """Stop a process started by ``spawn``."""
         process.send_signal(number)
         process.wait(60)
         self.processes.remove(process)
 
     async def until_published(self) -> None:
-        """Until all devices stand in slices."""
+        """Wait until slices contain all devices."""
         while True:
             listed = await self.client.list(RESOURCE_SLICES, field_selector=f"spec.driver={DRIVER}")
             if sum(len(item["spec"].get("devices", ())) for item in listed.items) == DEVICES:
@@ -85,7 +85,7 @@ class World:
             await self.client.delete(RESOURCE_SLICES, item["metadata"]["name"])
 
     async def make_claims(self, count: int, driver: str = DRIVER, device: str = "device") -> list[ClaimReference]:
-        """Claims, each allocated to a device of its own, ``<device>-<n>``, as the scheduler leaves them."""
+        """Create claims, each allocated to its own device ``<device>-<n>``."""
         limit = asyncio.Semaphore(16)
 
         async def one(index: int) -> ClaimReference:
@@ -114,7 +114,7 @@ class World:
     async def running(
         self, *, under: Sequence[str | Path] = ()
     ) -> AsyncIterator[tuple[PluginManager, subprocess.Popen[bytes]]]:
-        """A node that serves and has nothing to do, with a kubelet that has registered it."""
+        """Run an idle node and a kubelet that has registered it."""
         process = self.spawn(under=under)
         try:
             async with PluginManager(self.kubelet_dir) as kubelet:
@@ -128,7 +128,7 @@ class World:
 
 @asynccontextmanager
 async def world(client: Client, kubeconfig: Path, directory: Path) -> AsyncIterator[World]:
-    """A world of its own, removed at the end."""
+    """Yield a new environment, which is removed at the end."""
     compile_package()
     made = World(client, kubeconfig, directory)
     (made.kubelet_dir / "plugins_registry").mkdir(parents=True)
@@ -152,7 +152,7 @@ async def _ensure(client: Client, resource: Any, body: dict[str, Any]) -> None:
 
 
 def memory_mib(pid: int) -> float:
-    """Resident set of a process."""
+    """Return the resident set of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -160,13 +160,13 @@ def memory_mib(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
+    """Return user and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def until_idle(pid: int) -> None:
-    """Until a process that has just started is done with that, whatever it still did in the background."""
+    """Wait until a new process is idle, including its background work."""
     while True:
         before = cpu_seconds(pid)
         await asyncio.sleep(1)
@@ -175,12 +175,12 @@ async def until_idle(pid: int) -> None:
 
 
 def timed(start: float) -> float:
-    """Milliseconds since ``start``."""
+    """Return the milliseconds since ``start``."""
     return (time.perf_counter() - start) * 1000
 
 
 def state(world_: World) -> dict[str, Any]:
-    """What the node has written down."""
+    """Return the records of the node."""
     target = Path(__file__).with_name("bench_driver.py")
     command = [str(DRA_KIT), "node", str(target), "--kubelet-dir", str(world_.kubelet_dir), "--dump-state"]
     result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -78,32 +78,11 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "author.child_process": (
-        "ChildProcess",
-        "RunningProcess",
-    ),
-    "author.claim": (
-        "AllocatedDevice",
-        "Claim",
-        "ConsumerReference",
-        "PreparedDevice",
-    ),
-    "author.cluster_object": (
-        "AppliedObject",
-        "ClusterObject",
-    ),
-    "author.config": (
-        "ConfigEntry",
-        "NoConfig",
-        "OpaqueConfig",
-    ),
-    "author.context": (
-        "Context",
-        "EffectInForce",
-        "NodeInfo",
-        "PreparedClaim",
-        "Stopping",
-    ),
+    "author.child_process": ("ChildProcess", "RunningProcess"),
+    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
+    "author.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
+    "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim", "Stopping"),
     "author.controller": (
         "ClaimObserver",
         "ClusterApi",
@@ -113,12 +92,7 @@ _HOMES = {
         "TaintRule",
         "TaintRuleSource",
     ),
-    "author.device": (
-        "Device",
-        "Observed",
-        "WholeCapacityWarning",
-        "observed",
-    ),
+    "author.device": ("Device", "Observed", "WholeCapacityWarning", "observed"),
     "author.device_fields": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
@@ -133,23 +107,11 @@ _HOMES = {
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
     ),
-    "author.device_policy": (
-        "DevicePolicy",
-        "WatchedObject",
-    ),
+    "author.device_policy": ("DevicePolicy", "WatchedObject"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
-    "author.health": (
-        "HealthRule",
-        "HealthSource",
-        "HealthUnknown",
-        "Healthy",
-        "Unhealthy",
-    ),
-    "author.inventory": (
-        "Inventory",
-        "Pool",
-    ),
+    "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
+    "author.inventory": ("Inventory", "Pool"),
     "author.prepared": (
         "Condition",
         "ContainerEdits",
@@ -177,10 +139,7 @@ _HOMES = {
     ),
     "kubelet.cdi.resolution": ("edits_from_cdi",),
     "kubernetes.resource.objects": ("ClaimReference",),
-    "kubernetes.values.quantity": (
-        "Quantity",
-        "QuantityField",
-    ),
+    "kubernetes.values.quantity": ("Quantity", "QuantityField"),
     "kubernetes.values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

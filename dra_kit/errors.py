@@ -6,26 +6,26 @@
     ├── ConfigurationError          the author or the deployer must change something; the CLI prints it and exits 2
     │   ├── InvalidDevice           a device, pool or inventory breaks a rule of the API   (also a ValueError)
     │   ├── TargetError             the TARGET of a command cannot be loaded
-    │   └── SandboxError            the sandbox's cluster, or the driver in it, does not come up or is not there
+    │   └── SandboxError            the sandbox's cluster or its driver does not start or does not exist
     ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
-    │   ├── TransientError          trying again may help: the kubelet calls again anyway
-    │   │   └── NotYet              an effect is still coming up: asked again soon, nothing is reverted
-    │   └── PermanentError          trying again will not help until somebody changes something
+    │   ├── TransientError          a retry may help: the kubelet retries anyway
+    │   │   └── NotYet              an effect is not ready yet: retried soon, nothing is reverted
+    │   └── PermanentError          a retry does not help until something changes
     │       ├── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
     │       └── InvalidPrepared     what prepare returns breaks a rule               (also a ValueError)
-    ├── KubeError                   the API server refused or could not be reached
+    ├── KubeError                   the API server rejects a request or is unreachable
     │   ├── Unavailable, Forbidden, NotFound, Conflict, Gone, Invalid
-    ├── KubeletError                the kubelet's own words: it refuses a registration or a driver's answer
+    ├── KubeletError                the kubelet rejects a registration or a driver's answer
     ├── StoreError                  the node's durable state cannot be read or written
-    ├── UnresolvableDevices         no CDI spec defines what a container asks for; a runtime does not start it
-    ├── AllocationError             an allocation attempt ends with an error, as it would in kube-scheduler
-    ├── CelCompileError             a CEL expression that Kubernetes would not accept    (also a ValueError)
-    ├── CelRuntimeError             a CEL expression that fails for one device
+    ├── UnresolvableDevices         no CDI spec defines a device of a container; the runtime does not start it
+    ├── AllocationError             an allocation attempt fails with an error, as in kube-scheduler
+    ├── CelCompileError             a CEL expression that Kubernetes rejects              (also a ValueError)
+    ├── CelRuntimeError             a CEL expression fails for a device
     ├── Unsupported                 Kubernetes can do it and dra-kit cannot; never a wrong answer instead
     └── InternalError               a bug in dra-kit
 
-An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
-releases, so that users can search for it and log lines can be counted by it.
+An error names the object, the cause and the remedy in one line. The meaning of ``code`` never changes between
+releases, so that users can search for it and count log lines by it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class DraKitError(Exception):
     Args:
         message: one line: the object, what is wrong with it, and what to do.
         code: a more precise code than that of the class.
-        public: the same for the users of a claim, who may see only their own namespace: without other tenants' claims
-            and configs, and without paths of the host. By default the message.
+        public: the message for the users of a claim, who may see only their own namespace: without other tenants'
+            claims and configs, and without paths of the host. By default ``message``.
 
     Attributes:
-        public: what Events and the kubelet's answer have; the log and ``dra-kit status`` have the message.
+        public: shown in Events and the kubelet's answer; the log and ``dra-kit status`` show ``message``.
     """
 
     default_code: ClassVar[str] = "error"
@@ -60,14 +60,14 @@ class DraKitError(Exception):
 
 
 class ConfigurationError(DraKitError):
-    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2.
+    """The driver's author or the person who deploys it must change something; no traceback, exit code 2.
 
     Args:
         message: one line: the object, what is wrong with it, and what to do unless ``remedy`` is given.
-        remedy: what to do, for those who show it in a place of its own; the text of the error has both.
+        remedy: what to do, for output that shows it separately; the text of the error contains both.
 
     Attributes:
-        problem: the message as it was given, without the remedy.
+        problem: ``message`` without the remedy.
     """
 
     default_code = "configuration"
@@ -79,17 +79,17 @@ class ConfigurationError(DraKitError):
 
 
 class InvalidDevice(ConfigurationError, ValueError):
-    """A device, pool or inventory breaks a rule of the resource.k8s.io API; raised where the author wrote it."""
+    """A device, pool or inventory violates a rule of the resource.k8s.io API; raised in the author's code."""
 
     default_code = "invalid-device"
 
 
 class TargetError(ConfigurationError):
-    """The TARGET of a command does not import or is no driver.
+    """The TARGET of a command cannot be imported or is not a driver.
 
     Args:
         message: one line: the TARGET, the cause and the remedy.
-        cause: the same without the TARGET, for those who run only one; empty for the message.
+        cause: the message without the TARGET, for commands that have only one; by default ``message``.
     """
 
     default_code = "invalid-target"
@@ -100,10 +100,10 @@ class TargetError(ConfigurationError):
 
 
 class PrepareError(DraKitError):
-    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too.
+    """A claim cannot be prepared or released; the kubelet and an Event get the text. Authors can raise it.
 
-    An author's text reaches the claim's users unchanged. Where it names what they may not see, such as paths of the
-    host, give them another one by ``public``.
+    An author's text reaches the claim's users unchanged. If it contains information that they may not see, such as
+    paths of the host, set ``public`` to a text without it.
     """
 
     default_code = "prepare-failed"
@@ -111,23 +111,23 @@ class PrepareError(DraKitError):
 
 
 class TransientError(PrepareError):
-    """Trying again may help; the kubelet calls again by itself."""
+    """A retry may help; the kubelet retries on its own."""
 
     default_code = "prepare-transient"
 
 
 class NotYet(TransientError):
-    """Raised by ``Effect.apply``: what it makes is still coming up.
+    """Raised by ``Effect.apply`` while its result is not ready yet.
 
-    It is asked again within the call's deadline. Then the claim gets this error and nothing is reverted, so that the
-    kubelet's next call finds it further on.
+    It is retried until the call's deadline. After that, the claim fails with this error and nothing is reverted, so
+    that the kubelet's next call can continue.
     """
 
     default_code = "not-yet"
 
 
 class PermanentError(PrepareError):
-    """Trying again will not help until the claim, its config or the driver changes."""
+    """A retry does not help until the claim, its config or the driver changes."""
 
     default_code = "prepare-permanent"
     permanent = True
@@ -139,9 +139,9 @@ class InvalidConfig(PermanentError, ValueError):
     Args:
         message: all problems in one line.
         problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
-        omitted: how many problems there are beside these; only the first ones are in the message.
-        places: the field path of each problem for a log, up to the first key that its writer made up. By default the
-            paths of the problems.
+        omitted: the number of further problems; only the first ones are in the message.
+        places: the field path of each problem for a log, up to the first user-defined key. By default the paths of the
+            problems.
     """
 
     default_code = "invalid-config"
@@ -162,21 +162,21 @@ class InvalidConfig(PermanentError, ValueError):
 
 
 class InvalidPrepared(PermanentError, ValueError):
-    """What a preparer returns, or tells later, breaks a rule; raised where the author wrote it."""
+    """A value that a preparer returns or reports later violates a rule; raised in the author's code."""
 
     default_code = "invalid-prepared"
 
 
 class KubeError(DraKitError):
-    """The API server refused a request or could not be reached.
+    """The API server rejected a request or was unreachable.
 
     Args:
         message: one line: verb, object, cause and remedy.
-        status: HTTP status, 0 when there was no answer.
-        reason: ``reason`` of the Kubernetes Status object, empty when there was none.
-        text: of the API server; without an answer that is the message.
-        about: the plural of what the answer is about (``details.kind`` of the Status object), such as ``namespaces``
-            where the object's namespace does not exist; empty when there was none.
+        status: HTTP status; 0 without an answer.
+        reason: ``reason`` of the Kubernetes Status object; empty without one.
+        text: message of the API server; by default ``message``.
+        about: ``details.kind`` of the Status object, such as ``namespaces`` if the object's namespace does not exist;
+            empty without one.
     """
 
     default_code = "kube"
@@ -199,25 +199,25 @@ class KubeError(DraKitError):
 
 
 class Unavailable(KubeError):
-    """No answer, or one that says to come back later (429, 5xx)."""
+    """No answer, or an answer that requests a retry (429, 5xx)."""
 
     default_code = "kube-unavailable"
 
 
 class Forbidden(KubeError):
-    """401 or 403; the message names the RBAC rule that is missing."""
+    """401 or 403; the message names the missing RBAC rule."""
 
     default_code = "kube-forbidden"
 
 
 class NotFound(KubeError):
-    """404: the object does not exist, or, for a list or a path, the API."""
+    """404: the object does not exist, or for a list or a path the API does not exist."""
 
     default_code = "kube-not-found"
 
 
 class Conflict(KubeError):
-    """409: the object exists already, or was changed in the meantime."""
+    """409: the object already exists or was changed meanwhile."""
 
     default_code = "kube-conflict"
 
@@ -229,14 +229,14 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """400, 413 or 422: the API server refuses the object; trying again will not help.
+    """400, 413 or 422: the API server rejects the object; a retry does not help.
 
     Args:
-        message: as for every :class:`KubeError`.
+        message: this and the following as for :class:`KubeError`.
         status: HTTP status.
-        reason: ``reason`` of the Kubernetes Status object.
-        text: of the API server.
-        causes: (field path, text) for each field the server names; the path is empty where it names none.
+        reason: of the Status object.
+        text: message of the API server.
+        causes: (field path, text) for each cause; the path is empty if the server names none.
     """
 
     default_code = "kube-invalid"
@@ -256,19 +256,19 @@ class Invalid(KubeError):
 
 
 class KubeletError(DraKitError):
-    """A kubelet refuses a plugin's registration or a driver's answer; the text is the kubelet's, word for word."""
+    """A kubelet rejects a plugin's registration or a driver's answer; the text is the kubelet's message."""
 
     default_code = "kubelet"
 
 
 class StoreError(DraKitError):
-    """The node's durable state cannot be read or written; nothing is acknowledged until it can."""
+    """The node's durable state cannot be read or written; until then, no call succeeds."""
 
     default_code = "store"
 
 
 class UnresolvableDevices(DraKitError):
-    """CDI devices of a container that no spec file defines; a container runtime does not start the container.
+    """No spec file defines some CDI devices of a container; a container runtime does not start it.
 
     Args:
         message: one line: the names, and why no spec defines them.
@@ -283,22 +283,22 @@ class UnresolvableDevices(DraKitError):
 
 
 class AllocationError(DraKitError):
-    """An attempt to allocate the claims of a pod ends with an error, which is more than that they do not fit.
+    """An attempt to allocate the claims of a pod fails with an error; claims that do not fit are not an error.
 
-    kube-scheduler gives up the pod's whole attempt then and tries again later, unless ``node_only``.
+    kube-scheduler then aborts the whole attempt for the pod and retries later, unless ``node_only``.
 
     Args:
-        message: one line, in kube-scheduler's words where it has any: the claim, the request, what is wrong.
-        kind: what went wrong, to be compared: ``feature-disabled``, ``all-constraint``, ``all-pool-incomplete``,
+        message: one line, kube-scheduler's message if there is one: the claim, the request, the problem.
+        kind: kind of the problem: ``feature-disabled``, ``all-constraint``, ``all-pool-incomplete``,
             ``all-pool-invalid``, ``invalid-pools``, ``too-many-devices``, ``cel-runtime``, ``cel-compile``,
             ``derived-runtime``, ``derived-compile``, ``capacity-not-representable``, ``capacity-negative``,
             ``constraint-unknown``, ``selector-unknown``, ``mode-unknown``, ``class-not-found``,
             ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms``,
             ``search-limit`` or ``aborted``.
         node_only: other nodes may still fit.
-        claim: ``namespace/name`` of the claim; this and what follows is empty where the error is about no such thing.
-        request: its name; of a subrequest, ``request/subrequest``.
-        device_class: name of the DeviceClass that is asked for.
+        claim: ``namespace/name`` of the claim; this and the following are empty if they do not apply.
+        request: its name; ``request/subrequest`` for a subrequest.
+        device_class: name of the requested DeviceClass.
         device: ``driver/pool/device``.
     """
 
@@ -326,13 +326,13 @@ class AllocationError(DraKitError):
 
 
 class CelCompileError(DraKitError, ValueError):
-    """A CEL expression does not compile, or is too long or too costly to be admitted.
+    """A CEL expression does not compile, or is too long or too expensive for the API server.
 
     Args:
-        message: one line; begins with the place.
-        line: of the expression, from 1; 0 for the whole expression.
-        column: in characters, from 1; 0 for the whole expression.
-        problem: the message without the place.
+        message: one line that starts with the position.
+        line: line in the expression, from 1; 0 for the whole expression.
+        column: column in characters, from 1; 0 for the whole expression.
+        problem: the message without the position.
     """
 
     default_code = "cel-compile"
@@ -347,13 +347,13 @@ class CelCompileError(DraKitError, ValueError):
 
 
 class CelRuntimeError(DraKitError):
-    """A CEL expression that compiles fails for one device; Kubernetes then gives up the whole allocation attempt.
+    """A valid CEL expression fails for a device; Kubernetes then aborts the whole allocation attempt.
 
     Args:
-        message: one line, in Kubernetes' words where they are known.
-        kind: what went wrong, to be compared: ``no-such-key``, ``no-such-overload``, ``cost``, ``index``,
+        message: one line, Kubernetes' message if it is known.
+        kind: kind of the problem: ``no-such-key``, ``no-such-overload``, ``cost``, ``index``,
             ``arithmetic``, ``conversion``, ``regex``, ``result`` or ``value``.
-        key: the one that is not there, of ``no-such-key``.
+        key: the missing key of ``no-such-key``.
     """
 
     default_code = "cel-runtime"
@@ -365,18 +365,18 @@ class CelRuntimeError(DraKitError):
 
 
 class Unsupported(DraKitError):
-    """Kubernetes knows what is asked for and dra-kit does not: no verdict is given rather than a wrong one."""
+    """Kubernetes supports this and dra-kit does not: it gives no verdict instead of a wrong one."""
 
     default_code = "unsupported"
 
 
 class SandboxError(ConfigurationError):
-    """The cluster of ``dra-kit sandbox``, or the driver in it, does not come up; or there is none to end."""
+    """The cluster of ``dra-kit sandbox`` or its driver does not start, or no sandbox exists to stop."""
 
     default_code = "sandbox"
 
 
 class InternalError(DraKitError):
-    """A promise inside dra-kit was broken: please report it with the version and this text."""
+    """A bug in dra-kit: please report it with the version and this text."""
 
     default_code = "internal"

@@ -1,4 +1,4 @@
-"""Files of this user alone: created, read if no other user could have written them, replaced atomically."""
+"""Private files of this user: created, read if no other user could have written them, replaced atomically."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_LARGEST: Final = 1 << 16  # bytes; what is read here are small records
+_LARGEST: Final = 1 << 16  # bytes of a file
 
 
 def is_own_directory(path: Path) -> bool:
-    """Return whether it is a directory of this user that nobody else may read; a link to one is not."""
+    """Return whether a path is a directory of this user that no other user can access; a link is not."""
     try:
         found = path.lstat()
     except OSError:
@@ -25,20 +25,20 @@ def _is_ours(found: os.stat_result, forbidden: int) -> bool:
 
 
 def create_private(path: Path) -> int:
-    """Create a file for this user alone, and return its descriptor; writes go to its end, even if it is cut meanwhile.
+    """Create a private file and return its descriptor, which appends, even if the file is truncated meanwhile.
 
     Raises:
-        OSError: there is something of that name, be it a link to nothing.
+        OSError: the name exists, even as a dangling link.
     """
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def read_private(path: Path, *, forbidden: int = 0o077) -> bytes | None:
-    """Return the content of a small file of this user; None when there is none, or only something else of that name.
+    """Return the content of a regular file of this user with one hard link and at most 64 KiB; None for anything else.
 
     Args:
-        path: of a regular file with no other name.
-        forbidden: permissions that nobody may have on it; by default it must be for this user alone.
+        path: the file.
+        forbidden: mode bits that must not be set; by default all bits for other users.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -55,10 +55,7 @@ def read_private(path: Path, *, forbidden: int = 0o077) -> bytes | None:
 
 
 def replace_private(path: Path, data: bytes) -> os.stat_result:
-    """Write a file for this user alone, whole or not at all; a link of that name is replaced, not followed.
-
-    Returns:
-        The new file, to know it again.
+    """Write a private file atomically and return its status; a link of that name is replaced, not followed.
 
     Raises:
         OSError: it cannot be written.

@@ -1,6 +1,6 @@
-"""Text for people: nearest names, printable and shortened text, columns.
+"""Text for people: suggestions for misspelled names, escaping and shortening, columns.
 
-What other programs write ends up in errors, Events, logs and terminals. It is shortened and escaped here.
+Text of other programs appears in errors, Events, logs and terminals. This module shortens and escapes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 def did_you_mean(value: object, accepted: Iterable[object]) -> str:
-    """Return the hint at the nearest accepted text, when one is near; case, ``-`` and ``_`` count nothing."""
+    """Return a hint with the most similar accepted text, if any; case, ``-`` and ``_`` are ignored."""
     if not isinstance(value, str):
         return ""
     texts = {_folded(text): text for text in accepted if isinstance(text, str)}
@@ -22,10 +22,10 @@ def did_you_mean(value: object, accepted: Iterable[object]) -> str:
 
 
 def unambiguous_correction(value: object, accepted: Iterable[object]) -> str:
-    """Return the accepted text that ``value`` must stand for; empty if there is none, or more than one.
+    """Return the only accepted text that ``value`` can be a typo of; empty if there is none or several.
 
-    It differs in case, ``-`` and ``_`` only, or, with four letters or more, by one slip of the pen: a letter that is
-    missing, too many, wrong, or exchanged with the next one. Digits are no slips: ``gpu-0`` is not ``gpu-1``.
+    They differ only in case, ``-`` and ``_``, or, from four letters on, by one typo: a missing, extra or wrong letter,
+    or two swapped letters. Digits must be equal: ``gpu-0`` is not a typo of ``gpu-1``.
     """
     if not isinstance(value, str):
         return ""
@@ -33,14 +33,14 @@ def unambiguous_correction(value: object, accepted: Iterable[object]) -> str:
     if value in texts:
         return ""
     folded = [text for text in texts if _folded(text) == _folded(value)]
-    near = folded or [text for text in texts if _is_slip(value, text)]
+    near = folded or [text for text in texts if _is_typo(value, text)]
     return near[0] if len(near) == 1 else ""
 
 
 _SHORT: Final = 4
 
 
-def _is_slip(one: str, other: str) -> bool:
+def _is_typo(one: str, other: str) -> bool:
     if min(len(one), len(other)) < _SHORT - 1 or max(len(one), len(other)) < _SHORT:
         return False
     if [char for char in one if char.isdigit()] != [char for char in other if char.isdigit()]:
@@ -59,8 +59,8 @@ def _folded(text: str) -> str:
 
 _PATH: Final = re.compile(
     r"""
-      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # in quotes; the other quotes may be in it
-    | (?: (?<![\w.:/@%~)\]}*-]) /{1,2} | (?<=:) / | (?<=\bfile:) // / | (?<=\bunix:) // / )  # not of a URL
+      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # quoted; may contain the other quote
+    | (?: (?<![\w.:/@%~)\]}*-]) /{1,2} | (?<=:) / | (?<=\bfile:) // / | (?<=\bunix:) // / )  # not in a URL
       (?=[^/\s]) [^\s'"`,;:()\[\]{}<>]+ (?<![.])
     """,
     re.VERBOSE,
@@ -69,13 +69,10 @@ _UNUSUAL: Final = re.compile(r"[^ -~\n]")
 
 
 def escape_unprintable(text: str, *, keep: str = "") -> str:
-    r"""Write all that has no shape as Python's escapes: ``\x1b``, ``\u202e``.
+    r"""Write unprintable characters as Python's escapes: ``\x1b``, ``\u202e``.
 
-    That is line ends, controls (C0 and C1, ESC among them), marks of writing direction, lone surrogates and the like.
-
-    Args:
-        text: from a cluster, a file, a container.
-        keep: characters that the caller lays out itself, such as ``"\n"``.
+    These are line breaks, control characters, marks of writing direction, lone surrogates and others. Characters in
+    ``keep``, such as ``"\n"``, stay unchanged.
     """
     if text.isprintable():
         return text
@@ -87,34 +84,40 @@ def escape_unprintable(text: str, *, keep: str = "") -> str:
 def without_paths(text: str) -> str:
     """Return a text for users who may not see the host: each absolute path in it becomes ``(a path)``.
 
-    Paths in quotes may have blanks. URLs, and names such as ``pool/device``, are no absolute paths.
+    Quoted paths may contain spaces. URLs and names such as ``pool/device`` stay unchanged.
     """
     return _PATH.sub(lambda found: f"{found['quote'] or ''}(a path){found['quote'] or ''}", text)
 
 
 def escape_unprintable_json(text: str) -> str:
-    """Write such characters in a JSON text as JSON's own escapes: to a program it says the same; its line ends stay."""
+    """Write such characters in a JSON text as JSON's escapes: the value and line breaks stay the same."""
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def shorten(text: str, most: int) -> str:
-    """Return the text, without its middle where it is too long: the object is at its beginning, the remedy at its end.
+    """Return the text without its middle if it is too long: the start names the object, the end the remedy.
 
     Args:
-        text: any; half a surrogate pair, which UTF-8 cannot hold, counts three bytes.
-        most: bytes of UTF-8 that the result has at most; 64 or more.
+        text: any text; a lone surrogate counts as three bytes.
+        most: maximum bytes of the result in UTF-8; at least 64.
     """
     encoded = text.encode(errors="surrogatepass")
     if len(encoded) <= most:
         return text
-    gap = f" … {len(encoded)} bytes in all … "
+    gap = f" … {len(encoded)} bytes in total … "
     room = most - len(gap.encode())
     tail = room // 3
-    # a character that is cut in two is left out
+    # drop partial characters
     return encoded[: room - tail].decode(errors="ignore") + gap + encoded[-tail:].decode(errors="ignore")
 
 
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows with as many cells each, as lines whose columns stand below each other, with two blanks between."""
+def align_columns(rows: Sequence[Sequence[str]], *, gap: int = 2) -> list[str]:
+    """Return rows of equally many cells as lines with aligned columns, with ``gap`` blanks between columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ((cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [(" " * gap).join(line).rstrip() for line in lines]
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 device``, ``2 devices``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

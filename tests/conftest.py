@@ -63,14 +63,14 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
     """How often processes were started, called and killed, and where; see tests/crash."""
     totals: Counter[str] = Counter()
     crashes: Counter[str] = Counter()
-    damage: Counter[str] = Counter()
+    corruptions: Counter[str] = Counter()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
                 if name == "crash":
                     crashes[str(value)] += 1
-                elif name == "damage":
-                    damage[str(value)] += 1
+                elif name == "corruption":
+                    corruptions[str(value)] += 1
                 elif name in {"starts", "calls", "seeds"}:
                     totals[name] += int(str(value))
     if totals:
@@ -81,11 +81,11 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
         )
         for where, count in sorted(crashes.items()):
             terminalreporter.line(f"{count:6} {where}")
-    if damage:
-        terminalreporter.section("damaged state")
-        terminalreporter.line(f"{damage.total()} bytes changed, nothing lost silently; what was told:")
-        for told, count in damage.most_common():
-            terminalreporter.line(f"{count:6} {told}")
+    if corruptions:
+        terminalreporter.section("corrupt state")
+        terminalreporter.line(f"{corruptions.total()} bytes changed, nothing lost silently; reported outcomes:")
+        for outcome, count in corruptions.most_common():
+            terminalreporter.line(f"{count:6} {outcome}")
 
 
 def _tell_attacks(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client import Metric
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -36,7 +37,7 @@ from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
@@ -78,13 +79,8 @@ async def run_webhook(
 ) -> int:
     """Run the webhook until SIGTERM or SIGINT, or until a part of it fails.
 
-    Several replicas may run side by side. The API server is asked what it serves, and nothing is written, but for a
-    certificate of the webhook's own.
-
-    Args:
-        driver: whose configs it checks.
-        settings: how.
-        credentials: for the API server; None for those that the settings name.
+    Several replicas may run. It reads from the API server which versions are served, and writes only its own
+    certificate.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -96,7 +92,7 @@ async def run_webhook(
     """
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
-    given = _given(settings)  # what is wrong with it is reported before anybody is asked
+    given = _given(settings)  # problems with it are reported before any request
     credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
@@ -134,8 +130,8 @@ async def run_webhook(
                 live: list[Check] = [watchdog.blocked, queue.hanging]
                 metrics = Metrics()
                 metrics.read(server.readings, driver=driver.name)
-                metrics.read(partial(_expiry, certificate, own))
-                metrics.read(lambda: process_metrics("webhook", client, supervisor, watchdog))
+                metrics.read(partial(_expiry, certificate, own), driver=driver.name)
+                metrics.read(partial(process_metrics, "webhook", client, supervisor, watchdog.lag), driver=driver.name)
                 supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
             if own is not None:
                 supervisor.add(own)
@@ -148,9 +144,9 @@ async def run_webhook(
 
 
 def _waiting_connections() -> int:
-    """Return how many connections may wait for a place: as many as leave files to the rest of the process.
+    """Return how many connections may wait, so that enough file descriptors remain for the rest of the process.
 
-    The process may have more files than it begins with, which are often 1,024: programs that use ``select`` need that.
+    The soft limit is raised first. It is often 1,024, because programs that use ``select`` need that.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
@@ -160,7 +156,7 @@ def _waiting_connections() -> int:
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:
-    """Return the certificate of files; None where the webhook makes its own."""
+    """Return the certificate from files; None if the webhook creates its own."""
     if settings.own is not None:
         return None
     if settings.cert is None or settings.key is None:
@@ -169,7 +165,7 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
 
 
 async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
-    """Return a certificate of the webhook's own; it comes later where its Secret was deleted."""
+    """Return the webhook's own certificate; it is loaded later if its Secret was deleted."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:
@@ -183,24 +179,17 @@ async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
             return own
 
 
-def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) -> Iterator[Reading]:
+def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) -> Iterator[Metric]:
     """Yield when the certificates expire; from any thread."""
-    if (serving := certificate.not_after()) is not None:
-        yield CERTIFICATE_EXPIRY.of(serving, "serving")
-    if own is not None and (authority := own.authority_not_after()) is not None:
-        yield CERTIFICATE_EXPIRY.of(authority, "authority")
+    expiry = {"serving": certificate.not_after(), "authority": own.authority_not_after() if own is not None else None}
+    yield CERTIFICATE_EXPIRY.of_each(((name,), at) for name, at in expiry.items() if at is not None)
 
 
 _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
 
 
 def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable[str]) -> None:
-    """Register the handlers, which answer with the verdict of the server.
-
-    Args:
-        registry: of the life that is being built.
-        versions: of resource.k8s.io that reviews may come in.
-    """
+    """Register the handlers, which answer with the verdict of the server, for these versions of resource.k8s.io."""
     logging.getLogger("kopf.objects").addFilter(_without_refusals)
 
     async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
@@ -208,7 +197,7 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
         if refusal is not None:
             # not the text: what it quotes may be a secret
             fields = {"fields": list(refusal.fields), "code": InvalidConfig.default_code}
-            logger.info("object refused", extra={"user": review["userinfo"].get("username"), **fields})
+            logger.info("object rejected", extra={"user": review["userinfo"].get("username"), **fields})
             raise kopf.AdmissionError(refusal.text, code=_REFUSED)
 
     for version in versions:
@@ -217,5 +206,5 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:
-    """Log no refusal as an ERROR, as kopf does; a handler that breaks is still reported."""
+    """Do not log a rejection as an ERROR, as kopf does; a failing handler is still reported."""
     return " failed permanently: " not in record.getMessage()

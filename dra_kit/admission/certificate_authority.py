@@ -24,15 +24,7 @@ _SERVER_RENEWED_AT: Final = 2 / 3
 
 
 class CertificateBundle(Struct, frozen=True):
-    """The content of the Secret; PEM texts.
-
-    Attributes:
-        authorities: certificates of the authorities to be trusted, the one that signs last.
-        authority_key: private key of the last authority.
-        cert: the server's certificate.
-        key: its private key.
-        trusted: the authorities that the ValidatingWebhookConfiguration was made to trust last; empty for none yet.
-    """
+    """The content of the Secret as PEM texts. The last of ``authorities`` signs; the API server trusts ``trusted``."""
 
     authorities: bytes
     authority_key: bytes
@@ -42,12 +34,7 @@ class CertificateBundle(Struct, frozen=True):
 
 
 def is_sound(found: CertificateBundle, now: dt.datetime) -> bool:
-    """Return whether the authority can sign: it is readable, its key belongs to it, and it has not expired.
-
-    Args:
-        found: what is stored.
-        now: with a time zone.
-    """
+    """Return whether the authority can sign: it is readable, its key belongs to it, and it has not expired."""
     try:
         authority = x509.load_pem_x509_certificates(found.authorities)[-1]
         fits = authority.public_key() == _loaded_key(found.authority_key).public_key()
@@ -68,14 +55,9 @@ def is_trusted(found: CertificateBundle) -> bool:
 def preferred_certificates(
     stored: CertificateBundle | None, held: CertificateBundle | None, now: dt.datetime
 ) -> CertificateBundle | None:
-    """Return which of two contents to use; None if neither can sign.
+    """Return which of two contents to use, stored or held by this process; None if neither can sign.
 
     Content that the API server trusts is preferred; after that, stored content is preferred.
-
-    Args:
-        stored: the content of the Secret; None if it cannot be read.
-        held: what this process read or wrote last; None for nothing.
-        now: the current time, with a time zone.
     """
     sound = [each for each in (stored, held) if each is not None and is_sound(each, now)]
     return next((each for each in sound if is_trusted(each)), next(iter(sound), None))
@@ -87,11 +69,6 @@ def renew_server_certificate(
     """Return new content with a valid server certificate; None if no renewal is due.
 
     The authority is retained. A new one is created only if no authority can sign; no client trusts the new one yet.
-
-    Args:
-        found: the stored content; None for nothing.
-        names: DNS names of the server.
-        now: the current time, with a time zone.
     """
     if found is None or not is_sound(found, now):
         authority, authority_key = _new_authority(names[0], now)
@@ -109,11 +86,6 @@ def renew_authority(found: CertificateBundle, names: Sequence[str], now: dt.date
 
     The server certificate is retained: the former authority, which signed it, remains trusted until it expires. The
     result may be stored only when the API server trusts all its authorities.
-
-    Args:
-        found: the stored content; its authority can sign.
-        names: DNS names of the server.
-        now: the current time, with a time zone.
     """
     authorities = x509.load_pem_x509_certificates(found.authorities)
     if not _is_due(authorities[-1], now, _AUTHORITY_RENEWED_AT):

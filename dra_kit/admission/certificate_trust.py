@@ -25,13 +25,7 @@ _ATTEMPTS: Final = 20
 
 
 class TrustOutcome(Struct, frozen=True):
-    """What was done.
-
-    Attributes:
-        secret: which Secret has the authority.
-        made: the authority is trusted for the first time.
-        webhooks: names of the webhooks whose trust was changed.
-    """
+    """The Secret with the authority, whether it is newly trusted, and the webhooks whose trust was changed."""
 
     secret: str
     made: bool
@@ -39,14 +33,7 @@ class TrustOutcome(Struct, frozen=True):
 
 
 class AuthorityTrust:
-    """The trust of one ValidatingWebhookConfiguration in the authority of a webhook.
-
-    Args:
-        client: may get, update, create and patch the Secret, and get and patch the configuration.
-        place: where the webhook keeps its certificate.
-        configuration: name of the ValidatingWebhookConfiguration.
-        now: the time, with a time zone.
-    """
+    """The trust of one ValidatingWebhookConfiguration in the authority of a webhook."""
 
     def __init__(
         self,
@@ -63,7 +50,7 @@ class AuthorityTrust:
         self._now = now
 
     async def establish(self) -> TrustOutcome:
-        """Make or renew the authority where that is due, and let the configuration trust it.
+        """Create or renew the authority if that is due, and make the configuration trust it.
 
         Raises:
             ConfigurationError: the configuration does not exist.
@@ -89,7 +76,7 @@ class AuthorityTrust:
         return TrustOutcome(secret=str(self._secret), made=made, webhooks=webhooks)
 
     async def _stored(self, now: datetime) -> tuple[StoredSecret, CertificateBundle]:
-        """Return the Secret with an authority that can sign, which is made where there is none."""
+        """Return the Secret with an authority that can sign; create it if necessary."""
         stored = await self._secret.read()
         content = stored.content if stored is not None else None
         wanted = renew_server_certificate(content, self._names, now) or content
@@ -126,7 +113,7 @@ class AuthorityTrust:
 
 
 async def delete_bindings(client: Client, name: str, namespace: str) -> None:
-    """Delete the RoleBinding and the ClusterRoleBinding of that name, those of the caller: it may do no more then."""
+    """Delete the caller's own RoleBinding and ClusterRoleBinding of that name: it has no rights afterwards."""
     for resource, where in ((ROLE_BINDINGS, namespace), (CLUSTER_ROLE_BINDINGS, None)):
         try:
             await client.delete(resource, name, where)

@@ -45,12 +45,7 @@ class CertificateSource(Protocol):
 
 
 class CertificateFiles:
-    """A certificate that another program, such as cert-manager, creates and renews.
-
-    Args:
-        cert: PEM file with the certificate and its chain.
-        key: PEM file with its private key, not encrypted.
-    """
+    """PEM files that another program, such as cert-manager, creates and renews; the key is not encrypted."""
 
     def __init__(self, cert: Path, key: Path) -> None:
         self._cert = cert
@@ -66,9 +61,6 @@ class CertificateFiles:
 
 class ServerCertificate:
     """A server's SSL context that follows a certificate's rotation, without closing a connection.
-
-    Args:
-        source: where certificate and key come from.
 
     Raises:
         ConfigurationError: they cannot be read, or they make no pair.
@@ -112,7 +104,7 @@ class ServerCertificate:
         return found
 
     def _check(self, pair: tuple[bytes, bytes]) -> None:
-        """Try a pair on a context of its own: one that fails leaves half of itself behind."""
+        """Try a pair on a separate context, because a failed load may leave half of the pair in place."""
         try:
             _load(_context(), pair)
         except (ssl.SSLError, ValueError) as error:
@@ -124,9 +116,9 @@ class ServerCertificate:
 
 
 def not_after(pem: bytes) -> float | None:
-    """Return when the first certificate of a PEM text expires, in seconds since 1970; None for what is not one.
+    """Return when the first certificate of a PEM text expires, in seconds since 1970; None if it is not a certificate.
 
-    Without the package ``cryptography``, which an image whose webhook is given its certificate need not have.
+    Does not need the package ``cryptography``, which an image whose webhook uses certificate files may lack.
     """
     try:
         begin = pem.index(b"-----BEGIN CERTIFICATE-----")
@@ -185,22 +177,15 @@ def _load(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 15.0
-"""Seconds between two looks at the Secret, which another replica may have written, or someone deleted."""
+"""Seconds between two checks of the Secret, which another replica may write and a user may delete."""
 RETRY: Final = 5.0
-"""Seconds until a look that failed is repeated."""
+"""Seconds until a failed check is retried."""
 _LAST_LOOK: Final = 5.0  # seconds
 _TRUST_TAKES: Final = 300.0  # seconds; helm's own limit, after which the Job has failed
 
 
 class SelfManagedCertificate:
-    """A part of the webhook, and the :class:`~dra_kit.admission.certificates.CertificateSource` of it.
-
-    Args:
-        client: may get, update, create and patch the Secret.
-        place: where it is.
-        now: the time, with a time zone.
-        every: seconds between two looks.
-    """
+    """The webhook's own certificate in a Secret, renewed by this part of the webhook."""
 
     name = "certificate"
 
@@ -251,7 +236,7 @@ class SelfManagedCertificate:
                     await self.look()
 
     async def _looked(self) -> float:
-        """Look once, and return the seconds until the next look."""
+        """Check once, and return the seconds until the next check."""
         try:
             await self.look(patient=True)
         except Conflict:
@@ -265,11 +250,10 @@ class SelfManagedCertificate:
         return self._every
 
     async def look(self, *, patient: bool = False) -> None:
-        """Read the Secret, and write what is due; make it again where it was deleted.
+        """Read the Secret, write what is due, and create the Secret again if it was deleted.
 
-        Args:
-            patient: make it again only where the look before has missed it, too: helm, which deletes it with the
-                webhook's rights, shall not get it back between the two.
+        ``patient``: create it again only if it was missing at the last check too. Otherwise helm, which deletes it
+        together with the webhook's rights, would get it back in between.
 
         Raises:
             CertificateMissing: it does not exist, and this process never read it, or is patient.
@@ -284,11 +268,13 @@ class SelfManagedCertificate:
         if stored is None and found is None:
             raise CertificateMissing(
                 f"{self._secret} does not exist, and this replica has no copy of it: "
-                "a running replica makes it again within a minute; where none runs, run helm upgrade"
+                "a running replica creates it again within a minute; if none is running, run helm upgrade"
             )
         missed_before, self._missed = self._missed, stored is None
         if stored is None and patient and not missed_before:
-            raise CertificateMissing(f"{self._secret} does not exist; this replica makes it again in {RETRY:g} seconds")
+            raise CertificateMissing(
+                f"{self._secret} does not exist; this replica creates it again in {RETRY:g} seconds"
+            )
         wanted = renew_server_certificate(found, self._place.names, now) or found
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:
@@ -314,7 +300,7 @@ class SelfManagedCertificate:
         elif (now - self._untrusted_since).total_seconds() > _TRUST_TAKES:
             self._untrusted_since = now
             logger.warning(
-                "certificate not trusted by the API server: objects with config of this driver are refused; "
+                "certificate not trusted by the API server: objects with config of this driver are rejected; "
                 "run helm upgrade, or dra-kit webhook-certificate"
             )
 
@@ -335,18 +321,13 @@ class CertificateMissing(ConfigurationError):
 def self_made_secret(service: str) -> str:
     """Return the name of the Secret of a webhook's own certificate.
 
-    It is not the Service's name, which administrators like to give to a Secret with a certificate of theirs.
+    It differs from the Service's name, which administrators often give to a Secret with their own certificate.
     """
     return f"{service}-self-made"
 
 
 class SelfManagedSettings(Struct, frozen=True, kw_only=True):
-    """Where a webhook keeps the certificate that it makes.
-
-    Attributes:
-        namespace: of Service and Secret; empty for that of the credentials.
-        service: the name by which the API server reaches the webhook.
-    """
+    """Where a webhook stores its own certificate; an empty ``namespace`` means that of the credentials."""
 
     namespace: str
     service: str
@@ -363,31 +344,20 @@ class SelfManagedSettings(Struct, frozen=True, kw_only=True):
 
 
 class StoredSecret(Struct, frozen=True):
-    """A Secret that was read.
-
-    Attributes:
-        object: the whole object; its resource version decides which of two concurrent writers succeeds.
-        content: the content; None if a part is missing or is not Base64.
-    """
+    """A Secret that was read; ``content`` is None if a part is missing or not Base64."""
 
     object: Mapping[str, Any]
     content: CertificateBundle | None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Labels and annotations, by which helm and others know whose it is."""
+        """Labels and annotations, which identify the owner for helm and others."""
         found = self.object["metadata"]
         return {field: found[field] for field in ("labels", "annotations") if found.get(field)}
 
 
 class CertificateSecret:
-    """Reads and writes one Secret.
-
-    Args:
-        client: may get, update, create and patch it.
-        namespace: of it.
-        name: of it.
-    """
+    """Reads and writes one Secret."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -398,7 +368,7 @@ class CertificateSecret:
         return f"Secret {self._namespace}/{self._name}"
 
     async def read(self) -> StoredSecret | None:
-        """Return it; None where it does not exist."""
+        """Return the Secret; None if it does not exist."""
         try:
             found = await self._client.get(SECRETS, self._name, self._namespace)
         except NotFound:
@@ -415,13 +385,9 @@ class CertificateSecret:
         return StoredSecret(await self._client.update(SECRETS, {**stored.object, "data": data}), content)
 
     async def create(self, content: CertificateBundle, metadata: Mapping[str, Any]) -> StoredSecret:
-        """Create it, by server-side apply.
+        """Create it with these labels and annotations, by server-side apply.
 
-        Only so RBAC can limit ``create`` to a name: the URL has it, which that of a POST has not.
-
-        Args:
-            content: of it.
-            metadata: its labels and annotations.
+        RBAC can then limit ``create`` to its name, which the URL of an apply contains and that of a POST does not.
         """
         body = {
             "apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "type": SECRET_TYPE, "data": _data(content),

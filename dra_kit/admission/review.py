@@ -26,13 +26,7 @@ _TITLE_BYTES: Final = 600
 
 
 class ReviewProblem(Struct, frozen=True):
-    """One problem of an object.
-
-    Attributes:
-        path: the field, for example ``spec.devices.config[0].opaque.parameters.toppings[1]``.
-        text: what is wrong and what to write instead.
-        place: the path for the log, up to the first key that the user made up.
-    """
+    """One problem: the field, the text, and ``place``, its path for the log up to the first user-defined key."""
 
     path: str
     text: str
@@ -43,13 +37,7 @@ class ReviewProblem(Struct, frozen=True):
 
 
 class ReviewFindings(Struct, frozen=True):
-    """The first problems of an object, and the numbers of what is left out.
-
-    Attributes:
-        problems: the first problems, in the order of the configs.
-        omitted: the number of further problems in the checked configs.
-        unseen: the number of configs that were not checked because enough problems had been found.
-    """
+    """The first problems, how many more were ``omitted``, and the number of configs not checked after that."""
 
     problems: tuple[ReviewProblem, ...] = ()
     omitted: int = 0
@@ -64,12 +52,7 @@ class ReviewFindings(Struct, frozen=True):
 
 
 class ReviewRejection(Struct, frozen=True):
-    """Why an object is refused.
-
-    Attributes:
-        text: for the user: one line with the first problems, which may quote what the user wrote.
-        fields: where these problems are, for the log: without keys and values that the driver does not know.
-    """
+    """Why an object is rejected: ``text`` for the user, and ``fields`` for the log, without values of the user."""
 
     text: str
     fields: tuple[str, ...]
@@ -79,7 +62,7 @@ class ReviewRejection(Struct, frozen=True):
 
 
 def object_identity(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an object is called, and nothing else of it."""
+    """Return kind, name and namespace of an object without its content."""
     metadata = _mapping(obj.get("metadata"))
     kept = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
     return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": kept}
@@ -120,16 +103,11 @@ def review_configs(
 def rejection(
     obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str, driver: Driver[Any, Any]
 ) -> ReviewRejection | None:
-    """Return why a request must be refused; None when it may pass.
+    """Return why a request must be rejected; None if it is accepted.
 
-    An update answers only for what it brings in: an object that was stored before its config was checked (or before
-    the model became stricter) can still lose its finalizers. Claims cannot change their spec, so their updates pass.
-
-    Args:
-        obj: the object as it would be stored.
-        old: the stored object that it replaces, if any.
-        operation: ``CREATE``, ``UPDATE`` or ``DELETE``, which passes.
-        driver: whose configs to check.
+    An update is checked only for what it adds: an object that was stored before its config was checked (or before the
+    model became stricter) can still lose its finalizers. Claims cannot change their spec, so their updates are
+    accepted, as are deletions.
 
     Raises:
         ValueError: another operation, or an object of another kind: it is not known what they bring in.
@@ -160,9 +138,7 @@ def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[lis
 
 
 def _exact(parameters: Any) -> tuple[object, ...] | None:
-    """Return what the decoder sees of a config, to be compared: ``1`` is not ``true``; None when it is nested too
-    deeply.
-    """
+    """Return a comparable form of a config, in which ``1`` is not ``true``; None if it is nested too deeply."""
     try:
         return json.dumps(parameters), *find_duplicate_keys(parameters)
     except RecursionError:
@@ -175,7 +151,7 @@ def _configs(obj: Mapping[str, Any], fields: Collection[str]) -> list[Any] | Non
 
 
 def _parameters(obj: Mapping[str, Any], driver: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of the ``parameters`` of each config for ``driver``."""
+    """Yield path and value of the ``parameters`` of each config for ``driver``."""
     fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
     for index, config in enumerate(_configs(obj, fields) or ()):
         opaque = _mapping(_mapping(config).get("opaque"))

@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct, field
+
 T = TypeVar("T")
 SMALL_BYTES: Final = 8 * 1024
 """The reviews of objects that people write are at most this large; they have a thread of their own."""
@@ -36,74 +38,54 @@ class ReviewQueueOverload(Exception):
     """The wait for a review would exceed the timeout of its API server."""
 
 
-class WaitingReview:
-    """A waiting review.
+class WaitingReview(Struct, eq=False):
+    """A review that waits for its turn; see :meth:`ReviewQueue.turn`."""
 
-    Args:
-        function: reads and checks the review.
-        size: the size of the review in bytes.
-        peer: the address that the review came from.
-        deadline: the time by :func:`time.monotonic` after which the answer is useless.
-    """
+    function: Callable[[], Any]
+    size: int
+    peer: str
+    deadline: float
+    estimate: float = 0.0
+    number: int = 0
+    future: Future[Any] = field(default_factory=Future)
+    answered: threading.Event = field(default_factory=threading.Event)
 
-    __slots__ = ("answered", "band", "deadline", "estimate", "function", "future", "number", "peer", "size")
-
-    def __init__(self, function: Callable[[], Any], *, size: int, peer: str, deadline: float) -> None:
-        self.function: Callable[[], Any] = function
-        self.size: int = max(size, 1)
-        self.peer: str = peer
-        self.deadline: float = deadline
-        self.band: int = max(_SMALLEST_BAND, (self.size - 1).bit_length())
-        self.estimate: float = 0.0
-        self.number: int = 0
-        self.future: Future[Any] = Future()
-        self.answered: threading.Event = threading.Event()
+    @property
+    def band(self) -> int:
+        """The size class: reviews of up to ``2 ** band`` bytes."""
+        return max(_SMALLEST_BAND, (self.size - 1).bit_length())
 
 
-class _Flow:
-    """What waits of one band from one address; ``used`` is the time that it has been given."""
+class _Flow(Struct, eq=False):
+    """The waiting reviews of one band from one address; ``used`` is the time spent on it."""
 
-    __slots__ = ("used", "waiting")
-
-    def __init__(self) -> None:
-        self.used = 0.0
-        self.waiting: deque[WaitingReview] = deque()
+    used: float = 0.0
+    waiting: deque[WaitingReview] = field(default_factory=deque)
 
 
-class _Band:
-    """What waits of about one size; ``floor`` is the least time of its addresses that wait, or that last waited."""
+class _Band(Struct, eq=False):
+    """The waiting reviews of similar size; ``floor`` is the least time used by any of its waiting addresses."""
 
-    __slots__ = ("floor", "flows", "is_fair_turn", "seconds_per_byte", "used")
-
-    def __init__(self) -> None:
-        self.used = 0.0
-        self.floor = 0.0
-        self.flows: dict[str, _Flow] = {}
-        self.is_fair_turn = True
-        self.seconds_per_byte = _SECONDS_PER_BYTE
+    used: float = 0.0
+    floor: float = 0.0
+    flows: dict[str, _Flow] = field(default_factory=dict)
+    is_fair_turn: bool = True
+    seconds_per_byte: float = _SECONDS_PER_BYTE
 
     @property
     def is_waiting(self) -> bool:
         return any(flow.waiting for flow in self.flows.values())
 
 
-def _used(flow: _Flow) -> float:
-    return flow.used
-
-
-def _oldest(flow: _Flow) -> int:
-    return flow.waiting[0].number
-
-
 class FairQueue:
-    """The order in which reviews have their turn; not safe for threads.
+    """The order in which reviews are served; not thread-safe.
 
-    Each band, and each address within it, has the time that it used. The one that used least has the next turn. One
-    that comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
+    The band that used least time is served next, and within it the address that used least. One that was idle starts
+    with the time of the others, so that idle time is not credited.
 
-    Every other turn within a band is that of the review that has waited for longest. Else an address that asks more
-    often than each of thousands would wait for all of these, and one whose last review took long by chance, such as the
-    first one of the process, for many rounds of them.
+    Every other turn within a band goes to the review that has waited longest. Otherwise an address that asks more often
+    than each of thousands would wait for all of them, and so would one whose last review was slow by chance, such as
+    the first one of the process.
     """
 
     def __init__(self) -> None:
@@ -112,7 +94,7 @@ class FairQueue:
         self._numbers = count()
 
     def put(self, item: WaitingReview, now: float) -> None:
-        """Let a review wait.
+        """Queue a review.
 
         Raises:
             ReviewQueueOverload: reviews from the same address and of about the same size alone take longer than it can
@@ -138,12 +120,7 @@ class FairQueue:
         flow.waiting.append(item)
 
     def take(self, now: float, *, most: int | None = None) -> WaitingReview | None:
-        """Return the review whose turn it is; None if there is none.
-
-        Args:
-            now: reviews whose deadline is before are answered with :class:`ReviewQueueOverload`.
-            most: bytes of reviews that are asked for.
-        """
+        """Return the next review of at most ``most`` bytes, or None. Reviews past their deadline are rejected."""
         while True:
             waiting = {size: band for size, band in self._bands.items() if band.is_waiting}
             taken = [size for size in waiting if most is None or 1 << size <= most]
@@ -153,10 +130,10 @@ class FairQueue:
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
             flows = [each for each in band.flows.values() if each.waiting]
             if band.is_fair_turn:
-                flow = min(flows, key=_used)
+                flow = min(flows, key=lambda each: each.used)
                 band.floor = max(band.floor, flow.used)
             else:
-                flow = min(flows, key=_oldest)
+                flow = min(flows, key=lambda each: each.waiting[0].number)
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
                 continue
@@ -169,7 +146,7 @@ class FairQueue:
             return item
 
     def settle(self, item: WaitingReview, seconds: float) -> None:
-        """Charge a review that had its turn with the time that it took, in place of the time that was expected."""
+        """Charge a finished review with the time that it took, in place of the estimate."""
         band = self._bands[item.band]
         band.used += seconds - item.estimate
         if (flow := band.flows.get(item.peer)) is not None:
@@ -206,7 +183,7 @@ class ReviewQueue:
         Raises:
             ReviewQueueOverload: its turn would come after the deadline.
         """
-        item = WaitingReview(function, size=size, peer=peer, deadline=deadline)
+        item = WaitingReview(function, size=max(size, 1), peer=peer, deadline=deadline)
         with self._changed:
             self._start()
             queue = self._large if size > ORDINARY_BYTES else self._ordinary
@@ -227,7 +204,7 @@ class ReviewQueue:
         ]
 
     def close(self) -> None:
-        """Take no more work; a review that is being checked is checked to its end."""
+        """Accept no more work; running checks are completed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -7,12 +7,13 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
+from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
 from dra_kit.admission.review import ReviewRejection, object_identity
@@ -21,11 +22,9 @@ from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.values.json import loads
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import bound_socket
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.measures import REVIEW_SECONDS, Durations
-from dra_kit.process.metrics import REVIEW_DURATION, Reading
+from dra_kit.process.metrics import REVIEW_DURATION
 
 logger: logging.Logger = logging.getLogger(__name__)
 VERDICT: Final = "verdict"
@@ -41,19 +40,9 @@ _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun",
 
 
 class ReviewServer:
-    """Serves reviews on known paths, and ``GET /readyz``; everything else is refused.
+    """Serves reviews on the paths of ``webhooks``, and ``GET /readyz``; all other requests are rejected.
 
-    Args:
-        certificate: the certificate of the server.
-        host: the address to listen on; empty for all, IPv4 and IPv6.
-        port: the port to listen on; 0 for a free one.
-        webhooks: ids of the handlers, which are also their paths.
-        resources: the resources that the handlers are for.
-        check: checks objects; called in the threads of the queue.
-        queue: reads and checks reviews; the caller closes it.
-        watchdog: watches the event loop that answers reviews.
-        limits: the limits of connections.
-        reread_seconds: seconds between checks of the certificate's files.
+    ``check`` is called in the threads of ``queue``, which the caller closes.
 
     Raises:
         ConfigurationError: the port is in use or may not be used, or the address does not exist.
@@ -84,7 +73,9 @@ class ReviewServer:
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
         self._serving = False
-        self._seconds = {result: Durations(REVIEW_SECONDS) for result in ("allowed", "refused", "error")}
+        self._seconds = REVIEW_DURATION.histogram()
+        for result in ("allowed", "refused", "error"):
+            self._seconds.labels(result)  # from the start, as 0
         self._socket = bound_socket(host, port, who="webhook", remedy="give another --host or --port")
 
     @property
@@ -93,16 +84,15 @@ class ReviewServer:
         return int(self._socket.getsockname()[1])
 
     def not_serving(self) -> list[str]:
-        """Return a line while no reviews are answered; may be asked from any thread."""
+        """Return a line while no reviews are answered; from any thread."""
         return [] if self._serving else ["no reviews are served"]
 
-    def readings(self) -> Iterator[Reading]:
-        """Yield how long reviews took, by what they came to; from any thread."""
-        for result, durations in self._seconds.items():
-            yield REVIEW_DURATION.of(durations, result)
+    def readings(self) -> Iterable[Metric]:
+        """Return how long reviews took, by their result; from any thread."""
+        return self._seconds.collect()
 
     def close(self) -> None:
-        """Give the port back; for a server that was never entered."""
+        """Close the socket, for a server that was never entered."""
         self._socket.close()
 
     async def __aenter__(self) -> Self:
@@ -114,10 +104,7 @@ class ReviewServer:
         self.close()
 
     async def __call__(self, review: kopf.WebhookFn) -> AsyncIterator[kopf.WebhookClientConfig]:
-        """Serve until cancelled; called by kopf once it knows the API server's resources.
-
-        Args:
-            review: kopf's function, which calls the handlers.
+        """Serve until cancelled; kopf calls it with its function for reviews once it knows the API server's resources.
 
         Yields:
             An empty client configuration: who calls us is not kopf's to manage.
@@ -172,7 +159,7 @@ class ReviewServer:
             allowed = bool(response.get("response", {}).get("allowed"))
             result = "allowed" if allowed else "refused"
             response = web.json_response(response if allowed else _audited(response))
-        self._seconds[result].add(time.monotonic() - began)
+        self._seconds.labels(result).observe(time.monotonic() - began)
         return response
 
     async def _reviewed(
@@ -273,10 +260,6 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
 
     The API server never sends bodies that are rejected here. Other clients must not get ``allowed: true`` for them.
 
-    Args:
-        body: the body of the request.
-        resources: the resources that are checked.
-
     Raises:
         InvalidReview: the body is not a review of these resources.
     """
@@ -285,9 +268,9 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     try:
         review: dict[str, Any] = loads(body)
     except ValueError as error:
-        raise InvalidReview(f"the body is no JSON: {error}") from None
+        raise InvalidReview(f"the body is not valid JSON: {error}") from None
     if _text(review, "kind") != "AdmissionReview" or _text(review, "apiVersion") != "admission.k8s.io/v1":
-        raise InvalidReview("the body is no AdmissionReview of admission.k8s.io/v1")
+        raise InvalidReview("the body is not an AdmissionReview of admission.k8s.io/v1")
     request: Any = review.get("request")
     for key in ("uid", "operation"):
         if not _text(request, key):
@@ -312,9 +295,9 @@ def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
         if obj is None:
             continue
         if not isinstance(obj, Mapping):
-            raise InvalidReview(f"request.{key} is no object")
+            raise InvalidReview(f"request.{key} is not an object")
         if (obj.get("apiVersion"), obj.get("kind")) != (api_version, resource.kind):
-            raise InvalidReview(f"request.{key} is no {resource.kind} of {api_version}")
+            raise InvalidReview(f"request.{key} is not a {resource.kind} of {api_version}")
 
 
 def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
@@ -334,7 +317,7 @@ def _check_resource(request: Mapping[str, Any], resources: Collection[Resource])
             raise InvalidReview(f"request.{key} is given, and subresources are not checked here; do not ask about them")
     original = request.get("requestResource", asked)
     if (_text(original, "group"), _text(original, "resource")) != (resource.group, resource.plural):
-        raise InvalidReview(f"request.requestResource is no {resource.full_name}")
+        raise InvalidReview(f"request.requestResource is not a {resource.full_name}")
     return resource
 
 

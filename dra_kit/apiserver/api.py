@@ -30,14 +30,7 @@ class ApiRequest(Struct, frozen=True):
     """A request on a resource.
 
     Attributes:
-        method: HTTP method.
-        target: the resource.
-        query: its parameters.
-        body: as sent.
         content_type: of the body, without parameters.
-        accept: the header.
-        agent: the user agent.
-        user: who asks.
         warnings: texts for ``Warning`` headers of the answer, whichever it is.
     """
 
@@ -53,11 +46,9 @@ class ApiRequest(Struct, frozen=True):
 
 
 class ApiResponse(Struct):
-    """An answer with one JSON value.
+    """A response with one JSON value.
 
     Attributes:
-        code: HTTP status.
-        body: the JSON value, or its encoding.
         kind: what it is an object or list of, for tables.
         items: the objects in it in storage version, for tables; None where a table is never made.
         warnings: texts for ``Warning`` headers.
@@ -71,7 +62,7 @@ class ApiResponse(Struct):
 
 
 def created(warnings: Sequence[str] = ()) -> ApiResponse:
-    """Return the Status that says: what was posted to a subresource is done."""
+    """Return the Status of a successful POST to a subresource."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     return ApiResponse(status, 201, warnings=warnings)
 
@@ -86,20 +77,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat()[:19] + "Z"
 
 
-def micro_now() -> str:
-    """Return the time as ``metav1.MicroTime``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 class AdmissionAttributes(Struct, frozen=True):
-    """What admission learns of one write.
+    """One write, as admission plugins see it.
 
     Attributes:
-        api: where.
-        kind: of the object.
-        request: who asks for it.
-        dry_run: nothing is stored.
-        operation: CREATE, UPDATE or DELETE.
         obj: after it, in storage version; None for a deletion.
         old: before it, in storage version; None for a creation.
     """
@@ -114,7 +95,7 @@ class AdmissionAttributes(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the object; empty where a whole collection is deleted, although each object is asked about."""
+        """The object's name; empty for a deletion of a collection, although each object is reviewed."""
         if self.obj is not None:
             return str(self.obj["metadata"].get("name") or self.request.target.name)
         return self.request.target.name
@@ -126,12 +107,8 @@ class AdmissionPlugin(Protocol):
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
         """Return the object to store for a creation or an update, in storage version.
 
-        Args:
-            write: the requested write.
-            warnings: receives warnings for the client.
-
         Raises:
-            Refusal: the object is rejected.
+            StatusError: the object is rejected.
         """
         ...
 
@@ -143,7 +120,7 @@ class AdmissionPlugin(Protocol):
             warnings: receives warnings for the client, even if the write is rejected.
 
         Raises:
-            Refusal: the write is rejected.
+            StatusError: the write is rejected.
         """
         ...
 
@@ -153,13 +130,7 @@ class Api:
     """One cluster's API.
 
     Attributes:
-        gates: feature gates.
-        registry: the served kinds.
-        admission: the admission plugins that check each write.
-        storage: the objects.
         pod_log: returns the logs of containers; None if the cluster runs no containers.
-        rbac: decides what users may do.
-        tokens: the tokens of service accounts.
     """
 
     gates: FeatureGates
@@ -184,7 +155,7 @@ class Api:
         return (stored.object for _, stored in self.storage.items(resource, prefix))
 
     def context(self, request: ApiRequest) -> StrategyContext:
-        """Return what strategies learn about a request."""
+        """Return the context of a request for strategies."""
         target = request.target
         return StrategyContext(
             self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
@@ -192,7 +163,7 @@ class Api:
         )  # fmt: skip
 
     def own_context(self, api_version: str, user: User = ADMIN) -> StrategyContext:
-        """Return what strategies learn where the server itself writes."""
+        """Return the context for writes of the server itself."""
         return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
@@ -228,7 +199,7 @@ class Api:
         return written
 
     def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:
-        """Refuse to create objects in a namespace that does not exist or is being deleted."""
+        """Reject the creation of objects in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
         namespace = self.lookup("namespaces", request.target.namespace)

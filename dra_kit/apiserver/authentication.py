@@ -37,7 +37,7 @@ _EXTRA: Final = "authentication.kubernetes.io"
 
 
 class TokenIssuer:
-    """Makes tokens, and tells whose they are.
+    """Issues tokens and returns the user of a token.
 
     Args:
         lookup: an object by resource and key: a token dies with its service account, and with the pod it is bound to.
@@ -139,7 +139,7 @@ _SCALE: Final = re.compile(r"/apis/apps/v1/namespaces/[^/]+/[^/]+/[^/]+/scale")
 
 
 class Authenticator:
-    """Lets in who knows its token, or has one of a service account, and means this server.
+    """Accepts requests with the server's token or a service account's, if they are addressed to this server.
 
     - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here; over a
       unix socket, to which no such name leads, it may be any.
@@ -151,7 +151,7 @@ class Authenticator:
       without asking.
 
     Attributes:
-        token: the bearer token, a new random one for each door.
+        token: the bearer token, a new random one for each instance.
         refused: how many requests were turned away, by reason: ``host``, ``origin``, ``token``, ``content type``.
     """
 
@@ -160,14 +160,10 @@ class Authenticator:
         self.refused: Final[Counter[str]] = Counter()
 
     def check(self, request: web.BaseRequest, tokens: TokenIssuer) -> User:
-        """Let a request in; whose it is.
-
-        Args:
-            request: what comes.
-            tokens: of service accounts.
+        """Check a request and return its user.
 
         Raises:
-            Refusal: 401, 403 or 415; it is not let in.
+            StatusError: 401, 403 or 415; it is not let in.
         """
         if not _means_this_server(request):
             raise self._refusal("host", forbidden_path("this server has another name: use the one in its kubeconfig"))
@@ -220,12 +216,10 @@ _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 
 
 class User(Struct, frozen=True):
-    """Who makes a request.
+    """The user of a request.
 
     Attributes:
         name: such as ``system:serviceaccount:<namespace>:<name>``.
-        groups: those that the user is in.
-        uid: empty for none.
         extra: what else is known, such as the node of the pod whose token it is; keys in lower case.
     """
 
@@ -236,7 +230,7 @@ class User(Struct, frozen=True):
 
     @classmethod
     def service_account(cls, namespace: str, name: str) -> Self:
-        """Return a service account, with the groups that all of its kind have."""
+        """Return a service account with its groups."""
         groups = (*account_groups(namespace), AUTHENTICATED)
         return cls(f"system:serviceaccount:{namespace}:{name}", groups)
 
@@ -258,7 +252,7 @@ class User(Struct, frozen=True):
 
 
 ADMIN: Final = User("system:admin", (MASTERS, AUTHENTICATED))
-"""Who holds the server's own token, and everybody where there is no door."""
+"""The user of the server's own token, and of every request to a server without access control."""
 ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 

@@ -33,12 +33,7 @@ Rule: TypeAlias = dict[str, Any]
 
 
 class GrantedRule(Struct, frozen=True):
-    """A rule granted to a user.
-
-    Attributes:
-        rule: what it allows.
-        through: a text that names the binding.
-    """
+    """A rule granted to a user."""
 
     rule: Rule
     through: str
@@ -153,9 +148,6 @@ class AuthorizationAttributes(Struct, frozen=True):
         verb: such as ``create`` or ``deletecollection``; for a path, the method in lower case.
         group: the API group; empty for the core group.
         resource: the plural of the kind; empty for a path.
-        subresource: the subresource; empty for none.
-        namespace: the namespace; empty for the whole cluster.
-        name: the name of the object; empty for all.
         path: the path of a non-resource request; empty for resources.
     """
 
@@ -175,7 +167,7 @@ class AuthorizationAttributes(Struct, frozen=True):
 
 
 class AuthorizationDecision(Struct, frozen=True):
-    """The answer.
+    """The result of an authorization.
 
     Attributes:
         allowed: yes or no.
@@ -187,10 +179,10 @@ class AuthorizationDecision(Struct, frozen=True):
 
 
 class RequestAuthorizer(Protocol):
-    """Who decides."""
+    """Decides what users may do."""
 
     def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """Return whether a user may do it."""
+        """Return whether a user is allowed an action."""
         ...
 
 
@@ -206,10 +198,10 @@ def denied(user: User, attributes: AuthorizationAttributes, decision: Authorizat
 
 
 def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: AuthorizationAttributes) -> None:
-    """Refuse what a user may not do.
+    """Reject an action that the user is not allowed.
 
     Raises:
-        Refusal: 403, the user may not.
+        StatusError: 403, the user may not.
     """
     decision = authorizer.authorize(user, attributes)
     if not decision.allowed:
@@ -298,7 +290,7 @@ _SHOWN = {"apiGroups": "APIGroups", "resources": "Resources", "nonResourceURLs":
 
 
 def shown(rule: Rule) -> str:
-    """Return a rule as the API server writes it in refusals."""
+    """Return a rule as in the API server's errors."""
     parts = [f"{name}:{quoted_list(rule[field])}" for field, name in _SHOWN.items() if rule.get(field)]
     return "{" + ", ".join(parts) + "}"
 

@@ -24,7 +24,7 @@ NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def create(api: Api, resource: str, name: str, namespace: str = "", **fields: object) -> None:
-    """Store an object, unless there is one of its name."""
+    """Store an object unless its name is in use."""
     kind = api.registry.by_name(resource)
     if kind is None or api.storage.get(kind.resource, kind.key(namespace, name)) is not None:
         return
@@ -58,7 +58,7 @@ def create_initial_objects(api: Api) -> None:
 
 
 def serve_custom_resources(api: Api) -> None:
-    """Serve the kinds that CustomResourceDefinitions make as long as they exist."""
+    """Serve the kinds of CustomResourceDefinitions while they exist."""
 
     def on_change(change: StorageChange) -> None:
         if change.type == "DELETED":

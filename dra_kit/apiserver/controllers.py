@@ -30,10 +30,9 @@ _Place = tuple[str, str]  # resource and key
 
 
 class ObjectControllers:
-    """Follows every change of an API.
+    """Watches every change of an API and runs the controllers.
 
     Args:
-        api: the API.
         namespace_seconds: how long the contents of a deleted namespace stay.
     """
 
@@ -50,7 +49,7 @@ class ObjectControllers:
         self._stop = api.storage.listen("*", self._on_change)
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop watching."""
         self._stop()
         for timer in self._emptying.values():
             timer.cancel()
@@ -106,7 +105,7 @@ class ObjectControllers:
             self._finish_foreground(reference["uid"])
 
     def _collect(self, resource: str, key: str) -> None:
-        """Delete an object of whose owners none is left."""
+        """Delete an object whose owners are all gone."""
         stored = self._api.storage.get(resource, key)
         if stored is None:
             return
@@ -139,7 +138,7 @@ class ObjectControllers:
             self._api.storage.update(resource, key, {**stored.object, "metadata": metadata})
 
     def _finish_foreground(self, uid: str) -> None:
-        """Let an owner go whose dependents, as far as they block it, are gone."""
+        """Remove an owner whose blocking dependents are gone."""
         if uid in self._foreground and not any(self._blocking(uid)):
             self._drop_finalizer(*self._foreground.pop(uid), _FOREGROUND)
 
@@ -239,7 +238,7 @@ def _differs(change: StorageChange) -> bool:
 
 
 def _aggregated_rules(storage: Storage) -> None:
-    """Write the first role that is not up to date; that is a change itself, after which the next one follows."""
+    """Write the first outdated role; that change triggers the next one."""
     roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
     for key, role in roles:
         rule = role.get("aggregationRule")

@@ -43,7 +43,7 @@ REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
 
 
 def version_info() -> Object:
-    """Return what ``/version`` answers."""
+    """Return the document at ``/version``."""
     major, minor, _ = VERSION.removeprefix("v").split(".")
     return {
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,

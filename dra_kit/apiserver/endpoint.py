@@ -18,6 +18,8 @@ from urllib.parse import unquote
 import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
+from prometheus_client import Metric, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.authentication import (
@@ -57,15 +59,15 @@ class Endpoint:
 
     Args:
         api: what they are about.
-        door: lets requests in; None lets in everybody.
+        authenticator: rejects requests without a valid token; None accepts all requests.
 
     Attributes:
         requests: how many came, by (user agent, verb, resource).
     """
 
-    def __init__(self, api: Api, door: Authenticator | None = None) -> None:
+    def __init__(self, api: Api, authenticator: Authenticator | None = None) -> None:
         self.api = api
-        self._door = door
+        self._authenticator = authenticator
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.closing = False
 
@@ -83,13 +85,13 @@ class Endpoint:
             return _refused(raw, StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     def _user(self, raw: web.BaseRequest) -> User:
-        """Return the user of the token of a request; without a door every other user is the administrator.
+        """Return the user of a request's token; without an authenticator, any other client is the administrator.
 
         Raises:
-            Refusal: it is not let in.
+            StatusError: it is not let in.
         """
-        if self._door is not None:
-            return self._door.check(raw, self.api.tokens)
+        if self._authenticator is not None:
+            return self._authenticator.check(raw, self.api.tokens)
         scheme, _, token = raw.headers.get("Authorization", "").partition(" ")
         return (self.api.tokens.user(token.strip()) if scheme.lower() == "bearer" else None) or ADMIN
 
@@ -98,7 +100,10 @@ class Endpoint:
         target = Target.parse(path)
         if target is None:
             require_allowed(self.api.rbac, user, attributes_of_path(raw.method, path))
-            return metrics(self.requests) if path == "/metrics" else serve_non_resource(self.api.registry, raw)
+            if path == "/metrics":
+                body = generate_latest(_RequestMetrics(self.requests))
+                return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
+            return serve_non_resource(self.api.registry, raw)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
@@ -160,7 +165,7 @@ class Endpoint:
         return await delete_collection(api, kind, request)
 
     def _shaped(self, answer: ApiResponse, request: ApiRequest, form: ResponseFormat) -> ApiResponse:
-        """Return an answer as a table or as metadata only, when the client asks for that."""
+        """Return a response as a table or as metadata only, if the client requests that."""
         include = included(request.query) if form.kind == "Table" else ""
         if not form.kind or answer.kind is None or answer.items is None:
             return answer
@@ -196,7 +201,7 @@ class Endpoint:
 async def _streamed(
     raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str, warnings: Sequence[str] = ()
 ) -> web.StreamResponse:
-    """Stream an answer until it ends or the client is gone."""
+    """Stream a response until it is complete or the client disconnects."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
     _warn(response, warnings)
     response.enable_chunked_encoding()
@@ -211,7 +216,7 @@ async def _streamed(
 
 
 class _EventBodies:
-    """The objects of watch events, in the form that the client asked for; the first table describes its columns."""
+    """Encodes the objects of watch events in the requested format; only the first table describes its columns."""
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest, form: ResponseFormat) -> None:
         self._api, self._kind, self._form = api, kind, form
@@ -235,7 +240,7 @@ class _EventBodies:
 
 
 def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
-    """Return the warning about the request's version, where there is one."""
+    """Return the deprecation warning of the request's version, if any."""
     return [text] if (text := kind.deprecated.get(request.target.version)) else []
 
 
@@ -330,7 +335,7 @@ _NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
 
 
 def attributes_of_path(method: str, path: str) -> AuthorizationAttributes:
-    """Return the attributes of a request for no resource."""
+    """Return the attributes of a request for a path that is not a resource."""
     return AuthorizationAttributes(method.lower(), path=path, is_path=True)
 
 
@@ -346,7 +351,7 @@ def request_attributes(method: str, target: Target, query: Query) -> Authorizati
 
 
 def _selected_name(selector: str) -> str:
-    """Return the only name that a field selector lets through; empty for none."""
+    """Return the only name that a field selector matches; empty if there is none."""
     for term in selector.split(","):
         match = _NAME.fullmatch(term.strip())
         if match is not None and not any(char in match[1] for char in "/%"):
@@ -354,40 +359,38 @@ def _selected_name(selector: str) -> str:
     return ""
 
 
-_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
-_HEAD: Final = (
-    "# HELP apiserver_request_total [STABLE] Counter of apiserver requests broken out for each verb and resource.\n"
-    "# TYPE apiserver_request_total counter\n"
-)
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
-def metrics(requests: Mapping[tuple[str, str, str], int]) -> web.Response:
-    """Answer the request for metrics; requests are counted by (user agent, verb, resource with its subresource)."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for (_, verb, resource), count in requests.items():
-        plural, _, subresource = resource.partition("/")
-        key = plural, subresource, verb.upper()
-        counts[key] = counts.get(key, 0) + count
-    name = "apiserver_request_total"
-    lines = [
-        f'{name}{{resource="{_escaped(plural)}",subresource="{_escaped(part)}",verb="{verb}"}} {count}\n'
-        for (plural, part, verb), count in sorted(counts.items())
-    ]
-    return web.Response(body=(_HEAD + "".join(lines)).encode(), headers={"Content-Type": _TYPE})
+class _RequestMetrics:
+    """A collector of the number of requests, given by (user agent, verb, resource with its subresource)."""
 
+    def __init__(self, requests: Mapping[tuple[str, str, str], int]) -> None:
+        self._requests = requests
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def collect(self) -> Iterator[Metric]:
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for (_, verb, resource), count in self._requests.items():
+            plural, _, subresource = resource.partition("/")
+            counts[plural, subresource, verb.upper()] += count
+        metric = CounterMetricFamily(
+            "apiserver_request_total",
+            "[STABLE] Counter of apiserver requests broken out for each verb and resource.",
+            labels=("resource", "subresource", "verb"),
+        )
+        for labels, count in sorted(counts.items()):
+            metric.add_metric(labels, count)
+        yield metric
 
 
 _EXTRA: Final = "impersonate-extra-"
 
 
 def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestAuthorizer) -> User:
-    """Return the user that the headers of a request name; the user itself without such headers.
+    """Return the user that a request impersonates; the user itself without impersonation headers.
 
     Raises:
-        Refusal: 400, they name no user; 403, the user may not be whom they name.
+        StatusError: 400, they name no user; 403, the user may not be whom they name.
     """
     wanted = _wanted(headers)
     if wanted is None:

@@ -32,7 +32,6 @@ class FieldNode(Struct, frozen=True):
 
     Attributes:
         shape: ``struct``, ``map``, ``set`` and ``keyed`` have parts; ``scalar`` and ``atomic`` are one thing.
-        type: the value's type.
         keys: for ``keyed``: the fields that identify an item.
     """
 
@@ -131,7 +130,7 @@ def field_set(value: Any, type_name: str) -> FieldSet:
 
 
 def repetitions(value: Any, type_name: str) -> Iterator[Path]:
-    """Yield the items of lists with keys and of sets that are there before; their order is that of the value."""
+    """Yield the repeated items of keyed lists and sets, in the order of the value."""
 
     def walk(value: Any, node: FieldNode, path: Path) -> Iterator[Path]:
         seen: set[str] = set()
@@ -263,7 +262,7 @@ def merge(live: Any, applied: Any, node: FieldNode) -> Any:
 
 
 def without(value: Any, node: FieldNode, gone: Callable[[Path], bool], path: Path = ()) -> Any:
-    """Return a value without the fields and items whose paths are gone."""
+    """Return a value without the fields and items of the removed paths."""
     if node.whole(value) or value is None:
         return value
     remaining = [
@@ -290,11 +289,8 @@ class FieldManager(Struct, frozen=True):
     """One entry of ``managedFields``.
 
     Attributes:
-        name: of the manager.
-        operation: whether it applied the fields or wrote them otherwise.
         api_version: the version in which its fields are spelled.
         subresource: through which it wrote, empty for none.
-        fields: what it owns.
         time: of its last change, empty when unknown.
     """
 
@@ -321,11 +317,7 @@ class FieldManager(Struct, frozen=True):
 
 
 class ApplyConflict(Exception):
-    """Fields of an applied object that others own, with other values.
-
-    Args:
-        conflicts: each manager and the paths.
-    """
+    """Fields of an applied object that other managers own with other values."""
 
     def __init__(self, conflicts: Sequence[tuple[FieldManager, Sequence[Path]]]) -> None:
         self.conflicts = conflicts
@@ -356,7 +348,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def managers_of(obj: Mapping[str, Any]) -> list[FieldManager]:
-    """Return the managers of an object; of several entries for one of them the last counts."""
+    """Return the managers of an object; the last of several entries for one manager counts."""
     found: list[FieldManager] = []
     for entry in obj["metadata"].get("managedFields") or ():
         manager = FieldManager(

@@ -22,10 +22,10 @@ from dra_kit.apiserver.status_errors import method_not_allowed, no_such_resource
 
 
 def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Response:
-    """Return the answer to a request for a path that names no resource.
+    """Return the response to a request for a path that is not a resource.
 
     Raises:
-        Refusal: 404, 405 or 406.
+        StatusError: 404, 405 or 406.
     """
     if (answer := serve_health(raw)) is not None:
         return answer
@@ -98,10 +98,10 @@ def _found(document: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _wants_aggregated(accept: str) -> bool:
-    """Return whether the aggregated form is the first that the client asks for and we have.
+    """Return whether the aggregated format is the first acceptable one.
 
     Raises:
-        Refusal: 406, the client takes nothing that we have.
+        StatusError: 406, the client takes nothing that we have.
     """
     for clause in accept_clauses(accept):
         if "as" in clause.parameters:
@@ -125,7 +125,7 @@ PATHS: Final = tuple(f"/{name}" for name in _CHECKS)
 
 
 def serve_health(raw: web.BaseRequest) -> web.Response | None:
-    """Return the answer to a request with any method; None for another path."""
+    """Return the response to a request with any method; None for another path."""
     _, name, *check = raw.rel_url.raw_path.split("/", 2)
     if name not in _CHECKS:
         return None
@@ -138,7 +138,7 @@ def serve_health(raw: web.BaseRequest) -> web.Response | None:
 
 
 def _verbose(name: str, excluded: Sequence[str]) -> str:
-    """Return one line for each check, and the verdict."""
+    """Return one line for each check, and the result."""
     lines = [f"[+]{check}{' excluded:' if check in excluded else ''} ok\n" for check in _CHECKS[name]]
     unknown = [f'"{check}"' for check in sorted(set(excluded) - set(_CHECKS[name]))]
     if unknown:

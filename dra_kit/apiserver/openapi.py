@@ -149,7 +149,7 @@ def _struct_schema(type_name: str) -> Object:
 
 
 def type_description(type_name: str) -> str:
-    """Return what our own model of a type says about it; empty without a model."""
+    """Return the description of a type from our own model; empty without a model."""
     package, _, kind = type_name.partition(".")
     model = getattr(v1, kind, None) if package.startswith("resource/") else None
     text = inspect.getdoc(model) if model is not None else None
@@ -198,7 +198,7 @@ def _list_schema(type_name: str, known: Object) -> Object:
 
 
 def _custom(schema: Object, known: Object) -> Object:
-    """Return the schema of a definition, with what every object has."""
+    """Return the schema of a definition, with the fields of every object."""
     properties = {
         **(schema.get("properties") or {}),
         "apiVersion": {"type": "string"},
@@ -209,7 +209,7 @@ def _custom(schema: Object, known: Object) -> Object:
 
 
 def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
-    """Yield the paths of a kind, with what clients look up there: the verbs, and the parameters of a patch."""
+    """Yield the paths of a kind with the parts that clients read: the verbs, and the parameters of a patch."""
     root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
     collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
     known = {"group": kind.group, "kind": kind.kind, "version": version}

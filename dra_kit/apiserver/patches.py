@@ -88,7 +88,7 @@ def _merge_object(original: dict[str, Any], patch: dict[str, Any], type_name: st
 
 
 def _directed(patch: dict[str, Any]) -> dict[str, Any]:
-    """Return what a patch with a directive for the whole object makes of it."""
+    """Return the result of a patch with a directive for the whole object."""
     directive = patch[_DIRECTIVE]
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _DIRECTIVE}
@@ -136,7 +136,7 @@ def _merge_map(original: dict[str, Any], value: dict[str, Any], field: SchemaFie
 
 
 def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str, type_name: str) -> None:
-    """Bring a list, patched where there is a patch for it, into the order that a directive asks for."""
+    """Sort a list, patched if it has a patch, into the order of a directive."""
     name, order = _key(directive, _ORDER), patch.pop(directive)
     if not isinstance(order, list):
         received = "%!s(<nil>)" if order is None else _go_type(order)
@@ -158,7 +158,7 @@ def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str
 
 
 def _check_order(value: list[Any], order: list[Any], key: str) -> None:
-    """Refuse a list whose items come in another order than the directive beside it says."""
+    """Reject a list whose order differs from the directive next to it."""
     if not value or not order:
         return
     given = [item for item in value if not (key and isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
@@ -169,7 +169,7 @@ def _check_order(value: list[Any], order: list[Any], key: str) -> None:
 
 
 def _identities(items: list[Any], key: str) -> list[Any]:
-    """Return what makes each item itself.
+    """Return the identity of each item.
 
     Raises:
         PatchFailed: one lacks the key.
@@ -246,7 +246,7 @@ def json_patch(document: Any, patch: Any) -> Any:
         raise PatchInvalid("json: cannot unmarshal the body into a list of operations")
     for operation in patch:
         if not isinstance(operation, dict):
-            raise PatchInvalid("json: cannot unmarshal an operation that is no object")
+            raise PatchInvalid("json: cannot unmarshal an operation that is not an object")
         for name in _STRINGS:
             if not isinstance(operation.get(name, ""), str):
                 raise PatchInvalid(f"json: cannot unmarshal the {name} of an operation into a string")
@@ -293,15 +293,15 @@ def _parse(operation: dict[str, Any], name: str) -> list[str]:
 
 def _index(part: str, end: int) -> int:
     if not part.removeprefix("-").isdecimal():
-        raise PatchFailed(f"{part} is no index")
+        raise PatchFailed(f"{part} is not an index")
     index = int(part)
     if not -end <= index < end:
-        raise PatchFailed(f"there is no item {part}")
+        raise PatchFailed(f"item {part} does not exist")
     return index % end if end else 0
 
 
 def _place(document: Any, path: list[str]) -> tuple[Any, str]:
-    """Return the object or list that a path leads into, and the key in it."""
+    """Return the object or list that contains the end of a path, and the key in it."""
     if not path:
         raise PatchFailed("the whole document can only be replaced")
     for part in path[:-1]:
@@ -357,7 +357,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def identities(items: Sequence[Any], key: str) -> list[str]:
-    """Return what makes each item itself: its key, or all of it; comparable, as JSON."""
+    """Return the identity of each item as JSON: its key, or the complete item."""
     return [json.dumps(item.get(key) if key and isinstance(item, dict) else item, sort_keys=True) for item in items]
 
 
@@ -401,7 +401,7 @@ _KINDS: Final = {"object": "map", "array": "slice", "number": "int64"}
 
 
 def restore_text(error: TypeMismatch) -> str:
-    """Return the answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
+    """Return the error for a strategic merge patch with a value of the wrong type; others keep their text.
 
     Source: k8s.io/apimachinery 0.37 ``pkg/runtime/converter.go``.
     """

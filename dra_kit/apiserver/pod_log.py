@@ -1,4 +1,4 @@
-"""The options of a pod's log, and the interface of what answers them.
+"""The options of a pod's log, and the interface of log sources.
 
 Source: ``pkg/registry/core/pod`` and ValidatePodLogOptions of ``pkg/apis/core/validation``, Kubernetes 1.37; the
 texts are those of its API server.
@@ -36,12 +36,9 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
     """``PodLogOptions`` of core/v1.
 
     Attributes:
-        container: name of the container; empty for the only one.
-        follow: go on until the container has ended.
         previous: of the container before the one that there is.
         since_seconds: only what came in so many seconds.
         since_time: only what came since then.
-        timestamps: begin each line with the time when it came.
         tail_lines: only so many last lines.
         limit_bytes: end after so many bytes.
     """
@@ -59,12 +56,8 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
     def parse(cls, query: Query, pod: str) -> Self:
         """Read them from a query.
 
-        Args:
-            query: of the request.
-            pod: its name, for errors.
-
         Raises:
-            Refusal: 400 or 422, an option makes no sense.
+            StatusError: 400 or 422, an option makes no sense.
         """
         options = cls(
             container=query.text("container"),
@@ -92,7 +85,7 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
         return options
 
     def since(self, now: int) -> int:
-        """Return the time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
+        """Return the time of the oldest requested line in nanoseconds since 1970; 0 for any.
 
         Args:
             now: the present, likewise.
@@ -114,7 +107,7 @@ def requested_container(pod: Object, name: str) -> str:
         name: the name of the container; may be empty if the pod has only one.
 
     Raises:
-        Refusal: 400, the container does not exist, or the name is empty and ambiguous.
+        StatusError: 400, the container does not exist, or the name is empty and ambiguous.
     """
     about = pod["metadata"]["name"]
     regular = [item["name"] for item in pod["spec"].get("containers") or ()]
@@ -160,7 +153,7 @@ def _time(query: Query, name: str) -> dt.datetime | None:
 
 
 def _out_of_range(date: str, clock: str, zone: str) -> str:
-    """Return the part of a time that no calendar or clock has; empty when it is valid."""
+    """Return the invalid part of a time; empty if it is valid."""
     year, month, day = map(int, date.split("-"))
     hour, minute, second = map(int, clock.split(":"))
     if not 1 <= month <= 12:

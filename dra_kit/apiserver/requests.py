@@ -1,4 +1,4 @@
-"""What a request asks for: path, verb, query, resource version, media types and format of the response."""
+"""The parts of a request: path, verb, query, resource version, media types and format of the response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELD_MANAGER_MAX: Final = 128
 
 
 class Query(Struct, frozen=True):
-    """The query; of a parameter that comes more than once the first counts."""
+    """The query; the first value of a repeated parameter counts."""
 
     values: Mapping[str, Sequence[str]]
 
@@ -43,7 +43,7 @@ class Query(Struct, frozen=True):
         """Return an integer parameter, None when it is missing or empty.
 
         Raises:
-            Refusal: 400, the value is not an integer.
+            StatusError: 400, the value is not an integer.
         """
         text = self.text(name)
         return integer(text) if text else None
@@ -53,7 +53,7 @@ def integer(text: str) -> int:
     """Return an int64 as Go reads it (``strconv.ParseInt``).
 
     Raises:
-        Refusal: 400, it is none.
+        StatusError: 400, it is none.
     """
     valid = re.fullmatch(r"[+-]?\d+", text, re.ASCII) is not None
     if valid and -(2**63) <= (number := int(text)) < 2**63:
@@ -66,12 +66,6 @@ class Target(Struct, frozen=True):
     """The resource that a path names.
 
     Attributes:
-        group: API group, empty for the core group.
-        version: API version.
-        plural: of the resource.
-        namespace: empty for cluster-scoped ones and for all namespaces.
-        name: of the object, empty for the collection.
-        subresource: such as ``status``, empty for none.
         rest: the segments after the subresource.
         watch: whether the path has ``watch`` before the resource: an old way to ask for a watch, of one object too.
     """
@@ -92,7 +86,7 @@ class Target(Struct, frozen=True):
 
     @classmethod
     def parse(cls, path: str) -> Target | None:
-        """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for what names no resource."""
+        """Parse ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for other paths."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[0] == "api" and len(parts) >= 3:
             group, version, *rest = "", *parts[1:]
@@ -130,10 +124,8 @@ class WriteOptions(Struct, frozen=True):
     """Options of a write.
 
     Attributes:
-        dry_run: do everything but store.
         field_manager: who owns the fields that it sets.
         field_validation: ``Ignore``, ``Warn`` or ``Strict``.
-        force: take over fields of other managers (apply only).
     """
 
     dry_run: bool = False
@@ -153,7 +145,7 @@ class WriteOptions(Struct, frozen=True):
             apply: whether the patch is server-side apply.
 
         Raises:
-            Refusal: 422, an option has no such value.
+            StatusError: 422, an option has no such value.
         """
         errors: list[FieldError] = []
         manager = query.text("fieldManager")
@@ -208,7 +200,7 @@ def parse_resource_version(text: str, *, code: int) -> int:
         code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
 
     Raises:
-        Refusal: the text is not a number.
+        StatusError: the text is not a number.
     """
     if not text:
         return 0
@@ -219,7 +211,7 @@ def parse_resource_version(text: str, *, code: int) -> int:
 
 
 def too_large(asked: int, current: int) -> StatusError:
-    """Return 504 for a version of the future."""
+    """Return 504 for a future resource version."""
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
     return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
@@ -241,14 +233,12 @@ _FORMS: Final = {
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form of an answer.
+    """The format of a response.
 
     Attributes:
-        media_type: JSON or YAML.
         kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
         list: whether the metadata of a list are asked for.
         version: of meta.k8s.io for those.
-        pretty: whether JSON is indented.
     """
 
     media_type: str = JSON
@@ -281,7 +271,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
 
 
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
-    """Refuse a client that takes nothing of what is offered; no ``Accept`` takes everything.
+    """Reject a client that accepts none of the offered media types; without ``Accept`` it accepts all.
 
     Args:
         accept: the header.
@@ -289,7 +279,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
         streams: whether watches are offered too.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     if accept and not any(clause.media_type in {"*/*", *offered} for clause in accept_clauses(accept)):
         shown = ", ".join((*offered, *(_STREAMS if streams else ())))
@@ -297,10 +287,10 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
 
 
 def check_plain(accept: str) -> None:
-    """Refuse a client that does not take a document as it is.
+    """Reject a client that does not accept the document's media type.
 
     Raises:
-        Refusal: 406.
+        StatusError: 406.
     """
     types = {"*/*", "application/*", JSON, YAML}
     if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
@@ -315,7 +305,7 @@ def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
         streams: whether the resource can be watched at the requested path.
 
     Raises:
-        Refusal: 406, no alternative can be served.
+        StatusError: 406, no alternative can be served.
     """
     if not accept:
         return ResponseFormat()

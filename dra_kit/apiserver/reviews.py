@@ -1,4 +1,4 @@
-"""Reviews: access, rules and tokens, answered without being stored.
+"""Reviews of access, rules and tokens, which are not stored.
 
 Source: Kubernetes 1.37 ``pkg/registry/authorization``, ``pkg/registry/authentication`` and
 ``pkg/apis/authorization/validation``.
@@ -31,10 +31,10 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
-    """Return the answer to a review, None if the request is not a review.
+    """Return the response to a review, None if the request is not a review.
 
     Raises:
-        Refusal: the request is not a POST of a valid review.
+        StatusError: the request is not a POST of a valid review.
     """
     target = request.target
     kind = _KINDS.get((target.group, target.plural)) if target.version == "v1" else None
@@ -91,7 +91,7 @@ def _check(errors: Iterable[FieldError]) -> None:
 
 
 def _questions(spec: Object) -> Iterator[FieldError]:
-    """Yield the question; there must be one, with each selector in one of its two forms."""
+    """Yield the attributes to review; exactly one kind must be set, with each selector in one of its two forms."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         shown = None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}

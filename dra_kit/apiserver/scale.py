@@ -46,13 +46,8 @@ _SCALE: Final = Kind(
 async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResponse:
     """Get, update, patch or apply the scale of a workload.
 
-    Args:
-        api: the API that serves the workload.
-        workload: the kind of the workload.
-        request: the request for the subresource.
-
     Raises:
-        Refusal: the workload does not exist, or the request is invalid.
+        StatusError: the workload does not exist, or the request is invalid.
     """
     scale = _Scale(api, workload, request)
     if request.method == "HEAD":
@@ -65,7 +60,7 @@ async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiRespo
 
 
 class _Scale:
-    """The scale of one workload, as an object of its own."""
+    """The scale of one workload, as a separate object."""
 
     def __init__(self, api: Api, workload: Kind, request: ApiRequest) -> None:
         self._api, self._workload, self._request = api, workload, request
@@ -107,7 +102,7 @@ class _Scale:
         return await patch_target(write, self)
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Let the workload have the number of a scale that was sent, or made by a patch."""
+        """Set the workload's replicas to those of a sent or patched scale."""
         writer = WriteRequest(self._api, _SCALE, self._seen, self._options).manager("Update", context.now)
         managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer)
         return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)

@@ -22,7 +22,7 @@ def parse_label_selector(text: str) -> LabelSelector:
     """Read ``a=b,c in (d,e),!f`` and the like.
 
     Raises:
-        Refusal: 400, it does not read so.
+        StatusError: 400, it does not read so.
     """
     return LabelSelector(tuple(_Parser(text).requirements())) if text.strip() else LabelSelector()
 
@@ -131,7 +131,7 @@ class FieldSelector(Struct, frozen=True):
         return all((read(obj) == term.value) is term.equal for term, read in self.terms)
 
     def value(self, field: str) -> str | None:
-        """Return the value that a field must have, None when any will do."""
+        """Return the required value of a field, None if any value matches."""
         return next((term.value for term, _ in self.terms if term.field == field and term.equal), None)
 
 
@@ -144,7 +144,7 @@ def parse_field_selector(text: str, readers: Mapping[str, FieldReader], unknown:
         unknown: the text for another field.
 
     Raises:
-        Refusal: 400, it does not read so or names another field.
+        StatusError: 400, it does not read so or names another field.
     """
     terms: list[tuple[FieldTerm, FieldReader]] = []
     for part in re.split(r"(?<!\\),", text):

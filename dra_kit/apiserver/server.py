@@ -1,4 +1,4 @@
-"""The API server: listens, issues kubeconfigs and tokens, and starts over for the next test."""
+"""The API server: listens, issues kubeconfigs and tokens, and can be reset for the next test."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ApiServer:
         host: the address to listen on.
         port: the port; 0 for a free one.
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
-        door: authenticates requests; without it, every client is the administrator.
+        authenticator: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
         controllers: garbage-collect dependents and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
@@ -73,7 +73,7 @@ class ApiServer:
         port: int = 0,
         *,
         tls: bool = False,
-        door: Authenticator | None = None,
+        authenticator: Authenticator | None = None,
         gates: FeatureGates | None = None,
         controllers: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
@@ -83,8 +83,8 @@ class ApiServer:
         self.socket: Path | None = None
         self._admission = AdmissionChain()
         self.api: Api = Api(gates or FeatureGates.default(), KindRegistry(KINDS), self._admission)
-        self._endpoint = Endpoint(self.api, door)
-        self._door = door
+        self._endpoint = Endpoint(self.api, authenticator)
+        self._authenticator = authenticator
         self._tls = tls
         self._ca: bytes | None = None
         self._ssl: ssl.SSLContext | None = None
@@ -101,12 +101,12 @@ class ApiServer:
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
-        """How many requests came, by (user agent, verb, resource), as in ``("kubectl/v1.37.1", "get", "pods")``."""
+        """Received requests by (user agent, verb, resource), as in ``("kubectl/v1.37.1", "get", "pods")``."""
         return self._endpoint.requests
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
@@ -121,7 +121,7 @@ class ApiServer:
         Args:
             token: of its holder; the administrator's where it is empty.
         """
-        token = token or (self._door.token if self._door is not None else "")
+        token = token or (self._authenticator.token if self._authenticator is not None else "")
         path = str(self.socket) if self.socket is not None else None
         return Connection(self.url, f"Bearer {token}" if token else None, ca=self._ca, socket=path)
 
@@ -152,7 +152,7 @@ class ApiServer:
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
-        token = token or (self._door.token if self._door is not None else "any")
+        token = token or (self._authenticator.token if self._authenticator is not None else "any")
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -164,15 +164,15 @@ class ApiServer:
         }
 
     def route_services(self, address: ServiceAddress) -> None:
-        """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self._admission.services = address
+        """Let admission webhooks be Services: the function returns the URL for namespace, name and port."""
+        self._admission.webhooks.services = address
 
     def serve_logs(self, source: PodLogSource) -> None:
-        """Answer ``pods/log`` with what a function gives."""
+        """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
 
     def reset(self) -> None:
-        """Forget every object and the history, as if it had just started; call it in the thread that it runs in."""
+        """Delete all objects and the history; call it in the thread that the server runs in."""
         self.api.storage.clear()
         self.api.registry.clear()
         if self._controllers is not None:
@@ -193,11 +193,11 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
         await self.stop_listening()
-        await self._admission.close()
+        await self._admission.webhooks.close()
         await self._connections_gone()
 
     async def listen(self) -> None:
-        """Take requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
+        """Accept requests; after :meth:`stop_listening` again at the same address, with the same objects."""
         if self._runner is not None:
             return
         runner = web.ServerRunner(
@@ -221,7 +221,7 @@ class ApiServer:
             raise
 
     async def stop_listening(self) -> None:
-        """Stop as an API server that has ended: connections break, and new ones are refused."""
+        """Stop like a crashed API server: connections break, and new ones are refused."""
         runner, self._runner = self._runner, None
         await self._serving.aclose()
         for listener in self._listeners:
@@ -230,7 +230,7 @@ class ApiServer:
             await runner.cleanup()
 
     async def _connections_gone(self) -> None:
-        """Wait until the connections that were closed are gone, those in the middle of a TLS handshake, too.
+        """Wait until all closed connections are gone, including those in a TLS handshake.
 
         It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
         """
@@ -258,7 +258,7 @@ def _count(listener: asyncio.Server) -> int:
 
 
 def _limits() -> ConnectionLimits:
-    """Return limits that leave files to the other parts of the process, however many clients connect."""
+    """Return connection limits that leave file descriptors for the rest of the process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // _SHARE_OF_FILES)
     return ConnectionLimits(
@@ -277,7 +277,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """Return a request without aiohttp's limit of the body: the API server's own is larger, and answers a Status."""
+    """Return a request without aiohttp's body limit: the API server's is larger and returns a Status."""
     return web.BaseRequest(
         message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=2 * BODY_MAX
     )
@@ -289,24 +289,15 @@ def run_in_thread(
     port: int = 0,
     *,
     tls: bool = False,
-    door: Authenticator | None = None,
+    authenticator: Authenticator | None = None,
     gates: FeatureGates | None = None,
     controllers: bool = True,
 ) -> Iterator[ApiServer]:
-    """Run an :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller stops.
-
-    Args:
-        host: as for :class:`ApiServer`, as are the others.
-        port: 0 for a free one.
-        tls: serve HTTPS.
-        door: lets requests in.
-        gates: feature gates.
-        controllers: whether garbage is collected and namespaces are emptied.
-    """
+    """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(host, port, tls=tls, door=door, gates=gates, controllers=controllers)
+    server = ApiServer(host, port, tls=tls, authenticator=authenticator, gates=gates, controllers=controllers)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

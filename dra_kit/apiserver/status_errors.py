@@ -13,7 +13,7 @@ from dra_kit.kubernetes.values.json import Object
 
 
 class StatusError(Exception):
-    """A request that is answered with a failure; it never leaves this room.
+    """A request that fails with a Status; never raised outside this package.
 
     Args:
         code: HTTP status.
@@ -42,7 +42,7 @@ class StatusError(Exception):
 
 
 def success_status(name: str, group: str, resource: str, uid: str) -> Object:
-    """Return the Status that some kinds answer a deletion with."""
+    """Return the Status with which some kinds confirm a deletion."""
     details = {"name": name, "group": group, "kind": resource, "uid": uid}
     return {
         "kind": "Status",
@@ -81,7 +81,7 @@ def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> St
 
 
 def conflict(group: str, resource: str, name: str, cause: str) -> StatusError:
-    """Return 409 for an object that is another than the client expects."""
+    """Return 409 for an object that differs from the client's expectation."""
     message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {cause}'
     return StatusError(409, "Conflict", message, _subject(group, resource, name))
 
@@ -108,7 +108,7 @@ def unauthorized_for(group: str, resource: str, name: str, cause: str) -> Status
 
 
 def forbidden_path(cause: str) -> StatusError:
-    """Return 403 before it is known what the request is about."""
+    """Return 403 for a path that is not a resource."""
     return StatusError(403, "Forbidden", f"forbidden: {cause}", {})
 
 

@@ -38,9 +38,6 @@ class StorageChange(Struct, frozen=True):
 
     Attributes:
         revision: the revision of the storage after the write.
-        type: the type of the write.
-        resource: the resource of the object.
-        key: the key of the object.
         stored: the object after the write; for a deletion, its last state with the revision of the deletion.
         previous: the object before the write; None for a creation.
     """
@@ -54,7 +51,7 @@ class StorageChange(Struct, frozen=True):
 
 
 class Compacted(Exception):
-    """The history that is asked for is forgotten."""
+    """The requested history was compacted."""
 
 
 class Storage:
@@ -77,7 +74,7 @@ class Storage:
         return self._objects[resource].get(key)
 
     def create(self, resource: str, key: str, obj: Object) -> StoredObject:
-        """Add an object; there must be none under the key."""
+        """Add an object under an unused key."""
         if key in self._objects[resource]:
             raise KeyError(key)
         insort(self._keys[resource], key)
@@ -150,16 +147,16 @@ class Storage:
         return lambda: listeners.remove(listener)
 
     def resources(self) -> list[str]:
-        """Return the resources of which there are objects."""
+        """Return the resources that have objects."""
         return [resource for resource, objects in self._objects.items() if objects]
 
     def compact(self) -> None:
-        """Forget the history up to now."""
+        """Drop the history."""
         self._history.clear()
         self.compacted = self.revision
 
     def clear(self) -> None:
-        """Forget all objects and the history without notifying watchers; the revision is not reset."""
+        """Delete all objects and the history without notifying watchers; the revision is not reset."""
         self._objects.clear()
         self._keys.clear()
         self.compact()

@@ -62,10 +62,10 @@ _TYPES: Final = {
 async def serve_subresource(
     api: Api, kind: Kind, request: ApiRequest
 ) -> ApiResponse | AsyncGenerator[bytes, None] | None:
-    """Serve one of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
+    """Serve one of :data:`SUBRESOURCES`; a log is streamed, None if it does not exist yet.
 
     Raises:
-        Refusal: the object does not exist, or the request makes no sense.
+        StatusError: the object does not exist, or the request makes no sense.
     """
     target = request.target
     if target.subresource == "log":
@@ -105,12 +105,12 @@ def _body(request: ApiRequest) -> Object:
     except BodyParseError as error:
         raise bad_request(str(error)) from None
     if not isinstance(value, dict):
-        raise bad_request("the body is no object")
+        raise bad_request("the body is not an object")
     return value
 
 
 def _finalize(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
-    """Take over the finalizers of a namespace's spec; without any a deleted namespace goes."""
+    """Store the finalizers of a namespace's spec; a deleted namespace without any is removed."""
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
     key = stored.object["metadata"]["name"]
@@ -131,7 +131,7 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
     pod = _stored(api, kind, request).object
     options = replace(options, container=requested_container(pod, options.container))
     if api.pod_log is None:
-        raise StatusError(501, "", "this cluster runs no containers, so that there are no logs")
+        raise StatusError(501, "", "this cluster runs no containers, so it has no logs")
     node = pod["spec"].get("nodeName")
     if not node:
         return None
@@ -147,10 +147,10 @@ _BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"
 
 
 def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
-    """Give a pod its node.
+    """Set the node of a pod.
 
     Raises:
-        Refusal: the pod is another than the binding means, or can have no node now.
+        StatusError: the pod is another than the binding means, or can have no node now.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -217,7 +217,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
 
 
 def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
-    """Return conditions with another one, in the place of that of its type."""
+    """Return conditions with one added, or replaced if its type exists."""
     before = next((item for item in conditions if item.get("type") == condition["type"]), None)
     if before is None:
         return [*conditions, condition]
@@ -233,7 +233,7 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
-        Refusal: the body is not an Eviction of this pod, or the pod may not be deleted.
+        StatusError: the body is not an Eviction of this pod, or the pod may not be deleted.
     """
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
@@ -268,7 +268,7 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
     """Create a token of a service account.
 
     Raises:
-        Refusal: the request makes no sense, names a pod that does not use the account, or admission refuses it.
+        StatusError: the request makes no sense, names a pod that does not use the account, or admission refuses it.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -302,7 +302,7 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
 def _bound_object(
     api: Api, namespace: str, account: str, reference: Object | None
 ) -> tuple[Object | None, Object | None]:
-    """Return the pod or the node that a token is to be bound to."""
+    """Return the pod or the node to bind a token to."""
     if not reference:
         return None, None
     kind, name, uid = (reference.get(field, "") for field in ("kind", "name", "uid"))

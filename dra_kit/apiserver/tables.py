@@ -47,7 +47,7 @@ def included(query: Query) -> str:
     """Return what each row includes of its object.
 
     Raises:
-        Refusal: 400, the requested value is not one of the choices.
+        StatusError: 400, the requested value is not one of the choices.
     """
     wanted = query.text("includeObject")
     if wanted not in {"", "None", "Metadata", "Object"}:

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -35,7 +35,7 @@ class GeneratorMessages(Struct, frozen=True):
         failed: the message when it raised.
         again: the message when it raised the same error again.
         returns: what to write instead of returning a list.
-        empty: what to write when there is nothing to yield; a run without a yield is an error.
+        empty: what to write when there is nothing to yield; a run without a yield is then an error. Empty to allow it.
         code: the error code of a violation.
     """
 
@@ -50,13 +50,9 @@ class GeneratorMessages(Struct, frozen=True):
 class GeneratorThread:
     """The thread of one generator method, ``def`` or ``async def``.
 
-    Args:
-        method: the author's method, which makes the generator.
-        deliver: receives what it yields, in its thread; an exception raised here counts as the generator's.
-        failed: called in the main loop with the error.
-        words: the log messages.
-        logger: the caller's logger.
-        every: seconds after which a generator that has ended is started again; None means only on request.
+    ``deliver`` receives what it yields, in its thread; an exception raised there counts as the generator's. ``failed``
+    is called in the main loop with the error. A generator that has returned is restarted after ``every`` seconds, or on
+    request if that is None.
     """
 
     def __init__(
@@ -142,18 +138,12 @@ class GeneratorThread:
         call_threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
 
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
-        expected = isinstance(error, DraKitError)
-        text = str(error) if expected else describe_error(error)
-        fields: dict[str, object] = {"error": text, "again_in": delay}
-        if isinstance(error, DraKitError):
-            fields["code"] = error.code
-        if place := author_location(error, self._module):
-            fields["at"] = place
+        text = error_text(error)
         if text == self.failure:
             self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to report
         else:
-            trace = None if expected else author_exc_info(error, self._module)
-            self._logger.error(self._words.failed, extra=fields, exc_info=trace)
+            fields = {**error_fields(error, self._module), "again_in": delay}
+            self._logger.error(self._words.failed, extra=fields, exc_info=unexpected_exc_info(error, self._module))
         self.failure = text
         call_threadsafe(loop, lambda: self._on_failure(text))
 
@@ -176,7 +166,7 @@ class GeneratorThread:
             raise ConfigurationError(
                 f"{self._words.title} must be a generator; {self._words.returns}", code=self._words.code
             )
-        if not seen and not self._rescan:
+        if self._words.empty and not seen and not self._rescan:
             raise ConfigurationError(f"{self._words.title} ended without {self._words.empty}", code=self._words.code)
 
     async def _drain(self, produced: AsyncIterable[object]) -> bool:
@@ -287,11 +277,7 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
 
 
 class EscapedException(RuntimeError):
-    """Replaces an exception that must not leave an author's call.
-
-    Args:
-        what: the exception raised, such as ``SystemExit(1)``.
-    """
+    """Replaces an exception that must not leave an author's call, described as ``SystemExit(1)``."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"raised {what}")
@@ -350,6 +336,7 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return future.result()
 
 
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 _FOREIGN: Final = (
     "<",
     *(
@@ -363,11 +350,8 @@ _FOREIGN: Final = (
 def author_location(error: BaseException, module: str = "") -> str:
     """Return ``file:line`` in the author's code where an error was raised; empty if it was raised elsewhere.
 
-    For a SyntaxError, return the place in the file that does not parse, with the column.
-
-    Args:
-        error: the exception as caught.
-        module: one of the author's modules; an installed driver is next to third-party packages.
+    For a SyntaxError, return the place in the file that does not parse, with the column. ``module`` is one of the
+    author's modules: an installed driver is next to third-party packages.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return ":".join(map(str, filter(None, (error.filename, error.lineno, error.offset))))
@@ -392,13 +376,9 @@ def _text(error: BaseException) -> str:
 
 
 def describe_located_error(error: BaseException, module: str = "", *, public: bool = False) -> str:
-    """Return ``KeyError: 'clock' at file:line``, on one line.
+    """Return ``KeyError: 'clock' at file:line``, on one line; ``module`` as for :func:`author_location`.
 
-    Args:
-        error: the exception as caught.
-        module: see :func:`author_location`.
-        public: the text is for the users of a claim: omit paths of the host from the message. The location is in
-            the driver's own code.
+    ``public`` omits paths of the host from the message, because users of a claim read it.
     """
     place = author_location(error, module)
     text = without_paths(describe_error(error)) if public else describe_error(error)
@@ -410,15 +390,28 @@ def describe_raised_error(error: BaseException, module: str = "", *, public: boo
     return f"raised {describe_located_error(error, module, public=public)}"
 
 
-def author_exc_info(
-    error: BaseException, module: str = ""
-) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none.
+def error_text(error: BaseException) -> str:
+    """Return the message of a DraKitError, which is complete; :func:`describe_error` of any other exception."""
+    return str(error) if isinstance(error, DraKitError) else describe_error(error)
 
-    Args:
-        error: the exception as caught; it is not modified.
-        module: see :func:`author_location`.
-    """
+
+def error_fields(error: BaseException, module: str = "") -> dict[str, object]:
+    """Return the log fields of an exception of the author's code; ``module`` as for :func:`author_location`."""
+    fields: dict[str, object] = {"error": error_text(error)}
+    if isinstance(error, DraKitError):
+        fields["code"] = error.code
+    if place := author_location(error, module):
+        fields["at"] = place
+    return fields
+
+
+def unexpected_exc_info(error: BaseException, module: str = "") -> ExcInfo | None:
+    """Return ``exc_info`` for a log; None for a DraKitError, whose message is complete."""
+    return None if isinstance(error, DraKitError) else author_exc_info(error, module)
+
+
+def author_exc_info(error: BaseException, module: str = "") -> ExcInfo:
+    """Return ``exc_info`` for a log, without the frames above the author's first frame; complete if there is none."""
     found = error.__traceback__
     while found is not None and not _is_authors(found.tb_frame, module):
         found = found.tb_next

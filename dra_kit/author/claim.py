@@ -151,8 +151,7 @@ def env_name(device: str) -> str:
 
 def _ensure(effects: EffectRequests | None, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
     if effects is None:
-        msg = "effects can only be ensured while a claim is being prepared"
-        raise RuntimeError(msg)
+        raise RuntimeError("effects can only be ensured while a claim is being prepared")
     if not isinstance(effect, Effect):
         raise ConfigurationError(f"ensure({type_name(effect)}): not an effect; give it an instance of a dra_kit.Effect")
     return effects.ensure(effect)

@@ -140,7 +140,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         super().__init_subclass__(**kwargs)
         if api_version is not None and not _API_VERSION(api_version):
             raise ConfigurationError(
-                f"effect {cls.__name__}: api_version {api_version!r} is none; write it as <group>/<version>, such as "
+                f"effect {cls.__name__}: api_version {api_version!r} is not valid; write <group>/<version>, such as "
                 "'fabric.example/v1'"
             )
         cls.object_api_version = api_version or cls.object_api_version
@@ -148,14 +148,9 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         cls.object_plural = plural or cls.object_plural
         cls.object_namespaced = cls.object_namespaced if namespaced is None else namespaced
         cls.object_condition = ready_condition or cls.object_condition
-        missing = [
-            name
-            for name, value in (
-                ("api_version", cls.object_api_version), ("kind", cls.object_kind), ("plural", cls.object_plural),
-            )
-            if cls.effect_id and not value
-        ]  # fmt: skip
-        if missing:
+        needed = {"api_version": cls.object_api_version, "kind": cls.object_kind, "plural": cls.object_plural}
+        missing = [name for name, value in needed.items() if not value]
+        if cls.effect_id and missing:
             raise ConfigurationError(
                 f"effect {cls.__name__} does not say which objects it makes; add {', '.join(missing)} to its class "
                 "arguments"
@@ -221,16 +216,12 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         return None
 
     def ended(self, found: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Return whether the object has failed permanently, such as a pod in phase Failed; it is deleted and recreated.
-
-        found: the object as the API server returned it.
-            found: the object, as the API server has it.
-        """
+        """Return whether the object has failed permanently, like a pod in phase Failed; it is deleted and recreated."""
         del found
         return False
 
     def with_keeper(self, keeper: ClusterObjectClient) -> Self:
-        """Return the same effect with another keeper. The framework calls it."""
+        """Return the same effect with this client. The framework calls it."""
         bound = self.model_copy()
         bound._keeper = keeper  # noqa: SLF001 - of the same class
         return bound

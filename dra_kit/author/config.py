@@ -36,7 +36,7 @@ from dra_kit.kubernetes.resource.names import qualified_name
 from dra_kit.text import shorten
 
 ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
-"""The same, checked."""
+"""Attributes by name, each with the values that a device may have; validated."""
 
 
 class OpaqueConfig(BaseModel):
@@ -110,7 +110,7 @@ class OpaqueConfig(BaseModel):
         for name, field in cls.model_fields.items():
             if (field.alias or name) in {"apiVersion", "kind"}:
                 raise ConfigurationError(
-                    f"config {cls.__name__}: field {name} would stand in the manifest as {field.alias or name!r}, "
+                    f"config {cls.__name__}: field {name} would be in the manifest as {field.alias or name!r}, "
                     "which says which config it is; give the field another name"
                 )
 
@@ -187,7 +187,7 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
         if wrong or not isinstance(name, str):
             text = f": {wrong[0].detail}" if wrong else ""
             raise ConfigurationError(
-                f"config {config}: for_devices: {short_repr(name)} is no name of an attribute{text}; write {example}"
+                f"config {config}: for_devices: {short_repr(name)} is not an attribute name{text}; write {example}"
             )
         values = (value,) if isinstance(value, bool | int | str) else tuple(value) if _is_list(value) else ()
         if not values or not all(isinstance(item, bool | int | str) for item in values):
@@ -201,13 +201,7 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
 
 
 def matches_device(wanted: ForDevices, device: v1.Device, driver: str) -> bool:
-    """Return whether a device has all required attributes; True if none are required.
-
-    Args:
-        wanted: the required attributes of a config.
-        device: as it is published.
-        driver: the driver's name, the domain of attribute names without one.
-    """
+    """Return whether a published device has all required attributes; names without a domain belong to ``driver``."""
     own = {_in_domain(name, driver): attribute for name, attribute in device.attributes.items()} if wanted else {}
     return all(
         (attribute := own.get(_in_domain(name, driver))) is not None and _has_one(attribute, values)
@@ -285,10 +279,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return other
 
     def decode(self, parameters: Any) -> ConfigT:
-        """Return an instance of the newest model for these parameters.
-
-        parameters: as :func:`dra_kit.kubernetes.values.json.loads` returns them.
-            parameters: as :func:`dra_kit.kubernetes.values.json.loads` gives them.
+        """Return an instance of the newest model for parameters from :func:`dra_kit.kubernetes.values.json.loads`.
 
         Raises:
             InvalidConfig: with the first problems as (path, text), and the number of further problems. No other
@@ -349,7 +340,7 @@ class ConfigDecoder(Generic[ConfigT]):
             except Exception as error:
                 raise _invalid(cls, [("", _raised(f"{cls.__name__}.upgrade", error))]) from error
             if not isinstance(config, OpaqueConfig) or type(config) in passed:
-                text = f"{cls.__name__}.upgrade gave a {type(config).__name__}, which is no newer version of it"
+                text = f"{cls.__name__}.upgrade returned a {type(config).__name__}, which is not a newer version of it"
                 raise _invalid(cls, [("", text)])
         if not passed or self._settings is None:
             return config
@@ -475,7 +466,7 @@ def _check_patterns(config: str, place: _Place) -> None:
 
 def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) -> None:
     again: dict[str, list[str]] = {}
-    for choice in _choices(place.schema):
+    for choice in (item[0] if isinstance(item, tuple) else item for item in place.schema["choices"]):
         if any(inner is place.schema for inner in _reachable(choice, definitions)):
             for shape in _shapes(choice, definitions):
                 again.setdefault(shape, []).append(_name(choice, definitions))
@@ -514,10 +505,6 @@ def _inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
         for name, item in items:
             if isinstance(item, dict) and isinstance(item.get("type"), str):
                 yield name, item
-
-
-def _choices(union: Schema) -> list[Schema]:
-    return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
 
 
 def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:

@@ -53,11 +53,7 @@ def find_config_problems(
 ) -> Iterator[Problem]:
     """Yield each problem once, in pydantic's order; lazily, because the caller may not need all of them.
 
-    Args:
-        error: what pydantic found.
-        model: the model that was tried.
-        body: the input.
-        elsewhere: paths of fields that another version of the model has, with the name of that version.
+    ``elsewhere`` maps paths of fields that another version of the model has to that version.
     """
     if error.error_count() > _MOST_ERRORS:
         yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
@@ -86,7 +82,7 @@ def find_duplicate_keys(value: Any) -> Iterator[Problem]:
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
                 yield ConfigKeyProblem(
-                    shorten(format_path((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                    shorten(format_path((*loc, key)), _PATH_BYTES), "occurs twice in the same object; remove one"
                 )
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
@@ -110,12 +106,7 @@ def format_path(loc: Iterable[str | int]) -> str:
 
 
 def loggable_path(path: str, model: type[BaseModel]) -> str:
-    """Return the location of a problem for a log, up to the first user-defined key, which may be a secret.
-
-    path: below ``parameters``, as in a problem.
-        path: below ``parameters``, as a problem has it.
-        model: the model of the parameters.
-    """
+    """Return the location of a problem for a log, up to the first user-defined key, which may be a secret."""
     parts: list[str | int] = []
     with suppress(ValueError):  # in a key, at which the path is cut
         for match in _PARTS.finditer(path):
@@ -176,7 +167,7 @@ def _text(detail: dict[str, Any]) -> str:
         case "missing":
             return "is required"
         case "json_invalid":
-            return f"is no JSON: {context['error']}"
+            return f"is not valid JSON: {context['error']}"
         case "literal_error" | "enum":
             accepted = list(_literals(context["expected"]))
             return f"{short_json(value)} is not supported{suggest_values(value, accepted)}"
@@ -214,11 +205,6 @@ def locate_in_manifest(loc: Loc, model: type[BaseModel], body: Any) -> tuple[lis
 
     pydantic inserts the names of a union's members between the keys. These names are not part of the path in the
     input, but an input may have keys of the same names: only the model distinguishes them.
-
-    Args:
-        loc: as pydantic returns it for ``body``.
-        model: what ``body`` was validated against.
-        body: the input, of any type.
     """
     path: list[str | int] = []
     places: list[Any] = [model]
@@ -236,12 +222,7 @@ def locate_in_manifest(loc: Loc, model: type[BaseModel], body: Any) -> tuple[lis
 
 
 def known_path(path: Loc, model: type[BaseModel]) -> list[str | int]:
-    """Return the path up to the first user-defined key: a key of a mapping, or an unknown one.
-
-    Args:
-        path: keys and indexes in an input of the model.
-        model: the model of the input.
-    """
+    """Return the path up to the first user-defined key: a key of a mapping, or an unknown one."""
     places: list[Any] = [model]
     known: list[str | int] = []
     for part in path:

@@ -155,6 +155,20 @@ class NotAvailableYet(ConfigurationError, AttributeError):
     """An attribute set by the node is not available; also an AttributeError, so that ``hasattr`` returns False."""
 
 
+def _missing(component: object, name: str) -> AttributeError:
+    """Return the error of an attribute that is not set, or not set yet."""
+    title = type(component).__name__
+    if name == "hardware" and isinstance(component, NodeComponent):
+        return NotAvailableYet(
+            f"{title}.hardware is not there: write Driver(…, hardware=<its factory>); it is made before startup"
+        )
+    if name == "context":
+        return NotAvailableYet(
+            f"{title}.context is not there yet: the framework sets it before startup; read it there or later"
+        )
+    return AttributeError(f"{title!r} object has no attribute {name!r}")
+
+
 class NodeComponent(Generic[HardwareT, AuthorSettingsT]):
     """The base that gets hardware and context before ``startup`` is called; one driver object serves one node.
 
@@ -172,16 +186,7 @@ class NodeComponent(Generic[HardwareT, AuthorSettingsT]):
     if not TYPE_CHECKING:  # type checkers must see only the attributes above
 
         def __getattr__(self, name: str) -> Any:
-            title = type(self).__name__
-            if name == "hardware":
-                raise NotAvailableYet(
-                    f"{title}.hardware is not there: write Driver(…, hardware=<its factory>); it is made before startup"
-                )
-            if name == "context":
-                raise NotAvailableYet(
-                    f"{title}.context is not there yet: the framework sets it before startup; read it there or later"
-                )
-            raise AttributeError(f"{title!r} object has no attribute {name!r}")
+            raise _missing(self, name)
 
 
 class ControllerComponent(Generic[AuthorSettingsT]):
@@ -200,12 +205,7 @@ class ControllerComponent(Generic[AuthorSettingsT]):
     if not TYPE_CHECKING:  # type checkers must see only the attribute above
 
         def __getattr__(self, name: str) -> Any:
-            title = type(self).__name__
-            if name == "context":
-                raise NotAvailableYet(
-                    f"{title}.context is not there yet: the framework sets it before startup; read it there or later"
-                )
-            raise AttributeError(f"{title!r} object has no attribute {name!r}")
+            raise _missing(self, name)
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
         """Initialize, once, when the controller starts, before any other method. May be ``def`` or ``async def``."""

@@ -91,12 +91,7 @@ def strip_observed(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]
 
 
 def identity_values(published: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return everything of a device that may belong to its identity, by the place where it was defined.
-
-    Args:
-        published: the device as JSON of the API.
-        own: the values of the author's own fields.
-    """
+    """Return everything of a device that may belong to its identity, by the place where it was defined."""
     found: dict[str, Any] = {}
     for field in ("attributes", "capacity"):
         found |= {f"{field}[{name}]": value for name, value in published.get(field, {}).items()}

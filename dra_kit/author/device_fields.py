@@ -26,14 +26,12 @@ def _scalar(value: object) -> bool | int | str | Version | None:
     if isinstance(value, int):
         number = int(value)
         if not -(2**63) <= number < 2**63:
-            msg = f"{short_repr(number)} does not fit into 64 bits, as an int attribute must"
-            raise ValueError(msg)
+            raise ValueError(f"{short_repr(number)} does not fit into 64 bits, as an int attribute must")
         return number
     if isinstance(value, str):
         text = str.__str__(value)
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            msg = f"{short_repr(text)} is no Unicode text: it has half of a surrogate pair"
-            raise ValueError(msg)
+            raise ValueError(f"{short_repr(text)} is not valid Unicode: it contains half of a surrogate pair")
         return text
     return None
 
@@ -47,16 +45,13 @@ def _attribute(value: object) -> AttributeValue:
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
     items = [_scalar(item) for item in value]
     if not items:
-        msg = "a list attribute must have at least one item; leave the attribute out instead"
-        raise ValueError(msg)
+        raise ValueError("a list attribute must have at least one item; leave the attribute out instead")
     if None in items:
         wrong = value[items.index(None)]
-        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {short_repr(wrong)}"
-        raise ValueError(msg)
+        raise ValueError(f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {short_repr(wrong)}")
     kinds = sorted({type(item).__name__ for item in items})
     if len(kinds) > 1:
-        msg = f"the items of a list attribute must be of one type, not {' and '.join(kinds)}"
-        raise ValueError(msg)
+        raise ValueError(f"the items of a list attribute must be of one type, not {' and '.join(kinds)}")
     return tuple(items)  # type: ignore[return-value]
 
 

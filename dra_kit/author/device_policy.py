@@ -46,7 +46,7 @@ class WatchedObject:
         ):  # fmt: skip
             if not isinstance(value, str) or not fits(value):
                 raise ConfigurationError(
-                    f"WatchedObject: {name} {short_repr(value)} is none; "
+                    f"WatchedObject: {name} {short_repr(value)} is not valid; "
                     "write WatchedObject(group='kitchen.pizza.example', "
                     "version='v1', plural='nodemenus')"
                 )
@@ -77,7 +77,7 @@ class DevicePolicy(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Devic
             return
         if not isinstance(watches, WatchedObject):
             raise ConfigurationError(
-                f"{cls.__name__}: watches {short_repr(watches)} is no dra_kit.WatchedObject; write "
+                f"{cls.__name__}: watches {short_repr(watches)} is not a dra_kit.WatchedObject; write "
                 f"class {cls.__name__}(dra.DevicePolicy, watches=dra.WatchedObject(group=…, version=…, plural=…))"
             )
         cls.watches = watches

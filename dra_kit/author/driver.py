@@ -93,27 +93,28 @@ class Driver(Generic[ConfigT, DeviceT]):
         of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
-        if binder is not None:
-            _check_instance(name, "binder", binder, DeviceBinder)
-        if taint_rules is not None:
-            _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
+        optional: tuple[tuple[str, object, type], ...] = (
+            ("binder", binder, DeviceBinder),
+            ("taint_rules", taint_rules, TaintRuleSource),
+            ("health", health, HealthSource),
+            ("policy", policy, DevicePolicy),
+            ("observer", observer, ClaimObserver),
+        )
+        for argument, value, base in optional:
+            if value is not None:
+                _check_instance(name, argument, value, base)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
             raise ConfigurationError(
-                f"driver {name}: rescan_every {rescan_every!r} is no positive number of seconds; leave it out to "
+                f"driver {name}: rescan_every {rescan_every!r} is not a positive number of seconds; leave it out to "
                 "rescan only when asked"
             )
         if health is not None:
-            _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
-        if policy is not None:
-            _check_instance(name, "policy", policy, DevicePolicy)
-        if observer is not None:
-            _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
-                f"driver {name}: settings {short_repr(settings)} is no pydantic model class; "
+                f"driver {name}: settings {short_repr(settings)} is not a pydantic model class; "
                 "give the class, not an instance"
             )
         if hardware is not None and not callable(hardware):
@@ -191,7 +192,7 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     if isinstance(value, type) and issubclass(value, base):
         raise ConfigurationError(f"driver {driver}: {argument} {value.__name__} is a class; write {value.__name__}()")
     raise ConfigurationError(
-        f"driver {driver}: {argument} {short_repr(value)} is no dra_kit.{base.__name__}; derive its class from that"
+        f"driver {driver}: {argument} {short_repr(value)} is not a dra_kit.{base.__name__}; derive its class from that"
     )
 
 
@@ -229,7 +230,7 @@ def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any]
     cls = provider_device_class(provider)
     if own := author_fields(cls):
         raise ConfigurationError(
-            f"driver {driver}: cluster_provider {title}: {cls.__name__} has fields of its own ({', '.join(own)}), and "
+            f"driver {driver}: cluster_provider {title}: {cls.__name__} has its own fields ({', '.join(own)}), and "
             "a node sees only what is published; make attributes of them"
         )
     ProviderCapabilities("cluster", binds=binds).check_device_class(driver, provider)
@@ -237,14 +238,16 @@ def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any]
 
 def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigurationError(f"driver {driver}: {argument} {value!r} is none of {', '.join(map(repr, choices))}")
+        raise ConfigurationError(f"driver {driver}: {argument} {value!r} is not one of {', '.join(map(repr, choices))}")
 
 
 def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[Any, Any]]]:
     known: dict[str, type[Effect[Any, Any]]] = {}
     for effect in effects:
         if not (isinstance(effect, type) and issubclass(effect, Effect)):
-            raise ConfigurationError(f"effects: {short_repr(effect)} is no dra_kit.Effect class; give the class itself")
+            raise ConfigurationError(
+                f"effects: {short_repr(effect)} is not a dra_kit.Effect class; give the class itself"
+            )
         if inspect.isabstract(effect):
             missing = ", ".join(sorted(effect.__abstractmethods__))
             raise ConfigurationError(f"effect {effect.__name__} lacks {missing}; write what it still needs")
@@ -265,10 +268,6 @@ def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[A
 class HandlerModule:
     """The registry shared by all copies of a driver, because a module is imported once per process.
 
-    Args:
-        driver: the driver's name.
-        module: dotted name of the module; None without a module, but handlers may still be registered.
-
     Raises:
         ConfigurationError: ``module`` is not a module name.
     """
@@ -278,7 +277,7 @@ class HandlerModule:
             isinstance(module, str) and all(part.isidentifier() for part in module.split("."))
         ):
             raise ConfigurationError(
-                f"driver {driver}: handlers {module!r} is no name of a module; write it as in an import, such as "
+                f"driver {driver}: handlers {module!r} is not a module name; write it as in an import, such as "
                 "'pizza_driver.handlers': only the controller imports it"
             )
         self.module = module

@@ -174,20 +174,20 @@ def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
     for reason, rule in source.policy.items():
         if not isinstance(reason, str) or not reason or not isinstance(rule, HealthRule):
             raise ConfigurationError(
-                f"{title}.policy: {short_repr(reason)}: {short_repr(rule)} is no rule; "
+                f"{title}.policy: {short_repr(reason)}: {short_repr(rule)} is not a rule; "
                 "write 'reason': dra_kit.HealthRule(…)"
             )
         if rule.taint is not None:
             try:
                 _check_taint(f"{title}.policy[{reason!r}]", rule.taint_key(driver, reason), rule.value)
             except InvalidDevice as error:
-                raise ConfigurationError(f"{error}; give the rule a key of its own") from None
+                raise ConfigurationError(f"{error}; give the rule its own key") from None
         if rule.sticky and type(source).recovered is HealthSource.recovered:
             raise ConfigurationError(
                 f"{title}.policy[{reason!r}] is sticky and would never end; write 'def recovered(self, device, reason)'"
             )
     if source.stale_after is not None and not source.stale_after > 0:
-        raise ConfigurationError(f"{title}.stale_after {source.stale_after!r} is no positive number of seconds")
+        raise ConfigurationError(f"{title}.stale_after {source.stale_after!r} is not a positive number of seconds")
 
 
 def _check_taint(what: str, key: str, value: str) -> None:

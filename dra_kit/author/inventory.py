@@ -62,7 +62,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def _devices_only(cls, value: object) -> object:
         for item in value if isinstance(value, Sequence) else ():
             if not isinstance(item, Device):
-                msg = f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)"
+                msg = f"{short_repr(item)} is not a dra_kit.Device; write dra_kit.Device(name=…)"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return value
 
@@ -195,6 +195,6 @@ class Inventory(AuthorModel, Generic[DeviceT_co]):
             if first != index:
                 text = "has no name" if pool.name is None else f"is named {pool.name!r}"
                 raise InvalidDevice(
-                    f"Inventory: pools[{index}].name: pools[{first}] {text} too; give each pool a name of its own"
+                    f"Inventory: pools[{index}].name: pools[{first}] {text} too; give each pool its own name"
                 )
         return self

@@ -28,10 +28,6 @@ def with_lax_containers(source: Any, handler: GetCoreSchemaHandler) -> CoreSchem
     """Return the schema of a strict model whose lists, tuples and dicts accept any sequence or mapping.
 
     Their contents stay strict, and so does everything that is validated with ``strict=True``.
-
-    Args:
-        source: the argument of ``__get_pydantic_core_schema__``.
-        handler: likewise.
     """
     schema = handler(source)
     _relax(handler.resolve_ref_schema(schema))
@@ -96,7 +92,7 @@ class AuthorModel(BaseModel):
         arbitrary_types_allowed=True,
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
-    tells_values_: ClassVar[bool] = True
+    shows_values_: ClassVar[bool] = True
     """Whether errors show invalid values; if these may be secrets, errors show the type."""
 
     @classmethod
@@ -150,7 +146,7 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
     value = problem["input"]
     selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelled value of a few allowed ones
     return (
-        f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.tells_values_ or selected else type_name(value)}"
+        f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.shows_values_ or selected else type_name(value)}"
     )
 
 
@@ -245,12 +241,11 @@ def copy_json(value: object) -> JsonValue:
 
 def _copy(value: object, path: str, depth: int) -> JsonValue:
     if depth > _DEEPEST:
-        msg = f"it is nested deeper than {_DEEPEST} levels"
-        raise ValueError(msg)
+        raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                msg = f"{_at(path)}a key is no str but {type_name(key)}"
+                msg = f"{_at(path)}keys must be str, got {type_name(key)}"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return {key: _copy(item, f"{path}[{key}]", depth + 1) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
@@ -259,8 +254,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    msg = f"{_at(path)}{_named(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
-    raise ValueError(msg)
+    raise ValueError(f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict")
 
 
 def _named(value: object) -> str:
@@ -285,10 +279,9 @@ _WORDS: Final = (
 
 
 def rule_text(message: str) -> str:
-    """Return the rule that a value violates, on one line, for a text that continues with ``, not <the value>``.
+    """Return the rule that a value violates, from pydantic's ``msg``, to be followed by ``, not <the value>``.
 
-    Args:
-        message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is not changed.
+    The text of an author's own validator is not changed.
     """
     text = " ".join(message.split())
     own = text.startswith(("Value error, ", "Assertion failed, "))

@@ -18,12 +18,10 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     for name in value:
         if not name or "=" in name or "\0" in name:
             begin = re.split("[=\0]", name)[0]  # the rest may be the value
-            rule = "must not be empty, nor have '=' or NUL in it"
-            msg = f"a name begins with {begin!r} and is none of a variable: it {rule}"
-            raise ValueError(msg)
+            rule = "must not be empty or contain '=' or NUL"
+            raise ValueError(f"a name that begins with {begin!r} is not a valid environment variable name: it {rule}")
         if "\0" in value[name]:
-            msg = f"the value of {name} has NUL in it, which no environment can hold"
-            raise ValueError(msg)
+            raise ValueError(f"the value of {name} contains NUL, which an environment variable cannot hold")
     return value
 
 
@@ -35,8 +33,7 @@ HARDWARE_ID_LENGTH: Final = 256
 
 def _hardware_ids(value: Sequence[str]) -> Sequence[str]:
     if len(value) > HARDWARE_IDS_MAX:
-        msg = f"there are {len(value)} of them, at most {HARDWARE_IDS_MAX} tell a device"
-        raise ValueError(msg)
+        raise ValueError(f"there are {len(value)} of them, at most {HARDWARE_IDS_MAX} tell a device")
     for item in value:
         if not item or item != item.strip() or not item.isprintable() or len(item) > HARDWARE_ID_LENGTH:
             msg = (
@@ -45,8 +42,7 @@ def _hardware_ids(value: Sequence[str]) -> Sequence[str]:
             )
             raise ValueError(msg)
     if len(set(value)) < len(value):
-        msg = "each id is given once"
-        raise ValueError(msg)
+        raise ValueError("each id is given once")
     return value
 
 
@@ -63,7 +59,7 @@ class PreparedModel(AuthorModel):
     """
 
     error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
-    tells_values_: ClassVar[bool] = False  # the text also goes into an Event, and a variable may hold a password
+    shows_values_: ClassVar[bool] = False  # the text also goes into an Event, and a variable may hold a password
 
 
 class Mount(PreparedModel):

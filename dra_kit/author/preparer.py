@@ -98,10 +98,23 @@ class Preparer(
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """Return the config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 
+    A TypeVar that a generic preparer left open is replaced by its default.
+
     Raises:
         ConfigurationError: its argument is not an OpaqueConfig.
     """
-    return config_classes(preparer.__name__, type_arguments(preparer, Preparer))
+    arguments = type_arguments(preparer, Preparer)
+    if not arguments:
+        return ()
+    argument = _open(arguments[0])
+    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
+            raise ConfigurationError(
+                f"preparer {preparer.__name__}: {member!r} is not a dra_kit.OpaqueConfig; "
+                "write Preparer[<your OpaqueConfig subclass>]"
+            )
+    return tuple(member for member in members if member is not NoConfig)
 
 
 async def prepare_each_device(
@@ -122,12 +135,8 @@ async def run_prepare(
 ) -> Sequence[Prepared]:
     """Return what the author's code returns for a claim; skip defaults that would start a thread for nothing.
 
-    Args:
-        preparer: the author's preparer.
-        claim: the claim to prepare.
-        devices: of the claim.
-        returned: receives what ``prepare`` returned for each device, even if it fails for a later one.
-        about: a context manager around each call of the author's code; gets the names of the devices concerned.
+    ``returned`` receives the results one by one, even if ``prepare`` fails for a later device. ``about`` makes a
+    context manager around each call, from the names of the devices concerned.
 
     Raises:
         PermanentError: it returned something other than a ``Prepared`` for each device.
@@ -151,12 +160,7 @@ async def _prepare_one(
 def default_config_method(
     preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
 ) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
-    """Return the method that supplies the config for a claim without one.
-
-    Args:
-        preparer: the author's preparer.
-        admin_access: whether the claim only inspects the device.
-    """
+    """Return the method that supplies the config for a claim without one."""
     own = admin_access and type(preparer).admin_config is not Preparer.admin_config
     return preparer.admin_config if own else preparer.default_config
 
@@ -220,11 +224,6 @@ def _check_defaults(kind: type[OpaqueConfig]) -> None:
 def check_prepared(prepare: Callable[..., object], device: str, returned: object) -> Prepared:
     """Return what ``prepare`` returned for one device.
 
-    Args:
-        prepare: the author's method.
-        device: name of the device.
-        returned: the method's return value.
-
     Raises:
         PermanentError: it is not a ``Prepared`` (code ``invalid-prepared``).
     """
@@ -238,11 +237,6 @@ def check_prepared(prepare: Callable[..., object], device: str, returned: object
 
 def check_all_prepared(prepare_claim: Callable[..., object], devices: int, returned: object) -> Sequence[Prepared]:
     """Return what ``prepare_claim`` returned.
-
-    Args:
-        prepare_claim: the author's method.
-        devices: the number of devices it was called for.
-        returned: the method's return value.
 
     Raises:
         PermanentError: it is not one ``Prepared`` for each device (code ``invalid-prepared``).
@@ -270,30 +264,6 @@ def _described(returned: object) -> str:
         return type_name(returned)
     kinds = ", ".join(dict.fromkeys(type_name(item) for item in returned))
     return f"{type_name(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
-
-
-def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
-    """Return the type arguments of a preparer class as config classes: none, one, or those of ``Preparer[A | B]``.
-
-    A TypeVar that a generic preparer left open is replaced by its default.
-
-    Args:
-        name: of the class.
-        arguments: its arguments for the parameters of ``Preparer``.
-
-    Raises:
-        ConfigurationError: the first one is not an OpaqueConfig.
-    """
-    if not arguments:
-        return ()
-    argument = _open(arguments[0])
-    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
-    for member in members:
-        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
-            raise ConfigurationError(
-                f"preparer {name}: {member!r} is no dra_kit.OpaqueConfig; write Preparer[<your OpaqueConfig subclass>]"
-            )
-    return tuple(member for member in members if member is not NoConfig)
 
 
 def _open(argument: Any) -> Any:

@@ -39,17 +39,17 @@ class DeviceProvider(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[Dev
             return
         if scope not in get_args(ProviderScope):
             raise ConfigurationError(
-                f'{cls.__name__}: scope={short_repr(scope)} is none; write scope="cluster", or "node"'
+                f'{cls.__name__}: scope={short_repr(scope)} is not valid; write scope="cluster", or "node"'
             )
         cls.provider_scope = scope
 
-    if not TYPE_CHECKING:  # type checkers must see only the attributes of NodeBound
+    if not TYPE_CHECKING:  # type checkers must see only the attributes of NodeComponent
 
         def __getattr__(self, name: str) -> Any:
             if name == "hardware" and self.provider_scope == "cluster":
                 raise NotAvailableYet(
                     f'{type(self).__name__}.hardware is not there: a provider with scope="cluster" runs in the '
-                    "controller, which has none; reach what it needs by context.settings"
+                    "controller, which has none; read what it needs from context.settings"
                 )
             return super().__getattr__(name)
 
@@ -92,23 +92,15 @@ _POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection"
 _DEVICE_SCOPES: Final = ("node_name", "node_selector", "all_nodes")
 _CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
 _UNBOUND: Final = (
-    "nobody makes these conditions true, and the scheduler would wait; write Driver(…, binder=<your "
+    "no controller sets these conditions, and the scheduler would wait; write Driver(…, binder=<your "
     "dra_kit.DeviceBinder>), or leave it out"
 )
-_NO_NODES: Final = (
-    "it says nothing of nodes, and belongs to none; write all_nodes=True, node_selector=… or "
-    "per_device_node_selection=True"
-)
+_NO_NODES: Final = "it has no nodes; write all_nodes=True, node_selector=… or per_device_node_selection=True"
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """Which features of devices can be served for one provider.
-
-    Attributes:
-        scope: of the provider.
-        binds: the driver has a binder, which makes binding conditions true.
-    """
+    """The features that can be served for a provider of this scope; ``binds``: its driver has a binder."""
 
     scope: ProviderScope
     binds: bool = False

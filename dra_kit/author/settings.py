@@ -17,11 +17,7 @@ AUTHOR_PREFIX: Final = "DRIVER_"
 
 
 def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """Return the author's settings from the values of flags and environment.
-
-    Args:
-        driver: the driver that has the settings.
-        values: by field name; missing fields take their defaults.
+    """Return the author's settings from values by field name; missing fields take their defaults.
 
     Raises:
         ConfigurationError: naming flag, variable, value and rule.

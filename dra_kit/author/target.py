@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ATTRIBUTE = "driver"
-GLOB_SUFFIXES = (".yaml", ".yml")
 _IMPORT = "does not import"
+GLOB_SUFFIXES = (".yaml", ".yml")
 """File suffixes of a TARGET that is a file of globs of device nodes."""
 _FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.yaml)"
 
@@ -45,7 +45,7 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     Args:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
             ``[tool.dra-kit] driver = "module:attr"``. Without attr it is ``driver``. The attribute is a Driver, or
-                a function without arguments that returns one. A path ending in .yaml or .yml is a file of globs.
+            a function without arguments that returns one. A path ending in .yaml or .yml is a file of globs.
         number: of drivers.
 
     Raises:
@@ -90,7 +90,6 @@ def _is_project(named: str, path: Path) -> bool:
 
 
 def _named_by_project(target: str, folder: Path) -> str:
-
     project = folder / "pyproject.toml"
     try:
         table: Any = tomllib.loads(project.read_text(encoding="utf-8"))
@@ -109,13 +108,13 @@ def _named_by_project(target: str, folder: Path) -> str:
 
 def _import_module(target: str, name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(f"TARGET {target}: {name!r} is no module; {_FORMS}")
+        raise TargetError(f"TARGET {target}: {name!r} is not a module name; {_FORMS}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == name or name.startswith(f"{error.name}."):
             raise TargetError(
-                f"TARGET {target}: there is no module {name}; install it, or run from the folder that holds it"
+                f"TARGET {target}: module {name} not found; install it, or run from the folder that holds it"
             ) from None
         raise _author_failed(target, error) from error
     except (Exception, SystemExit) as error:
@@ -129,7 +128,7 @@ def _import_file(target: str, path: Path, name: str) -> ModuleType:
         raise TargetError(f"TARGET {target}: {path} does not exist{remedy}")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetError(f"TARGET {target}: {path} is no Python file; {_FORMS}")
+        raise TargetError(f"TARGET {target}: {path} is not a Python file; {_FORMS}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pydantic looks annotations up there
     try:
@@ -177,7 +176,7 @@ def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> T
     if isinstance(error, ConfigurationError):
         return TargetError(f"TARGET {target}: {text}{place}", code=error.code)
     if isinstance(error, SystemExit):
-        cause = f"it ends the process{place}; do that only under __main__"
+        cause = f"it exits the process{place}; do that only under __main__"
     else:
         remedy = "; install it beside dra-kit" if isinstance(error, ModuleNotFoundError) else ""
         cause = f"{type(error).__name__}: {text}{place}{remedy}"

@@ -22,36 +22,36 @@ from dra_kit.text import did_you_mean, escape_unprintable
 
 logger: logging.Logger = logging.getLogger(__name__)
 INTERRUPTED: Final = 130
-"""Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
+"""Exit code of a command that Ctrl-C interrupted, as in shells (128 + SIGINT)."""
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
 _HELP: Final = "help"
 _ARGUMENTS: Final = "dra_kit.arguments"
 _USAGE: Final = "usage"
-"""The code of arguments that click refuses."""
-_FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
+"""The error code of invalid arguments."""
+_FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
 COMMANDS = {
-    "chart": "print where the helm chart is, or write the chart of one driver",
-    "check": "check whether a cluster and its nodes are as drivers need them",
-    "completion": "print what makes a shell complete commands, options and files",
-    "controller": "run the controller role: Events on the life of claims",
-    "dev": "run a driver in a cluster of one process, and replace it whenever its files change",
-    "drain": "tell who still holds devices of a driver, before it is removed",
-    "explain": "tell why a claim or pod gets devices, or why not",
+    "chart": "print the folder of the helm chart, or write the chart of one driver",
+    "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
+    "completion": "print the shell script that completes commands, options and files",
+    "controller": "run the controller role: Events on claims, and cluster-wide devices",
+    "dev": "run a driver in a one-process cluster, and restart it whenever its files change",
+    "drain": "show which claims still use devices of a driver, before you remove it",
+    "explain": "explain why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
-    "new": "make a driver's project: code, tests, image, chart values",
+    "new": "create a driver project: code, tests, image, chart values",
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
-    "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
-    "sbom": "print what is installed, as an SBOM: CycloneDX",
-    "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
-    "status": "tell how the drivers of this node are",
-    "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
+    "sandbox": "run a driver in a one-process cluster, and show pods get its devices",
+    "sbom": "print an SBOM (CycloneDX) of the installed packages",
+    "snapshot": "save the objects that explain reads, to analyze them elsewhere",
+    "status": "show the state of the drivers on this node",
+    "support-bundle": "collect the data that is needed to diagnose a driver, without secrets",
     "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
-    "decommission": "end a driver on a node: release its claims and undo what is in force, with its code or without",
-    "update": "bring a project that `dra-kit new` made to this release's template",
+    "decommission": "remove a driver from a node: release its claims and undo its effects",
+    "update": "update a project that `dra-kit new` created to the template of this release",
     "webhook": "run the webhook role: check opaque configuration",
-    "webhook-certificate": "make the API server trust the certificate that a webhook makes itself",
-    "who": "tell who has which device: hardware, claim, pod, container",
+    "webhook-certificate": "make the API server trust a webhook's self-made certificate",
+    "who": "show who uses which device: hardware, claim, pod, container",
 }
 """The first line of each command's help, by the command's name."""
 _MODULES: Final = {
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments begin with; of an unknown one, the nearest names."""
+        """Return the command that the arguments begin with; fail with similar names if it is unknown."""
         if args[0] == _HELP:
             if not args[1:]:
                 click.echo(ctx.get_help())
@@ -103,8 +103,8 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             hint = did_you_mean(name, COMMANDS)
             if not hint and (Path(name).is_dir() or Path(name).suffix == ".py"):
-                hint = f"; to run a driver, write: dra-kit sandbox {name}"
-            ctx.fail(f"No such command {name!r}{hint or '; there are ' + ', '.join(sorted(COMMANDS))}")
+                hint = f"; to run a driver, use: dra-kit sandbox {name}"
+            ctx.fail(f"No such command {name!r}{hint or '; the commands are ' + ', '.join(sorted(COMMANDS))}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments, which say how errors are to be printed."""
+        """Store the arguments, which determine how errors are printed."""
         ctx.meta[_ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
 
@@ -137,7 +137,7 @@ class LazyGroup(click.Group):
             ctx.exit(INTERRUPTED)
 
     def _invoke_with_log(self, ctx: click.Context) -> Any:
-        """Run a role that logs JSON: whatever ends it, and whatever Python warns of, is a line of that log."""
+        """Run a role that logs JSON: errors that terminate it and Python's warnings are lines of that log."""
         with log_as_json():
             try:
                 return super().invoke(ctx)
@@ -166,19 +166,19 @@ def _exit_code(error: DraKitError) -> int:
 
 
 def _logs_json(args: Sequence[str]) -> bool:
-    """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
+    """Return whether the arguments run a role that logs JSON."""
     if not args or _MODULE_OF.get(args[0]) != "roles":
         return False
     return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
 
 
 def value_of(option: str, args: Sequence[str]) -> str | None:
-    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
+    """Return the last value of an option among the arguments; the author's options need not be known."""
     return next(reversed(values_of(option, args)), None)
 
 
 def values_of(option: str, args: Sequence[str]) -> list[str]:
-    """Return all values of an option among the arguments, read without knowing the author's options yet."""
+    """Return all values of an option among the arguments; the author's options need not be known."""
     found: list[str | None] = []
     for word, following in pairwise([*args, None]):
         if word is None or word == "--":
@@ -190,26 +190,25 @@ def values_of(option: str, args: Sequence[str]) -> list[str]:
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
-@click.version_option(__version__, message=VERSION, help="show the version, and what it supports")
+@click.version_option(__version__, message=VERSION, help="show the version, and the supported Kubernetes releases")
 def cli() -> None:
     """Write and run Kubernetes DRA drivers in Python."""
 
 
-_PROGRAM: Final = "dra-kit"
 _VARIABLE: Final = "_DRA_KIT_COMPLETE"
-"""By which the script asks this program; click makes the name of that of the program."""
+"""The variable by which the script requests completions; click derives its name from the program's."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete dra-kit's commands, options and files.
+    """Print the shell script that completes dra-kit's commands, options and files.
 
     \b
     bash, in ~/.bashrc:                       eval "$(dra-kit completion bash)"
-    zsh, in ~/.zshrc, behind compinit:        eval "$(dra-kit completion zsh)"
+    zsh, in ~/.zshrc, after compinit:         eval "$(dra-kit completion zsh)"
     fish, in ~/.config/fish/config.fish:      dra-kit completion fish | source
-    """  # noqa: D301 - click wants the character itself
-    made = get_completion_class(shell)
-    assert made is not None  # noqa: S101 - click has all three
-    click.echo(made(cli, {}, _PROGRAM, _VARIABLE).source())
+    """  # noqa: D301 - click requires the character itself
+    completer = get_completion_class(shell)
+    assert completer is not None  # noqa: S101 - click has all three
+    click.echo(completer(cli, {}, "dra-kit", _VARIABLE).source())

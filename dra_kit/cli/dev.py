@@ -27,18 +27,18 @@ from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 
 _SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")
-"""Options that mean what they mean for ``dra-kit sandbox``."""
+"""Options that are shared with ``dra-kit sandbox``."""
 _HERE: Final = "."
 
 
 class DevCommand(TargetCommand):
-    """Takes the project of the working directory where there is no TARGET."""
+    """Uses the project in the working directory by default."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they came: the driver's process gets them again."""
+        """Store the arguments, which are passed to the driver's process."""
         place = _place_of_target(target_of(self.params, args))
-        # before the files are read: what is changed while they are is seen; the driver's process, which has no parent,
-        # ends when it cannot use them
+        # start before the files are read, to see changes made meanwhile. The driver's process, which has no parent
+        # context, exits instead of waiting for a change
         watch = FileWatcher(*_watched(place)) if place is not None and ctx.parent is not None else None
         try:
             if not ctx.resilient_parsing and not is_help(args) and _lacks_target(self.params, args):
@@ -48,18 +48,15 @@ class DevCommand(TargetCommand):
         except ConfigurationError as error:
             if watch is None or place is None or is_help(args):
                 raise
-            _start_when_mended(error, place, watch)
+            _restart_after_change(error, place, watch)
             raise
 
 
-def _start_when_mended(error: ConfigurationError, place: Path, watch: FileWatcher) -> None:
-    """Begin again with the same arguments as soon as a file changes: code that is broken at first is no reason to end.
-
-    In a new process, since modules that were loaded stay as they are.
-    """
+def _restart_after_change(error: ConfigurationError, place: Path, watch: FileWatcher) -> None:
+    """Wait until a file changes, then run the same command in a new process, which imports all modules again."""
     text = escape_unprintable(" ".join(str(error).split()))
     what = f"a file below {place}" if place.is_dir() else str(place)
-    click.echo(f"error: {text} [{error.code}]\nwaiting for {what} to change; Ctrl-C ends", err=True)
+    click.echo(f"error: {text} [{error.code}]\nwaiting for {what} to change; press Ctrl-C to exit", err=True)
 
     async def changed() -> None:
         async for _ in watch.changes():
@@ -70,7 +67,7 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: FileWatche
 
 
 def _place_of_target(named: str | None) -> Path | None:
-    """Return the place to watch before the options of the driver are known: what is named may be the value of one."""
+    """Return the place to watch; the named TARGET may be the value of one of the driver's options, still unknown."""
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
         return place_of(_HERE)
     return place_of(named)
@@ -91,13 +88,13 @@ def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
         return True
     if Path(target).exists() or ":" in target:
         return False
-    # it may be the value of an option that the driver brings
+    # it may be the value of one of the driver's options
     return target_of([*params, *settings_options(load_driver(_HERE), params)], args) is None
 
 
 @click.command(cls=DevCommand)
 @click.argument("target", required=False)
-@click.option("--view/--no-view", default=True, help="show a screen, where there is a terminal; else lines")
+@click.option("--view/--no-view", default=True, help="show a full-screen view if stdout is a terminal, otherwise lines")
 @click.option(
     "--log-level",
     default="",
@@ -105,31 +102,32 @@ def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     show_envvar=True,
     type=click.Choice(["", "debug", "info", "warning", "error"]),
     metavar="[debug|info|warning|error]",
-    help="least level of the driver's log shown  [default: info of your code, warning of dra-kit]",
+    help="minimum level of the driver's log that is shown  [default: info for your code, warning for dra-kit]",
 )
 @click.pass_context
 def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
-    """Run TARGET in a cluster of one process, and replace it whenever its files change.
+    """Run TARGET in a one-process cluster, and restart it whenever its files change.
 
-    TARGET is as for dra-kit sandbox; without one it is the project of the working directory. A file below the project
-    that changes starts the driver anew, as a rolling update: claims and pods live on. Code that cannot be used is
-    reported with its file and line, and the code before serves on. Files of -f are applied again.
+    TARGET is the driver, as for dra-kit sandbox; the default is the project in the working directory. When a file of
+    the project changes, the driver is replaced by a rolling update: claims and pods continue. If the new code fails to
+    load, its error is reported with file and line, and the old code keeps running. Files of -f are applied again when
+    they change.
 
     \b
       dra-kit dev -f demo/pod.yaml
       dra-kit dev ./pizza.py -f claim.yaml -f pod.yaml
 
-    On the screen: r starts the driver anew, a makes the pods of -f anew, 1 to 5 show one part alone, q ends. Exit code
-    0, also after Ctrl-C; 2: the cluster does not come up, or a flag is wrong.
+    Keys in the view: r restarts the driver, a recreates the pods of -f, 1 to 5 show a single part, q quits. Exit code
+    0: you quit, also with Ctrl-C; 2: the cluster does not start, or an option is invalid.
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if target is None:
-        raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
+        raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is not a project with a driver.")
     if options["kubeconfig"] is not None:
         sandbox.require_unused(options["kubeconfig"])
     on_screen = options["view"] and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     development = _development(ctx, target, options)
     if on_screen:
-        session, reader_gone = screen_session(development), asyncio.Event()  # a terminal that goes sends SIGHUP
+        session, reader_gone = screen_session(development), asyncio.Event()  # a terminal that closes sends SIGHUP
     else:
         view = LiveView(sys.stdout)
         session, reader_gone = DevSession(development, LineDisplay(view, sys.stderr)), view.cut_off

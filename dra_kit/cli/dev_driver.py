@@ -15,7 +15,7 @@ from typing import TextIO
 
 import click
 
-import dra_kit.admission.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
+import dra_kit.admission.agent  # noqa: F401 - load slow imports before orders arrive
 from dra_kit.cli.dev import dev
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.client.credentials import load_credentials
@@ -28,11 +28,11 @@ from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 def main() -> None:
     """Wait for orders and run the driver until standard input ends; never returns."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an author prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the author's own prints must not mix with the answers
     line = sys.stdin.readline()
     if line:
-        # what was imported so far is compiled once and for all. Of the author's files nothing is kept: compiled ones go
-        # by size and whole seconds, and two edits within one would look alike
+        # do not cache the author's compiled files: the cache compares size and whole seconds, and misses a second edit
+        # within the same second
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         _serve(StartOrder.model_validate_json(line), lambda report: _answer(answers, report))
@@ -48,7 +48,7 @@ def _answer(answers: TextIO, report: StateReport) -> None:
 
 def _serve(orders: StartOrder, report: Callable[[StateReport], None]) -> None:
     shown = logging.getLevelNamesMapping()[orders.log_level.upper() or "INFO"]
-    process_logging.configure("text", min(shown, logging.INFO))  # more is looked at than is shown
+    process_logging.configure("text", min(shown, logging.INFO))  # dev reads records that it does not show
     for handler in logging.getLogger().handlers:
         handler.setLevel(shown)
     if not orders.log_level:
@@ -59,7 +59,7 @@ def _serve(orders: StartOrder, report: Callable[[StateReport], None]) -> None:
         driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
         asyncio.run(_run(driver, orders, report))
     except DraKitError as error:
-        text = error.cause if isinstance(error, TargetError) else str(error)  # there is no other TARGET
+        text = error.cause if isinstance(error, TargetError) else str(error)  # its TARGET is known
         report(StateReport(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
     except click.UsageError as error:
         report(StateReport(state="failed", text=error.format_message()))
@@ -71,19 +71,19 @@ async def _run(driver: SandboxDriver, orders: StartOrder, report: Callable[[Stat
     further = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(further), sys.stdin)
     work = asyncio.create_task(roles.run())
-    obey = asyncio.create_task(_obey(roles, further))
-    loop.add_signal_handler(signal.SIGTERM, obey.cancel)
-    await asyncio.wait([work, obey], return_when=asyncio.FIRST_COMPLETED)
-    for task in (work, obey):
+    orders_reader = asyncio.create_task(_follow_orders(roles, further))
+    loop.add_signal_handler(signal.SIGTERM, orders_reader.cancel)
+    await asyncio.wait([work, orders_reader], return_when=asyncio.FIRST_COMPLETED)
+    for task in (work, orders_reader):
         task.cancel()
     await roles.stop()
-    results = await asyncio.gather(work, obey, return_exceptions=True)
+    results = await asyncio.gather(work, orders_reader, return_exceptions=True)
     for result in results:
         if isinstance(result, Exception):
             raise result
 
 
-async def _obey(roles: DriverRoles, orders: asyncio.StreamReader) -> None:
+async def _follow_orders(roles: DriverRoles, orders: asyncio.StreamReader) -> None:
     while line := await orders.readline():
         if line.decode().strip() == TAKE_OVER:
             roles.take_over()

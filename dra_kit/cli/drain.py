@@ -24,14 +24,14 @@ _NAMES: Final = 5
 
 
 @click.command
-@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="its name")
-@click.option("--node", help="only devices of this node  [default: of all nodes]")
+@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="name of the driver")
+@click.option("--node", help="only devices of this node  [default: all nodes]")
 @click.option(
     "--wait",
     default=0.0,
     show_default=True,
     type=click.FloatRange(min=0.0),
-    help="seconds to wait until no claim is in use, and all nodes have confirmed",
+    help="seconds to wait until no claim is in use and all nodes have confirmed",
 )
 @click.option(
     "--until-removed/--no-until-removed",
@@ -44,10 +44,9 @@ _NAMES: Final = 5
     "skip",
     multiple=True,
     metavar="NODE",
-    help="do not wait for this node, which is dead or gone for good: neither for its claims nor for its confirmation; "
-    "may be repeated",
+    help="do not wait for the claims and the confirmation of this node, which is permanently gone; may be repeated",
 )
-@click.option("-n", "--namespace", help="of the driver's DaemonSet  [default: all namespaces]")
+@click.option("-n", "--namespace", help="namespace of the driver's DaemonSet  [default: all namespaces]")
 @click.option("--allow-unknown", is_flag=True, help="accept a driver that nothing in the cluster mentions")
 @click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
 @click.option("--context", help="context of the kubeconfig  [default: its current one]")
@@ -72,23 +71,22 @@ def drain(  # noqa: PLR0917 - click passes them by name
     context: str | None,
     kubeconfig: Path | None,
 ) -> None:
-    """Show which claims still use devices of a driver, before it is removed or a node is emptied.
+    """Show which claims still use devices of a driver, before you remove it or drain a node.
 
-    Pods whose claims have devices of a driver can only end while the driver runs. Nothing is changed. Needs the right
-    to list resourceclaims.
+    Pods that use a driver's devices can only terminate while the driver runs. The command changes nothing. It needs
+    the right to list resourceclaims.
 
-    With --until-removed it also waits for the nodes. A node confirms by the condition dra-kit/Decommissioned of the pod
-    that runs `dra-kit decommission --stay --pod` there, once nothing of the driver is left. Needs to list daemonsets
-    (label app.kubernetes.io/name: DRIVER) and their pods, and resourceslices; with the right to list nodes, nodes that
-    are gone are not waited for. Where no DaemonSet of the driver is there, only its slices are looked at: a process
-    that was started manually confirms by its exit code.
+    With --until-removed it also waits for the nodes. A node confirms with the condition dra-kit/Decommissioned of the
+    pod that runs `dra-kit decommission --stay --pod` there, once nothing of the driver is left. This needs the right to
+    list daemonsets (label app.kubernetes.io/name: DRIVER), their pods, and resourceslices; with the right to list
+    nodes, the command does not wait for deleted nodes. If the driver has no DaemonSet, only its slices are checked: a
+    process that you start manually confirms with its exit code.
 
-    The name of a driver without claims is looked for in resourceslices, deviceclasses and daemonsets, as far as these
-    may be listed.
+    If a driver has no claims, the command checks its name against resourceslices, deviceclasses and daemonsets, if it
+    may list them.
 
-    Exit codes: 0 when no claim is in use and all nodes have confirmed, 3 when claims are in use, 4 when only
-    confirmations are missing, 2 when the driver is unknown or not being removed, 1 when the API server refuses or does
-    not answer.
+    Exit code 0: no claim is in use and all nodes have confirmed; 3: claims are in use; 4: only confirmations are
+    missing; 2: the driver is unknown or is not being removed; 1: the API server rejects the request or does not answer.
     """
     query = DrainQuery(
         driver=driver,
@@ -138,7 +136,7 @@ def _lines(found: DrainState, query: DrainQuery) -> Iterator[str]:
     where = f"driver {query.driver}" + (f" on node {query.node}" if query.node else "")
     yield from _of_holders(found.holders, query.driver, where)
     if found.unreadable:
-        yield f"whether there is a driver {query.driver} is not known: you may not list {', '.join(found.unreadable)}"
+        yield f"cannot check whether driver {query.driver} exists: you may not list {', '.join(found.unreadable)}"
     if found.removal is not None:
         yield from _of_removal(found.removal, where)
 
@@ -151,15 +149,15 @@ def _of_holders(found: DrainStatus, driver: str, where: str) -> Iterator[str]:
             rows.append([item.node or "-", users, f"{item.namespace}/{item.claim}", ", ".join(item.devices)])
         yield from align_columns(rows)
         yield (
-            f"{where}: {_amount(len(found.held), 'claim')} in use; delete the pods, or wait until they have ended, "
-            "before the driver is removed"
+            f"{where}: {_amount(len(found.held), 'claim')} in use; delete the pods, or wait until they "
+            "terminate, before you remove the driver"
         )
     else:
-        wrong = "" if found.is_allocated else did_you_mean(driver, found.others)  # its pods would be overlooked
+        wrong = "" if found.is_allocated else did_you_mean(driver, found.others)  # of a misspelt name nothing is found
         yield f"{where}: no claim is in use{wrong}"
     if found.idle:
         names = ", ".join(f"{item.namespace}/{item.claim}" for item in found.idle)
-        yield f"allocated and not in use: {names}; a pod that uses one later would wait for the driver"
+        yield f"allocated but not in use: {names}; pods that use them later will wait for the driver"
     if found.skipped:
         names = ", ".join(f"{item.namespace}/{item.claim} on {item.node}" for item in found.skipped)
         yield f"in use and skipped: {names}"
@@ -172,20 +170,20 @@ def _of_removal(removal: RemovalConfirmations, where: str) -> Iterator[str]:
         )
         flags = " ".join(f"--skip-node {item.node}" for item in removal.unconfirmed if item.node)
         yield (
-            f"{where}: {_where(removal)} did not confirm that nothing is left; wait, or repair the nodes. To give up "
-            f"nodes that are dead or gone for good: dra-kit drain --until-removed {flags or '--skip-node NODE'}, then "
+            f"{where}: {_where(removal)} did not confirm that nothing is left; wait, or repair the nodes. To skip "
+            f"nodes that are permanently gone: dra-kit drain --until-removed {flags or '--skip-node NODE'}, then "
             "helm uninstall --no-hooks; or drainGuard.skipNodes in the chart's values"
         )
     else:
         names = f": {_some(removal.confirmed)}" if removal.confirmed else ""
         yield f"{where}: nothing is left on {_amount(len(removal.confirmed), 'node')}{names}"
     if removal.skipped:
-        yield f"skipped: {_some(removal.skipped)}; what is left there stays"
+        yield f"skipped: {_some(removal.skipped)}; anything left on them remains"
     if removal.not_asked:
         yield (
-            f"not asked: {_some(removal.not_asked)}; no pod of the driver runs there. A node that the DaemonSet "
-            "selected earlier, and does not any more, keeps the driver's state: let the DaemonSet select it again, or "
-            "run dra-kit decommission there"
+            f"not asked: {_some(removal.not_asked)}; no pod of the driver runs there. If the DaemonSet selected such a "
+            "node earlier, the node still has the driver's state: let the DaemonSet select it again, or run dra-kit "
+            "decommission there"
         )
 
 

@@ -18,17 +18,17 @@ from dra_kit.author.settings import setting_flag, setting_variable
 from dra_kit.errors import ConfigurationError
 
 _SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-"""Attributes of pydantic's constraints, and what they say."""
+"""The operator of each of pydantic's constraints."""
 _METAVARS: Final = {int: "INTEGER", float: "FLOAT", Path: "PATH"}
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Text as it was given; pydantic makes the value of it."""
+    """Unconverted text; pydantic converts it to the value."""
 
     name = "text"
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return a variable as one text, blanks and all, as the flag has it."""
+        """Return a variable as one text, including blanks, like the flag."""
         return [rv]
 
 
@@ -37,16 +37,16 @@ def settings_options(
 ) -> list[click.Option]:
     """Return an option for each field of ``Driver(settings=…)``; its values are stored in ``ctx.meta``.
 
-    A bool is ``--x/--no-x``. A list is a flag that may be repeated, or one text with commas. What has parts (a
-    model, a dict) is JSON, and a list may be. Everything else is one text.
+    A bool is ``--x/--no-x``. A list is a flag that may be repeated, a text with commas, or JSON. A model or a dict is
+    JSON. Everything else is one text.
 
     Args:
-        driver: whose settings are asked for.
+        driver: the driver.
         own: the command's own options.
-        meta_key: the key in ``ctx.meta``, where values are by name.
+        meta_key: the key of the values in ``ctx.meta``, a mapping by the name of the setting.
 
     Raises:
-        ConfigurationError: when a setting would take the place of an option of dra-kit.
+        ConfigurationError: a setting has the same flag as an option of dra-kit.
     """
     if driver.settings is None:
         return []
@@ -65,10 +65,10 @@ def settings_options(
 
 
 def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
-    """Return the value of a setting of the driver from a text; pydantic converts it.
+    """Return the input for pydantic of a setting that is given as text.
 
     Raises:
-        ConfigurationError: the setting takes JSON, and the text is none.
+        ConfigurationError: the setting takes JSON, and the text is not JSON.
     """
     fields = driver.settings.model_fields if driver.settings else {}
     return _value(name, _kind(fields[name].annotation), text)
@@ -93,7 +93,7 @@ def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
 
 
 def _kind(annotation: Any) -> Any:
-    """Return the type without ``None``, where that leaves one."""
+    """Return ``X`` for ``X | None``, and any other type unchanged."""
     if get_origin(annotation) in {Union, types.UnionType}:
         members = [item for item in get_args(annotation) if item is not types.NoneType]
         return _kind(members[0]) if len(members) == 1 else annotation
@@ -141,7 +141,7 @@ def _help(field: FieldInfo) -> str:
 
 
 def _range(field: FieldInfo) -> str:
-    """Return ``1<=x<=8`` or ``x>=1``, as click writes the range of a number; empty where there is none."""
+    """Return the range of a number as click writes it, ``1<=x<=8`` or ``x>=1``; empty if it has none."""
     limits = {
         name: value for item in field.metadata for name in _SIGNS if (value := getattr(item, name, None)) is not None
     }
@@ -182,7 +182,9 @@ def _value(name: str, kind: Any, given: str | tuple[str, ...]) -> object:
         try:
             return json.loads(texts[-1])
         except ValueError as error:
-            raise ConfigurationError(f"{setting_flag(name)} ({setting_variable(name)}): is no JSON: {error}") from None
+            raise ConfigurationError(
+                f"{setting_flag(name)} ({setting_variable(name)}) is not valid JSON: {error}"
+            ) from None
     if _has_items(kind):
         return [item.strip() for text in texts for item in text.split(",") if item.strip()]
     return _choices(kind).get(texts[-1], texts[-1])

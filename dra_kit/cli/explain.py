@@ -35,20 +35,20 @@ from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, 
 from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 NOT_GOOD: Final = 3
-"""Exit code of an explanation whose answer is no."""
+"""Exit code when something explained cannot get devices."""
 UNDECIDED: Final = 4
-"""Exit code of an explanation that is neither yes nor no, since not everything was looked at."""
+"""Exit code when not everything could be examined, and nothing is known to prevent it."""
 _KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node", "Pod")
-_USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
+_USAGE: Final = "Name what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
 _WORDS: Final[Mapping[str, SubjectKind]] = {
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"),
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
 }
-"""The words that kubectl has for what can be explained."""
+"""Kubectl's names of the kinds that can be explained."""
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the KIND; names are in a cluster."""
+    """Complete the KIND; names would need a cluster."""
     del param
     kinds = dict.fromkeys(_WORDS.values()) if not ctx.params.get("names") else ()
     return [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
@@ -62,22 +62,22 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "files",
     multiple=True,
     type=path(exists=True, allow_dash=True),
-    help="explain the pods of this file or folder, else its claims and templates, as if applied; - is standard input; "
-    "may be repeated",
+    help="explain the pods in this file or folder, or without pods its claims and templates, as if they were applied; "
+    "- reads standard input; may be repeated",
 )
-@click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
+@click.option("--from", "saved", type=path(exists=True), help="read these saved objects instead of a cluster")
 @click.option(
     "--template",
     "templates",
     multiple=True,
     type=path(exists=True),
-    help="would a node of this template help? What 'dra-kit template' wrote; may be repeated",
+    help="also examine whether a node of this template, a file of 'dra-kit template', would help; may be repeated",
 )
 @source_options
-@click.option("-A", "--all-namespaces", is_flag=True, help="without a name: the pending ones of all namespaces")
-@click.option("--alpha", is_flag=True, help="the cluster's alpha features of resource.k8s.io are on")
+@click.option("-A", "--all-namespaces", is_flag=True, help="without a name: explain those pending in all namespaces")
+@click.option("--alpha", is_flag=True, help="assume that the cluster's alpha features of resource.k8s.io are on")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--all", "everything", is_flag=True, help="tell of all nodes and devices, however many")
+@click.option("--all", "everything", is_flag=True, help="list all nodes and devices, however many")
 @click.pass_context
 def explain(
     ctx: click.Context,
@@ -86,16 +86,16 @@ def explain(
     files: tuple[Path, ...],
     **options: Any,
 ) -> None:
-    """Tell why a claim or a pod gets devices, or why not, and what would have to change.
+    """Explain why a claim or a pod gets devices, or why not, and what would have to change.
 
-    KIND is claim or pod, or one of the words that kubectl has for them. Without a name all are explained that are
-    pending: claims without devices, pods that do not run yet; without anything, pods.
+    KIND is claim or pod, or another name that kubectl accepts for them. Without a NAME, all pending ones are explained:
+    claims without devices, or pods that do not run yet. Without arguments, all pending pods are explained.
 
-    Reading suffices: what may not be read is printed, with the missing right. With --from, the objects of
-    'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
+    The command only reads. Resources that you are not allowed to read are listed with the missing right. --from reads
+    the output of 'dra-kit snapshot', or a folder with the output of kubectl get -o yaml.
 
-    Exit code 0: it has devices or can get them; 3: it cannot; 4: devices fit, or nothing is against it so far, and not
-    everything was looked at; 1 and 2: no explanation could be given.
+    Exit code 0: all have devices or can get them; 3: one cannot; 4: not everything could be examined, and nothing
+    found so far prevents it; 1 or 2: no explanation is possible.
 
     \b
       dra-kit explain
@@ -108,8 +108,8 @@ def explain(
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     wanted = [] if files and not names else _wanted(names)
     if wanted and files:
-        raise click.UsageError(f"{_USAGE} Not both at once.")
-    # what is read is kept until the end: there is nothing to collect, and looking for it takes as long as all the rest
+        raise click.UsageError(f"Names and -f cannot be combined. {_USAGE}")
+    # all objects are in use until the end: the garbage collector finds nothing, and takes half of the time
     gc.disable()
     try:
         code = _explain(wanted, files, options)
@@ -119,10 +119,10 @@ def explain(
 
 
 def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
-    """Return kinds and names, as kubectl takes them: ``pod a b`` or ``pod/a claim/b``; no name for all pending ones."""
+    """Return kinds and names of ``pod a b`` or ``pod/a claim/b``, as in kubectl; an empty name for all pending ones."""
     with_kind = [word.partition("/") for word in words if "/" in word]
     if with_kind and len(with_kind) < len(words):
-        raise click.UsageError(f"{_USAGE} Not both at once.")
+        raise click.UsageError(f"'KIND NAME' and 'KIND/NAME' cannot be combined. {_USAGE}")
     if not all(name for _, _, name in with_kind):
         raise click.UsageError(_USAGE)
     kind, *names = words or ["pod"]
@@ -138,9 +138,7 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
     if not wanted:
         subjects, given = subjects_of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
         if not subjects:
-            raise click.UsageError(
-                "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
-            )
+            raise click.UsageError("-f: the files have no Pod, ResourceClaim or ResourceClaimTemplate to explain.")
         objects = objects.with_(given)
         return _print_explanations(objects, objects.cluster(), subjects, options)
     cluster = objects.cluster()
@@ -177,7 +175,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
 
 
 def _templates(objects: ClusterDocuments, options: Mapping[str, Any]) -> NodeTemplates | None:
-    """Return the kinds of nodes that are asked about."""
+    """Return the nodes of ``--template``; None without this option."""
     given: dict[str, list[Any]] = {}
     for file in options["templates"]:
         for kind, found in load(file).documents.items():
@@ -237,8 +235,8 @@ def _print_explanations(
 @click.command
 @click.argument("destination", metavar="PATH", type=path())
 @source_options
-@click.option("--alpha", is_flag=True, help="note that the cluster's alpha features of resource.k8s.io are on")
-@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of the one that is meant")
+@click.option("--alpha", is_flag=True, help="record that the cluster's alpha features of resource.k8s.io are on")
+@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of --namespace")
 def snapshot(
     destination: Path,
     kubeconfig: Path | None,
@@ -248,13 +246,13 @@ def snapshot(
     alpha: bool,
     all_events: bool,
 ) -> None:
-    """Save what 'dra-kit explain --from PATH' needs, so that somebody else can look at it.
+    """Save the objects that 'dra-kit explain --from PATH' reads, so that another person can analyze them.
 
-    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. Saved are ResourceSlices, DeviceClasses,
-    DeviceTaintRules, claims and their templates; of nodes labels, taints and what they can allocate; of pods what
-    they ask for, their conditions, and what the kubelet says of containers that do not run, neither commands nor
-    environments nor images; Events of the namespace, of all with --all-events. No Secrets, no ConfigMaps. Opaque
-    configuration of claims and classes is saved as it is. Nobody but you can read the files.
+    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
+    DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
+    conditions of pods, and why containers do not run, but no commands, environments or images; Events of the namespace,
+    or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps. Opaque configuration of claims and
+    classes is saved unchanged. Only you can read the files.
 
     \b
       dra-kit snapshot cluster.tar.gz

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.driver_settings import settings_options
-from dra_kit.cli.options import TargetCommand, complete_target, path
+from dra_kit.cli.options import TargetCommand, complete_target, path, silenced_log
 from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
@@ -40,7 +39,7 @@ _OPTION: Final = "--driver"
 
 
 class LintCommand(TargetCommand):
-    """Takes the driver by an option: files are what a check is about."""
+    """Takes the driver from ``--driver``; its arguments are the files to check."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the driver first, so that its settings are known when the options are read."""
@@ -59,14 +58,14 @@ class LintCommand(TargetCommand):
     "target",
     metavar="TARGET",
     shell_complete=complete_target,
-    help="check names, types and opaque configuration against it",
+    help="driver to check names, types and opaque configuration against",
 )
 @click.option(
     "--from",
     "saved",
     type=path(exists=True),
     metavar="PATH",
-    help="saved ResourceSlices and DeviceClasses to check against: folder, file, or what dra-kit snapshot wrote",
+    help="saved ResourceSlices and DeviceClasses to check against: a folder, a file, or output of dra-kit snapshot",
 )
 @click.option(
     "--format",
@@ -74,18 +73,18 @@ class LintCommand(TargetCommand):
     default="text",
     show_default=True,
     type=click.Choice(["text", "github", "json"]),
-    help="for people, as annotations of GitHub Actions, or for programs",
+    help="plain text, annotations of GitHub Actions, or JSON",
 )
-@click.option("--fix", is_flag=True, help="write what is sure into the files; what is left is reported")
-@click.option("--diff", is_flag=True, help="show what --fix would write, and write nothing")
-@click.option("--strict", is_flag=True, help="let warnings fail the check, too")
+@click.option("--fix", is_flag=True, help="write unambiguous fixes to the files, and report the remaining findings")
+@click.option("--diff", is_flag=True, help="print what --fix would change, and write nothing")
+@click.option("--strict", is_flag=True, help="also fail on warnings")
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
 @click.option(
     "--timeout",
     default=10.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="seconds that the driver gets to find its devices",
+    help="seconds the driver may take to find its devices",
 )
 @click.pass_context
 def lint(
@@ -104,23 +103,25 @@ def lint(
 ) -> None:
     """Check manifests: claims, templates, classes, slices, taint rules, and the pods that use them.
 
-    FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
-    (module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs) selectors are checked against the
-    devices that the driver finds on this machine, where it has the settings of its project's sandbox; with --from
-    against those that "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
+    FILES are files or folders with YAML or JSON; - is standard input. No cluster is needed. With --driver TARGET
+    (module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs), selectors are checked against the
+    devices that the driver finds on this machine with the settings of its project's sandbox; with --from, against the
+    output of "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml".
 
-    --fix corrects what has only one possible meaning, and leaves the rest of a file as it is, comments and layout too;
-    of standard input it prints the corrected text.
+    --fix corrects mistakes with only one possible meaning. Everything else in the file stays unchanged, including
+    comments and layout. For standard input it prints the corrected text.
 
-    Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
-    could not be made, or a file not be written.
+    Exit code 0: no errors; 1: errors (with --fix: errors that remain), or with --strict warnings; 2: the check failed,
+    or a file could not be written.
     """
     if diff and style != "text":
-        raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
+        raise click.UsageError(f"--diff cannot be combined with --format {style}")
     sources = [source for item in files for source in source_files(item, tree=True)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     given: dict[str, object] = ctx.meta.get("driver_settings", {})
-    classes = _classes_of(target) if target is not None else {}
+    classes: dict[str, v1.DeviceClass] = {}
+    for file in device_classes(target) if target is not None else ():
+        classes.update(load_devices(file)[1])
     with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
         settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
         surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
@@ -129,34 +130,32 @@ def lint(
         show_diff(sources, outcome, surroundings)
     elif fix:
         outcome = fix_and_report(sources, surroundings, quiet=style != "text")
-        _report(outcome, style, aside=any(source.name == STDIN for source in sources))
+        _report(outcome, style, to_stderr=_has_stdin(sources))
     else:
         outcome = check(sources, surroundings)
         _report(outcome, style)
     ctx.exit(1 if any(strict or found.level == "error" for found in outcome.findings) else 0)
 
 
-def _report(outcome: LintResult, style: str, *, aside: bool = False) -> None:
-    """Tell the findings; on standard error where standard output is for a mended text."""
+def _has_stdin(sources: Sequence[SourceFile]) -> bool:
+    return any(source.name == STDIN for source in sources)
+
+
+def _report(outcome: LintResult, style: str, *, to_stderr: bool = False) -> None:
     findings = outcome.findings
     if style == "json":
-        click.echo(format_json(findings), err=aside)
+        click.echo(format_json(findings), err=to_stderr)
     elif style == "github":
         if findings:
-            click.echo(format_github(findings), err=aside)
+            click.echo(format_github(findings), err=to_stderr)
     else:
-        colour = (sys.stderr if aside else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
+        colour = (sys.stderr if to_stderr else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
         text = format_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
-        click.echo(text, err=aside, color=colour)
-
-
-def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
-    """Return the classes that belong to a driver in a project folder."""
-    return {name: one for file in device_classes(target) for name, one in load_devices(file)[1].items()}
+        click.echo(text, err=to_stderr, color=colour)
 
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
-    """Return the settings that the driver has in the sandbox of its project, with the given ones."""
+    """Return the settings of the sandbox of the driver's project, overridden by the given ones."""
     values = {**project_settings(target, driver), **given}
     return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
 
@@ -177,22 +176,20 @@ def _surroundings(
         complete = bool(found)
         classes = {**classes, **found}
     if driver is not None:
-        # manifests are also checked where the hardware is not; the driver's configuration needs none
-        why = "it finds none on this machine"
+        # manifests are also checked on machines without the hardware; configuration can be checked there
+        why = "it finds no device on this machine"
         found_here: list[LazySlice] = []
         try:
             found_here += _found(driver, settings, timeout)
         except ConfigurationError as error:
             why = str(error)
         if not found_here:
-            click.echo(
-                f"warning: nothing is checked against devices of {driver.name}: {escape_unprintable(why)}", err=True
-            )
+            click.echo(f"warning: cannot check against devices of {driver.name}: {escape_unprintable(why)}", err=True)
         slices += found_here
     try:
         advertised = Advertised(slices, complete=saved is not None) if any(map(len, slices)) else None
     except ValueError as error:
-        raise ConfigurationError(f"--from {saved} has a device that no API server accepts: {error}") from None
+        raise ConfigurationError(f"--from {saved} contains an invalid device: {error}") from None
     return LintContext(
         gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
         advertised=advertised,
@@ -203,58 +200,47 @@ def _surroundings(
 
 
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[LazySlice]:
-    # why the driver fails is told once, by this command
-    log = logging.getLogger("dra_kit")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
+    with silenced_log():
         inventory = discover_once(driver, settings, timeout)
-    finally:
-        log.setLevel(level)
     for pool in inventory.pools:
         if pool.devices:
             yield LazySlice.of_pool(driver.name, pool.name or "", [device.to_v1() for device in pool.devices])
 
 
 def fix_and_report(sources: Sequence[SourceFile], surroundings: LintContext, *, quiet: bool) -> LintResult:
-    """Write what is sure, tell what was mended, and give what is left.
-
-    Args:
-        sources: the files.
-        surroundings: what they are checked against.
-        quiet: whether standard output is for other programs.
+    """Write the fixes, print them, and return the result for the fixed files; with ``quiet`` print to stderr only.
 
     Raises:
-        ConfigurationError: a file cannot be written; it is as it was.
+        ConfigurationError: a file cannot be written; it is unchanged.
     """
     sources = _once(sources)
-    mended = fix_files(sources, surroundings)
-    changed = [pair for pair in zip(sources, mended.files, strict=True) if pair[0].text != pair[1].text]
+    fixed = fix_files(sources, surroundings)
+    changed = [pair for pair in zip(sources, fixed.files, strict=True) if pair[0].text != pair[1].text]
     require_writable([before.name for before, _ in changed])
     for before, after in changed:
         if after.name != STDIN:
             replace_text(Path(after.name), before.text, after.text)
-    for after in mended.files:
+    for after in fixed.files:
         if after.name == STDIN:
             click.echo(after.text, nl=False)
-    _print_templates(mended.templates)
-    aside = quiet or any(source.name == STDIN for source in sources)
-    for line in fixed_as_text(mended.fixed):
-        click.echo(line, err=aside)
-    if mended.fixed:
-        click.echo("", err=aside)
-    return mended.outcome
+    _print_templates(fixed.templates)
+    to_stderr = quiet or _has_stdin(sources)
+    for line in fixed_as_text(fixed.fixed):
+        click.echo(line, err=to_stderr)
+    if fixed.fixed:
+        click.echo("", err=to_stderr)
+    return fixed.outcome
 
 
 def show_diff(sources: Sequence[SourceFile], outcome: LintResult, surroundings: LintContext) -> None:
-    """Print what would be written as a diff, and how many findings there are on standard error."""
+    """Print the fixes as a diff, and the number of findings on standard error."""
     sources = _once(sources)
-    mended = fix_files(sources, surroundings)
-    for before, after in zip(sources, mended.files, strict=True):
+    fixed = fix_files(sources, surroundings)
+    for before, after in zip(sources, fixed.files, strict=True):
         for line in diff(before, after):
-            # a diff for a program is as the files are
+            # a diff for a program must match the files
             click.echo(f"{escape_unprintable(line[:-1])}\n" if sys.stdout.isatty() else line, nl=False)
-    _print_templates(mended.templates)
+    _print_templates(fixed.templates)
     click.echo(summary(outcome.findings, files=outcome.files, objects=outcome.objects), err=True)
 
 
@@ -264,4 +250,4 @@ def _once(sources: Sequence[SourceFile]) -> list[SourceFile]:
 
 def _print_templates(names: Sequence[str]) -> None:
     for name in names:
-        click.echo(f"warning: {name} is left as it is: it has {{{{ in it, as templates of Helm have", err=True)
+        click.echo(f"warning: {name} is unchanged: it contains {{{{, so it is a Helm template", err=True)

@@ -41,7 +41,7 @@ from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 
 class CheckCommand(TargetCommand):
-    """Its TARGET may be left out; in the pod of a role it is that of the role."""
+    """Its TARGET is optional; in the pod of a role it defaults to the role's."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
         """Return the driver of TARGET."""
@@ -52,42 +52,42 @@ class CheckCommand(TargetCommand):
 @click.command(cls=CheckCommand)
 @click.argument("target", required=False, shell_complete=complete_target)
 @cluster_options
-@click.option("--driver", help="check this driver, too: its slices, classes and sockets  [default: that of TARGET]")
+@click.option("--driver", help="also check this driver: its slices, classes and sockets  [default: that of TARGET]")
 @click.option(
     "--node", "nodes", multiple=True, envvar="DRA_NODE_NAME", show_envvar=True,
-    help="nodes whose kubelets are asked; may be repeated  [default: the first five]",
+    help="node whose kubelet is asked; may be repeated  [default: the first five]",
 )  # fmt: skip
 @click.option(
     "--account", type=click.Choice(["user", "node", "decommission", "controller", "webhook"]),
-    help="what the account of the credentials is for  [default: the role in whose pod this is, else user]",
+    help="purpose of the account whose rights are checked  [default: the role of this pod, else user]",
 )  # fmt: skip
 @click.option(
     "--own-certificate", envvar="DRA_WEBHOOK_OWN_CERTIFICATE", show_envvar=True, default="",
-    help="of the webhook: the Service for which it makes its certificate itself",
+    help="Service of a webhook that creates its own certificate",
 )  # fmt: skip
 @click.option(
     "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
-    show_envvar=True, help="root directory of the kubelet; where it is not here, this is no node",
+    show_envvar=True, help="root directory of the kubelet; if it does not exist, this machine is not a node",
 )  # fmt: skip
 @click.option(
     "--cdi-dir", default="/var/run/cdi", show_default=True, type=path(), envvar="DRA_CDI_DIR", show_envvar=True,
-    help="where drivers write CDI files",
+    help="directory to which drivers write CDI files",
 )  # fmt: skip
 @click.option(
     "--cri-socket", type=path(), envvar="DRA_CRI_SOCKET", show_envvar=True,
-    help="of the container runtime  [default: that of containerd, CRI-O or k3s, where there is one]",
+    help="socket of the container runtime  [default: the existing one of containerd, CRI-O and k3s]",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def check(ctx: click.Context, /, **options: Any) -> None:
-    """Check whether a cluster, and this node of it, is as DRA drivers need it.
+    """Check whether a cluster, and this node, meet the requirements of DRA drivers.
 
-    From anywhere with a kubeconfig: releases, rights, feature gates (by a dry run, nothing is stored), the kubelets'
-    settings, whether container runtimes know CDI. With TARGET, what the driver's code needs beside that: pools of no
-    node, binding, taint rules, policy, objects. On a node, as root or in a driver's pod, also the kubelet's root
-    directory, sockets, and what the container runtime says of CDI.
+    With a kubeconfig, the command checks releases, rights, feature gates (with a dry run that stores nothing), the
+    kubelets' settings, and whether the container runtimes support CDI. With TARGET, it also checks the requirements of
+    the driver's code: cluster-wide pools, binding, taint rules, policy, objects. On a node, as root or in a driver's
+    pod, it also checks the kubelet's root directory, the sockets, and the CDI settings of the container runtime.
 
-    Each line is ok, warn or FAIL; the last two say what to do. Exit code 1: a line says FAIL.
+    Each line starts with ok, warn or FAIL; warn and FAIL say what to do. Exit code 0: no FAIL; 1: at least one FAIL.
 
     \b
       dra-kit check --driver kitchen.pizza.example
@@ -96,7 +96,7 @@ def check(ctx: click.Context, /, **options: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     if driver is not None and options["driver"] not in {None, driver.name}:
-        raise click.UsageError(f"TARGET is driver {driver.name}, --driver says {options['driver']}; leave one out.")
+        raise click.UsageError(f"TARGET is driver {driver.name}, but --driver is {options['driver']}; omit one.")
     role, kubelet_dir = role_process(), options["kubelet_dir"]
     account: Account = options["account"] or (role.role if role else "user")
     wanted = CheckOptions(
@@ -123,7 +123,7 @@ def check(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str) -> BaseModel | None:
-    """Return the driver's own settings where its rights follow from them: in which namespaces its objects are."""
+    """Return the driver's own settings if the namespaces of its objects, and so its rights, depend on them."""
     if (
         driver is None
         or account not in {"node", "decommission"}
@@ -146,11 +146,11 @@ async def _checked(findings: Any, wanted: Any, options: dict[str, Any]) -> Any:
 
 
 UNHEALTHY: Final = 3
-"""Exit code when something is wrong with a driver, or one does not answer."""
+"""Exit code when a driver has a problem or does not answer."""
 
 
 @click.command
-@click.option("--driver", help="name of the driver  [default: all of this node]")
+@click.option("--driver", help="name of the driver  [default: all drivers on this node]")
 @click.option(
     "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
     show_envvar=True, help="root directory of the kubelet",
@@ -158,13 +158,13 @@ UNHEALTHY: Final = 3
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def status(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: str) -> None:
-    """Tell how the drivers of this node are: run it on the node as root, or in a driver's pod.
+    """Show the state of the drivers on this node. Run it on the node as root, or in a driver's pod.
 
-    What is prepared for whom, effects on the hardware, the last failures, whether the kubelet has registered the driver
-    and why not, and slices as they are published and as they are wanted. While a driver is updated it has two
-    processes: which of them the kubelet calls, and what the new one waits for.
+    For each driver: prepared claims and their pods, effects on the hardware, the last failures, whether the kubelet has
+    registered the driver and why not, and published and desired slices. During an update, a driver has two processes:
+    the command shows which one the kubelet calls, and what the new one waits for.
 
-    Exit code 0: all is well; 3: something is not, or a driver does not answer.
+    Exit code 0: no problems; 3: a driver has a problem or does not answer.
 
     \b
       kubectl exec ds/pizza-node -- dra-kit status
@@ -182,17 +182,17 @@ def status(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: st
 
 
 NOT_IN_USE: Final = 3
-"""Exit code when nothing that was asked for is in use."""
+"""Exit code when none of the requested devices is in use."""
 
 
 @click.command
 @click.argument("wanted", metavar="[NODE|POD|CLAIM|DEVICE]...", nargs=-1)
 @cluster_options
-@click.option("-n", "--namespace", help="claims of this namespace only")
+@click.option("-n", "--namespace", help="only claims of this namespace")
 @click.option(
     "--source", type=click.Choice(["auto", "node", "cluster"]), default="auto", show_default=True,
-    help="whom to ask: this node's drivers and kubelet, or the API server; auto asks the node where there is something "
-    "to ask and no cluster is named",
+    help="ask this node's drivers and kubelet, or the API server; auto asks the node if this machine is a node and "
+    "neither --kubeconfig nor --context is given",
 )  # fmt: skip
 @click.option(
     "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
@@ -200,7 +200,7 @@ NOT_IN_USE: Final = 3
 )  # fmt: skip
 @click.option(
     "--cdi-dir", "cdi_dirs", multiple=True, type=path(), envvar="DRA_CDI_DIR", show_envvar=True,
-    help="where CDI files are; may be repeated  [default: /var/run/cdi, /etc/cdi]",
+    help="directory of CDI files; may be repeated  [default: /var/run/cdi, /etc/cdi]",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -215,15 +215,15 @@ def who(  # noqa: PLR0917 - click passes them by name
     cdi_dirs: tuple[Path, ...],
     output: str,
 ) -> None:
-    """Tell who has which device: driver, pool, device, share, what the hardware calls it, claim, pod, container.
+    """Show who uses which device: driver, pool, device, share, hardware id, claim, pod, container.
 
-    Without a name all devices in use are listed. A name is that of a node, a pod, a claim, a device or the hardware
-    itself (GPU-8f3c…); pods and claims may be namespace/name, devices pool/name.
+    Without arguments, all devices in use are listed. An argument is the name of a node, a pod, a claim or a device, or
+    a hardware id (GPU-8f3c…). Pods and claims may be written as namespace/name, devices as pool/name.
 
-    On a node the drivers of dra-kit, the kubelet and the CDI files are asked, without the API server (root); drivers of
-    dra-kit tell hardware ids. Elsewhere claims and pods are read, for drivers in any language.
+    On a node, as root, the command asks the drivers, the kubelet and the CDI files, and not the API server; drivers
+    built with dra-kit also report hardware ids. Elsewhere it reads claims and pods of drivers in any language.
 
-    Exit code 3: nothing of that is in use; 1: that is not known, since a driver of this node does not answer.
+    Exit code 0: a device is in use; 3: none is in use; 1: unknown, because a driver on this node does not answer.
 
     \b
       dra-kit who
@@ -252,10 +252,10 @@ def who(  # noqa: PLR0917 - click passes them by name
         else:
             of = f" of {', '.join(wanted)}" if wanted else ""
             if found.is_silent:
-                why = "is not known, since a driver does not answer; dra-kit status tells more"
-                click.echo(escape_unprintable(f"whether a device{of} is in use {why}"), err=True)
+                why = "a driver does not answer; see dra-kit status"
+                click.echo(escape_unprintable(f"cannot check whether a device{of} is in use: {why}"), err=True)
                 ctx.exit(1)
-            hint = "; what the hardware calls a device is known on its node alone" if wanted else ""
+            hint = "; hardware ids are only known on the device's node" if wanted else ""
             where = " on this node; --source cluster asks the API server" if here else hint
             click.echo(escape_unprintable(f"no device{of} is in use{where}"), err=True)
     ctx.exit(0 if uses else 1 if found.is_silent else NOT_IN_USE)
@@ -267,7 +267,7 @@ async def _in_cluster(kubeconfig: Path | None, context: str | None, namespace: s
 
 @click.command
 @click.argument("file", metavar="FILE.tar.gz", type=path(dir_okay=False))
-@click.option("--driver", help="name of the driver  [default: the one of this node]")
+@click.option("--driver", help="name of the driver  [default: the only one on this node]")
 @cluster_options
 @click.option(
     "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
@@ -276,20 +276,20 @@ async def _in_cluster(kubeconfig: Path | None, context: str | None, namespace: s
 def support_bundle(
     file: Path, driver: str | None, kubeconfig: Path | None, context: str | None, kubelet_dir: Path
 ) -> None:  # fmt: skip
-    """Gather what somebody elsewhere needs to help with a driver, without secrets.
+    """Collect the data that is needed to diagnose a driver, without secrets.
 
-    From a laptop with a kubeconfig: checks, slices, classes, claims, nodes, Events, and the driver's pods with their
-    logs. On a node, as root or in the driver's pod, also status, who has what and metrics.
+    With a kubeconfig: checks, slices, classes, claims, nodes, Events, and the driver's pods with their logs. On a node,
+    as root or in the driver's pod, also the output of status and who, and metrics.
 
-    Left out are Secrets, ConfigMaps, environments, commands, opaque configuration, what drivers write into a claim's
-    status, and kubeconfigs; logs are searched for such values. Look into it before you send it: what the driver's own
-    code has logged, nobody else knows.
+    The archive contains no Secrets, ConfigMaps, environments, commands, opaque configuration, driver data in a claim's
+    status, or kubeconfigs. Such values are also removed from logs. Check the archive before you send it: the driver's
+    own code may have logged other secrets.
 
     \b
       dra-kit support-bundle pizza.tar.gz --driver kitchen.pizza.example
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if not file.name.endswith((".tar.gz", ".tgz")):
-        raise click.UsageError(f"{file} is no archive by its name; write for example {file.name}.tar.gz")
+        raise click.UsageError(f"{file} must end in .tar.gz or .tgz; use for example {file.name}.tar.gz")
     bundle = asyncio.run(_gathered(driver or _only_driver(kubelet_dir), kubeconfig, context, kubelet_dir))
     files = bundle.safe_files()
     write_archive(file, files)
@@ -301,7 +301,7 @@ def support_bundle(
 def _only_driver(kubelet_dir: Path) -> str:
     names = [link.parent.name for link in operation_links(kubelet_dir)]
     if len(names) != 1:
-        found = f"there are {', '.join(names)} here" if names else f"there is none below {kubelet_dir}"
+        found = f"this node has {', '.join(names)}" if names else f"no driver was found in {kubelet_dir}"
         raise click.UsageError(f"Missing option '--driver': {found}.")
     return names[0]
 
@@ -319,20 +319,20 @@ async def _gathered(driver: str, kubeconfig: Path | None, context: str | None, k
 
 
 @click.command
-@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="its name")
+@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="name of the driver")
 @click.option("--service", required=True, help="name of the Service in front of the webhook's pods")
 @click.option(
     "-n",
     "--namespace",
     envvar="DRA_NAMESPACE",
     show_envvar=True,
-    help="of Service and Secret  [default: that of the credentials]",
+    help="namespace of the Service and the Secret  [default: that of the credentials]",
 )
 @click.option("--configuration", help="the ValidatingWebhookConfiguration  [default: opaque-config.DRIVER]")
 @click.option(
     "--drop-bindings",
     metavar="NAME",
-    help="at the end, delete the RoleBinding and ClusterRoleBinding of this name, which give this process its rights",
+    help="finally delete the RoleBinding and ClusterRoleBinding of this name, which grant this command its rights",
 )
 @cluster_options
 def webhook_certificate(  # noqa: PLR0917 - click passes them by name
@@ -344,12 +344,12 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Make the API server trust the certificate that a webhook makes itself (--own-certificate).
+    """Make the API server trust a webhook's self-made certificate (--own-certificate).
 
-    The authority in the webhook's Secret, SERVICE-self-made, is written into the driver's
-    ValidatingWebhookConfiguration. Without a Secret one is made; an authority that has used up half of its life gets a
-    successor, and both are trusted. The chart runs this in a Job after each install, upgrade and rollback. It may be
-    repeated at any time.
+    The command copies the certificate authority from the webhook's Secret, SERVICE-self-made, to the driver's
+    ValidatingWebhookConfiguration. It creates the Secret if it is missing. Halfway through its lifetime, an authority
+    gets a successor, and both are trusted. The chart runs this command in a Job after each install, upgrade and
+    rollback. It may be repeated at any time.
     """
     trusting = configuration or configuration_name(driver)
 
@@ -363,6 +363,6 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
             return done
 
     done = asyncio.run(run())
-    click.echo(f"{done.secret}: authority {'is new' if done.made else 'stays'}")
-    changed = f"trusts it now: {', '.join(done.webhooks)}" if done.webhooks else "trusts it already"
+    click.echo(f"{done.secret}: authority {'created' if done.made else 'unchanged'}")
+    changed = f"now trusts it: {', '.join(done.webhooks)}" if done.webhooks else "already trusts it"
     click.echo(f"ValidatingWebhookConfiguration {trusting} {changed}")

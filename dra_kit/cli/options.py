@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class TargetCommand(click.Command):
-    """A command with a TARGET whose settings become further options of the command.
+    """A command with a TARGET, whose settings become options of the command.
 
-    A TARGET is loaded, which runs its code, only where it is named; ``--help`` says so.
+    Loading a TARGET runs its code, so this happens only if the arguments name it.
     """
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return ``--help``, with what it does of a TARGET."""
+        """Return ``--help``, which also shows the settings of a TARGET."""
         option = super().get_help_option(ctx)
         if option is not None:
-            option.help = "show this message; a TARGET named beside it is loaded, and its settings are shown"
+            option.help = "show this message; with a TARGET, load it and also show its settings"
         return option
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,40 +45,31 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """Return the driver of the TARGET; None where none is named.
-
-        Args:
-            own: the command's own options.
-            args: its arguments.
-        """
+        """Return the driver of the TARGET in the arguments; None without a TARGET."""
         target = target_of(own, args)
-        if target is None:
-            return None
-        return load_driver(target)
+        return None if target is None else load_driver(target)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the command's own options, and those of the driver that was loaded for this call."""
+        """Return the command's own options, and those of the loaded driver."""
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
 
 
 def is_help(args: Sequence[str]) -> bool:
-    """Return whether the arguments ask for help, which runs no code but that of a TARGET that is surely named."""
+    """Return whether the arguments request help."""
     words = args[: args.index("--")] if "--" in args else args
     return not {"-h", "--help"}.isdisjoint(words)
 
 
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
-    """Return the TARGET among the arguments, read without knowing the author's options yet.
-
-    What follows an unknown option may be its value, so the first argument that follows none is preferred.
-    """
+    """Return the first of :func:`targets_of`; None if there is none."""
     return next(iter(targets_of(params, args)), None)
 
 
 def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
-    """Return the TARGETs among the arguments: those after no unknown option; without any, the first other one.
+    """Return the TARGETs among the arguments, read before the options of the author's settings are known.
 
-    Of arguments that ask for help only the first count: the other one may be the value of an option.
+    An argument after an unknown option may be the option's value. Without other arguments the first of them is the
+    TARGET, except in a request for help, which must not load what may be a value.
     """
     takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
     plain: list[str] = []
@@ -110,7 +102,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def path(**kwargs: Any) -> click.Path:
-    """Return a type for a path as pathlib's Path."""
+    """Return a click type whose values are ``pathlib.Path``."""
     return click.Path(path_type=Path, **kwargs)
 
 
@@ -124,23 +116,19 @@ def expected_driver(function: F) -> F:
     """Add ``--driver``, the name that the driver of TARGET must have."""
     return click.option(
         "--driver", "expected", envvar="DRA_DRIVER", show_envvar=True,
-        help="name that the driver of TARGET must have: rights and directories are made for it  [default: any]",
+        help="required name of TARGET's driver; rights and directories depend on it  [default: any]",
     )(function)  # fmt: skip
 
 
 def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
-    """Check that the driver has the name for which its account and its directories were made.
-
-    Args:
-        driver: of TARGET.
-        expected: the name; None for any.
+    """Check that the driver has the name for which its account and its directories were created.
 
     Raises:
         ConfigurationError: it has another name.
     """
     if expected is not None and driver.name != expected:
         raise ConfigurationError(
-            f"TARGET is driver {driver.name}, and --driver (DRA_DRIVER; driverName in the chart's values) says "
+            f"TARGET is driver {driver.name}, but --driver (DRA_DRIVER; driverName in the chart's values) is "
             f"{expected}; set driverName to {driver.name}, or correct TARGET"
         )
 
@@ -149,11 +137,11 @@ def common(function: F) -> F:
     """Add ``--kubeconfig``, ``--probe-address`` and the options of logging."""
     for option in (
         click.option("--log-level", default="info", show_default=True, envvar="DRA_LOG_LEVEL", show_envvar=True,
-                     type=click.Choice(["debug", "info", "warning", "error"]), help="least level that is logged"),
+                     type=click.Choice(["debug", "info", "warning", "error"]), help="minimum level that is logged"),
         click.option("--log-format", default="text", show_default=True, envvar="DRA_LOG_FORMAT", show_envvar=True,
-                     type=click.Choice(["text", "json"]), help="lines for people or for machines"),
+                     type=click.Choice(["text", "json"]), help="format of the log"),
         click.option("--probe-address", default="", envvar="DRA_PROBE_ADDRESS", show_envvar=True,
-                     help="serve /healthz and /readyz there, for example :8081  [default: nowhere]"),
+                     help="address that serves /healthz and /readyz, for example :8081  [default: none]"),
         click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
                      help="default: $KUBECONFIG, in a pod its service account, else ~/.kube/config"),
     ):  # fmt: skip
@@ -177,33 +165,41 @@ def cluster_options(function: F) -> F:
     return function
 
 
-async def credentials_of(kubeconfig: Path | None, context: str | None) -> Credentials:
-    """Return the credentials by the options.
+@contextlib.contextmanager
+def silenced_log() -> Iterator[None]:
+    """Hide dra-kit's log while a driver finds its devices: the command itself reports the failure."""
+    log = logging.getLogger("dra_kit")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
-    Args:
-        kubeconfig: None for the usual places.
-        context: of the kubeconfig; None for its current one.
+
+async def credentials_of(kubeconfig: Path | None, context: str | None) -> Credentials:
+    """Return the credentials for ``--kubeconfig`` and ``--context``.
 
     Raises:
-        ConfigurationError: there are none that can be used; says which sandboxes run.
+        ConfigurationError: no usable credentials were found; the message names running sandboxes.
     """
-    from dra_kit.client.credentials import load_credentials  # a command says what it loads before it loads this
+    from dra_kit.client.credentials import load_credentials  # slow to import
 
     try:
         return await load_credentials(kubeconfig, context)
     except ConfigurationError as error:
         if kubeconfig is not None:
             raise
-        ways = [*_sandboxes(), "dra-kit explain --from PATH looks at saved objects"]
+        ways = [*_sandboxes(), "to read saved objects, use dra-kit explain --from PATH"]
         raise ConfigurationError("; ".join((str(error), *ways))) from None
 
 
 def _sandboxes() -> list[str]:
-    """Return a hint at sandboxes in the background, else at how to start one."""
+    """Return hints at the sandboxes in the background, or at how to start one."""
     from dra_kit.sandbox.run.detached import running_in_background  # the whole sandbox, which no role needs
 
     found: list[DetachedSandbox] = []
-    with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
+    with contextlib.suppress(OSError, SandboxError):  # the directory of their records may be inaccessible
         found = running_in_background()
-    named = [f"--kubeconfig {one.kubeconfig} is the sandbox of {one.title}" for one in found]
-    return named or ["dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes"]
+    named = [f"to use the sandbox of {one.title}, add --kubeconfig {one.kubeconfig}" for one in found]
+    return named or ["to start a sandbox, run dra-kit sandbox TARGET --detach and pass its kubeconfig"]

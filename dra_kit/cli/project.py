@@ -21,7 +21,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.driver_settings import setting_value
-from dra_kit.cli.options import TargetCommand, complete_target, path
+from dra_kit.cli.options import TargetCommand, complete_target, path, silenced_log
 from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
@@ -55,16 +55,16 @@ _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch
     "file",
     type=path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="the kind of node: YAML with name, labels, taints, allocatable, and the driver's settings there",
+    help="profile of the node: YAML with name, labels, taints, allocatable, and settings of the driver",
 )
-@click.option("--name", help=f"of the node  [default: that of the profile, else {_DEFAULT_NAME}]")
-@click.option("--with-node", is_flag=True, help="write the Node, too, as KWOK and 'dra-kit explain --template' take it")
+@click.option("--name", help=f"name of the node  [default: that of the profile, else {_DEFAULT_NAME}]")
+@click.option("--with-node", is_flag=True, help="also write the Node, for KWOK and 'dra-kit explain --template'")
 @click.option(
     "--kubernetes",
     default=str(NEWEST),
     show_default=True,
     metavar="RELEASE",
-    help="the cluster's release: how counters are published differs",
+    help="the cluster's release; the format of counters depends on it",
 )
 @click.option("-o", "--output", default="yaml", show_default=True, type=click.Choice(["yaml", "json"]))
 @click.option(
@@ -72,7 +72,7 @@ _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch
     default=10.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="seconds that the driver gets to find its devices",
+    help="seconds the driver may take to find its devices",
 )
 @click.pass_context
 def template(  # noqa: PLR0917 - click passes them by name
@@ -87,8 +87,8 @@ def template(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Write the ResourceSlices that TARGET would publish on a node that does not exist yet.
 
-    Autoscalers need them to know whether another node would help. They come from the driver's own provider, which runs
-    on this machine with the settings given: those of the profile, and flags, which win.
+    Autoscalers need them to decide whether another node would help. The driver's own provider creates them: it runs on
+    this machine with the settings of the profile, which flags override.
 
     \b
       dra-kit template gpu_driver.driver:driver --fake-gpus h100
@@ -96,7 +96,7 @@ def template(  # noqa: PLR0917 - click passes them by name
       dra-kit explain pod train --template h100.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     del target
-    process_logging.configure("text", logging.WARNING)  # what the driver's own code says
+    process_logging.configure("text", logging.WARNING)  # for the driver's own code
     driver: Driver[Any, Any] = ctx.meta["driver"]
     profile = read_profile(file) if file is not None else NodeProfile(name=_DEFAULT_NAME)
     if name is not None:
@@ -116,15 +116,10 @@ def _slices(
 ) -> list[dict[str, Any]]:
     release = _RELEASE(kubernetes)
     if release is None or int(release[1]) < OLDEST.minor:
-        raise ConfigurationError(f"--kubernetes {kubernetes} is none that is supported; give {OLDEST} to {NEWEST}")
+        raise ConfigurationError(f"--kubernetes {kubernetes} is not supported; use {OLDEST} to {NEWEST}")
     settings = author_settings(driver, {**_settings(driver, profile), **given})
-    log = logging.getLogger("dra_kit")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # why the driver fails is told once, by this command
-    try:
+    with silenced_log():
         inventory = discover_once(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
-    finally:
-        log.setLevel(level)
     return [
         item.to_json() for item in template_slices(driver, inventory, profile.name, ServerFeatures(1, int(release[1])))
     ]
@@ -135,7 +130,7 @@ def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, objec
     for name in profile.settings:
         if name not in known:
             raise ConfigurationError(
-                f"profile {profile.name}: settings.{name} is no setting of driver {driver.name}; its settings: "
+                f"profile {profile.name}: settings.{name} is not a setting of driver {driver.name}; its settings are: "
                 f"{', '.join(known) or 'none'}"
             )
     return {
@@ -145,28 +140,26 @@ def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, objec
 
 
 _KINDS: Final[Mapping[Kind, str]] = {
-    "simple": "a device goes to one claim",
-    "partitionable": "a card is divided; counters say which parts fit together",
-    "shared": "several claims have a device at once, each with a part of its capacity",
-    "network": "interfaces that are moved into the pod",
+    "simple": "each device is allocated to one claim",
+    "partitionable": "a card is divided into partitions; counters limit their combinations",
+    "shared": "several claims use a device at the same time, each with a part of its capacity",
+    "network": "network interfaces, which are moved into the pod",
 }
 
 
 @click.command()
 @click.argument("name")
-@click.option("--driver", help="name of the driver, a DNS subdomain of yours  [default: NAME.example.com]")
-@click.option("--package", help="name of the Python package  [default: NAME with _]")
+@click.option("--driver", help="name of the driver, in a domain that you own  [default: NAME.example.com]")
+@click.option("--package", help="name of the Python package  [default: NAME with _ instead of -]")
 @click.option(
     "--kind",
     type=click.Choice(get_args(Kind)),
-    help="what the devices are like: given to one claim each (simple), divided by counters (partitionable), shared by "
-    "capacity (shared), or network interfaces (network)  [default: simple]",
+    help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), shared "
+    "by several claims (shared), or network interfaces (network)  [default: simple]",
 )
-@click.option("--webhook/--no-webhook", default=None, help="refuse bad config when it is applied  [default: --webhook]")
-@click.option(
-    "--directory", type=click.Path(path_type=Path, file_okay=False), help="where the project is made  [default: NAME]"
-)
-@click.option("--defaults", is_flag=True, help="ask nothing")
+@click.option("--webhook/--no-webhook", default=None, help="reject invalid config when applied  [default: --webhook]")
+@click.option("--directory", type=path(file_okay=False), help="folder of the project  [default: NAME]")
+@click.option("--defaults", is_flag=True, help="use the defaults instead of asking")
 def new(  # noqa: PLR0917 - click passes them by name
     name: str,
     driver: str | None,
@@ -176,9 +169,9 @@ def new(  # noqa: PLR0917 - click passes them by name
     directory: Path | None,
     defaults: bool,
 ) -> None:
-    """Make a driver's project called NAME: code, tests, image, chart values, in a folder of its own.
+    """Create the driver project NAME: code, tests, image and chart values, in a new folder.
 
-    Asks what no flag says, with a default; without a terminal it takes the defaults.
+    In a terminal, the command asks for everything that no option sets; otherwise it uses the defaults.
     """
     check_project_name(name)
     folder = directory or Path(name)
@@ -191,16 +184,19 @@ def new(  # noqa: PLR0917 - click passes them by name
         if package
         else _text(ask, "Python package", default_package(name), check_package_name),
         kind=kind or _kind(ask),
-        webhook=webhook if webhook is not None else _webhook(ask),
+        webhook=webhook
+        if webhook is not None
+        else not ask or click.confirm("Reject invalid config when it is applied", default=True),
     )
     create(folder, render(project_template(), answers, installed_version()))
-    click.echo(f"{folder}: driver {answers.driver}, {_counted(folder)} files. Yours to write:")
-    click.echo(f"  {folder}/src/{answers.package}/driver.py   which devices exist, what a container gets")
+    files = sum(path.is_file() for path in folder.rglob("*"))
+    click.echo(f"Created {folder}: driver {answers.driver}, {files} files. Edit these files first:")
+    click.echo(f"  {folder}/src/{answers.package}/driver.py   which devices exist, and what containers get")
     click.echo(f"  {folder}/src/{answers.package}/config.py   what a claim may configure")
-    click.echo("\nNext:")
+    click.echo("\nNext steps:")
     click.echo(f"  cd {shlex.quote(str(folder))}")
-    click.echo("  make test       # a pod gets a device, in a cluster of one process")
-    click.echo("  make sandbox    # the same, to watch")
+    click.echo("  make test       # test that a pod gets a device, in a cluster in one process")
+    click.echo("  make sandbox    # run the same cluster, and show what happens")
 
 
 def _text(ask: bool, question: str, default: str, check: Any) -> str:
@@ -211,7 +207,7 @@ def _text(ask: bool, question: str, default: str, check: Any) -> str:
         try:
             found: str = check(value.strip())
         except ConfigurationError as error:
-            raise click.UsageError(str(error)) from None  # it is asked again
+            raise click.UsageError(str(error)) from None  # click prints it and prompts again
         return found
 
     answer: str = click.prompt(question, default=default, value_proc=checked)
@@ -220,7 +216,7 @@ def _text(ask: bool, question: str, default: str, check: Any) -> str:
 
 def _driver(ask: bool, default: str) -> str:
     if ask:
-        click.echo("Name of the driver, in a domain of yours: clusters keep it, so that it cannot be changed later")
+        click.echo("Name of the driver, in a domain that you own; clusters store it, so you cannot change it later")
     return _text(ask, "Name of the driver", default, check_driver_name)
 
 
@@ -228,40 +224,32 @@ def _kind(ask: bool) -> Kind:
     default: Kind = "simple"
     if not ask:
         return default
-    click.echo("What the devices are like:")
+    click.echo("Kinds of devices:")
     for kind, meaning in _KINDS.items():
         click.echo(f"  {kind:<13}  {meaning}")
     answer: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
     return answer
 
 
-def _webhook(ask: bool) -> bool:
-    return click.confirm("Refuse bad config when it is applied", default=True) if ask else True
-
-
-def _counted(folder: Path) -> int:
-    return sum(path.is_file() for path in folder.rglob("*"))
-
-
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path())
-@click.option("--force", is_flag=True, help="also when the project has changes that are not committed")
+@click.option("--force", is_flag=True, help="update even if the project has uncommitted changes")
 @click.pass_context
 def update(ctx: click.Context, folder: Path, force: bool) -> None:
-    """Bring the project in FOLDER, which `dra-kit new` made, to the template of this release.
+    """Update the project in FOLDER, which `dra-kit new` created, to the template of this release.
 
-    What you changed stays. Where the template changed the same lines, both are kept between git's marks, and the exit
-    code is 1.
+    Your changes are merged. If you and the template changed the same lines, the file gets git's conflict markers, and
+    the exit code is 1.
 
-    Only files in FOLDER are written or removed. Links are kept, and not followed. No code of the project is run, and no
-    program that its git configuration names.
+    The command writes and removes only files in FOLDER. It does not follow links, and runs neither code of the project
+    nor programs from its git configuration.
     """
     answers, made_by = read_answers(folder)
     name = folder.resolve().name
     if not force and (lines := list(islice(uncommitted(folder), 3))):
         raise ConfigurationError(
-            f"{name} has changes that are not committed ({'; '.join(map(str.strip, lines))}), which could not be "
-            "told from the template's; commit them, or use --force"
+            f"{name} has uncommitted changes ({'; '.join(map(str.strip, lines))}), which would be mixed with those "
+            "of the template; commit them, or use --force"
         )
     version = installed_version()
     changes = update_project(folder, render(project_template(), answers, version), project=f"dra-kit {made_by}")
@@ -269,12 +257,10 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
         click.echo(f"{change.outcome:<9} {change.path}{f' ({change.why})' if change.why else ''}")
     conflicts = sum(change.outcome == "conflict" for change in changes)
     if conflicts:
-        files = "a file has conflicts" if conflicts == 1 else f"{conflicts} files have conflicts"
-        click.echo(f"{files}: look for <<<<<<<", err=True)
+        files = "1 file has conflicts" if conflicts == 1 else f"{conflicts} files have conflicts"
+        click.echo(f"{files}; search for <<<<<<< and resolve them", err=True)
         ctx.exit(1)
-    click.echo(
-        f"{name} is as the template of dra-kit {version} makes it, with your changes" if changes else "nothing to do"
-    )
+    click.echo(f"{name} was updated to dra-kit {version}, with your changes" if changes else "nothing to do")
 
 
 _STDOUT: Final = Path("-")
@@ -287,22 +273,22 @@ _STDOUT: Final = Path("-")
     "file",
     type=path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="write all values of TARGET for this chart there; -: to stdout",
+    help="write all values of TARGET for this chart to FILE; - is stdout",
 )
-@click.option("--directory", type=path(file_okay=False), metavar="FOLDER", help="write the chart of TARGET there")
+@click.option("--directory", type=path(file_okay=False), metavar="FOLDER", help="write the chart of TARGET to FOLDER")
 def chart(target: str | None, file: Path | None, directory: Path | None) -> None:
-    """Print the folder of the helm chart that comes with this release, or write the values or the chart of one driver.
+    """Print the folder of the helm chart of this release, or write the values or the chart of one driver.
 
-    The values of TARGET are those of its deploy/values.yaml, where there is one, the DeviceClasses of its
-    deviceclasses.yaml, and the rights that its code needs: a cluster needs nothing else. The chart of TARGET has them
-    built in, and a schema that knows the driver's settings: helm refuses a wrong one.
+    The values of TARGET consist of its deploy/values.yaml, the DeviceClasses in its deviceclasses.yaml, and the rights
+    that its code needs. The chart of TARGET contains them as defaults, and a schema with the driver's settings, so that
+    helm rejects invalid ones.
 
     \b
       dra-kit chart . --values values.yaml && helm install pizza "$(dra-kit chart)" --values values.yaml
       dra-kit chart . --directory build/chart && helm install pizza build/chart
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if (target is None) != (file is None and directory is None):
-        raise click.UsageError("TARGET goes together with --values or --directory: what is made is written there.")
+        raise click.UsageError("TARGET requires --values or --directory, and they require TARGET.")
     if target is None:
         click.echo(chart_directory())
         return
@@ -314,21 +300,22 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ConfigurationError(f"{file} cannot be written: {error}; choose another by --values") from None
-        click.echo(f'Made {file}, the values of driver {driver.name}: helm install NAME "$(dra-kit chart)" -f {file}')
+            raise ConfigurationError(f"{file} cannot be written: {error}; choose another file with --values") from None
+        click.echo(f'Wrote {file}, the values of driver {driver.name}: helm install NAME "$(dra-kit chart)" -f {file}')
     if directory is not None:
         write_chart(
             chart_directory(), directory, driver=driver.name, settings=driver.settings, values=yaml.safe_load(text)
         )
-        click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
+        click.echo(f"Wrote {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
 
 
 @click.command()
-@click.option("--name", help="of the distribution that it is about, such as the driver's  [default: dra-kit]")
+@click.option("--name", help="distribution that the SBOM describes, such as the driver's  [default: dra-kit]")
 def sbom(name: str | None) -> None:
-    """Print what is installed here, beside the driver too, as an SBOM: CycloneDX JSON with package URLs and licences.
+    """Print an SBOM of all installed Python packages: CycloneDX JSON with package URLs and licences.
 
-    In a driver's image it tells what that image has of Python. The same environment gives the same text.
+    In a driver's image, it describes the Python part of the image. The output is reproducible: the same environment
+    gives the same text.
 
     \b
       docker run --rm registry.example/pizza-driver:0.1.0 sbom --name pizza-driver >pizza-driver.cdx.json
@@ -337,7 +324,7 @@ def sbom(name: str | None) -> None:
     found = installed_components()
     whole = next((item for item in found if item.name == wanted), None)
     if whole is None:
-        raise ConfigurationError(f"there is no distribution {wanted} here; pip list names those that are")
+        raise ConfigurationError(f"distribution {wanted} is not installed; pip list shows the installed ones")
     click.echo(cyclonedx_text(cyclonedx_document(whole, [item for item in found if item is not whole])), nl=False)
 
 
@@ -348,14 +335,14 @@ def sbom(name: str | None) -> None:
     default="Deny",
     show_default=True,
     type=click.Choice(["Deny", "Warn", "Audit"]),
-    help="what happens to an object that breaks a rule; Warn and Audit let it pass",
+    help="what happens to an object that violates a rule; Warn and Audit accept it",
 )
 @click.pass_context
 def policy(ctx: click.Context, target: str, action: Action) -> None:
     """Write a ValidatingAdmissionPolicy and its binding that check configuration for TARGET, as YAML.
 
-    For clusters that want no webhook: the API server checks types, ranges, patterns and keys of opaque.parameters by
-    itself. What the driver's models say beyond that is left to the nodes, and listed on top.
+    For clusters without a webhook: the API server itself checks types, ranges, patterns and keys of opaque.parameters.
+    Only the nodes check the other rules of the driver's models; comments at the top of the output list those rules.
 
     \b
       dra-kit policy gpu_driver.driver:driver >policy.yaml

@@ -38,7 +38,7 @@ logger: logging.Logger = logging.getLogger(__name__)
     type=path(),
     envvar="DRA_WEBHOOK_CERT",
     show_envvar=True,
-    help="PEM file with the server's certificate chain; read again when it is replaced",
+    help="PEM file with the server's certificate chain; reloaded when it is replaced",
 )
 @click.option("--key", type=path(), envvar="DRA_WEBHOOK_KEY", show_envvar=True, help="PEM file with its key")
 @click.option(
@@ -46,14 +46,14 @@ logger: logging.Logger = logging.getLogger(__name__)
     metavar="SERVICE",
     envvar="DRA_WEBHOOK_OWN_CERTIFICATE",
     show_envvar=True,
-    help="in place of --cert and --key: make a certificate for this Service of the webhook's namespace, store it in "
+    help="instead of --cert and --key: create a certificate for this Service in the webhook's namespace, store it in "
     "the Secret SERVICE-self-made, and renew it; `dra-kit webhook-certificate` makes the API server trust it",
 )
 @click.option(
     "--namespace",
     envvar="DRA_NAMESPACE",
     show_envvar=True,
-    help="with --own-certificate: of this Service and its Secret  [default: that of the credentials]",
+    help="with --own-certificate: namespace of the Service and its Secret  [default: that of the credentials]",
 )
 @click.option(
     "--host", default="", envvar="DRA_WEBHOOK_HOST", show_envvar=True, help="address to listen on  [default: all]"
@@ -65,18 +65,18 @@ logger: logging.Logger = logging.getLogger(__name__)
     type=click.IntRange(0, 65535),
     envvar="DRA_WEBHOOK_PORT",
     show_envvar=True,
-    help="port to listen on; 0 takes a free one and logs it",
+    help="port to listen on; 0 uses a free port and logs it",
 )
 @click.option(
     "--print-configuration",
     is_flag=True,
-    help="print the ValidatingWebhookConfiguration as YAML, and end; needs --url",
+    help="print the ValidatingWebhookConfiguration as YAML, and exit; requires --url",
 )
-@click.option("--url", help="with --print-configuration: where the API server reaches the webhook, https://host:port")
+@click.option("--url", help="with --print-configuration: URL of the webhook for the API server, https://host:port")
 @click.option(
     "--ca-bundle",
     type=path(),
-    help="with --print-configuration: PEM file of the authority of the webhook's certificate",
+    help="with --print-configuration: PEM file of the authority that signed the webhook's certificate",
 )
 @expected_driver
 @common
@@ -99,7 +99,7 @@ def webhook(  # noqa: PLR0917 - click passes them by name
     log_format: Any,
     log_level: str,
 ) -> None:
-    """Run TARGET's webhook: refuse opaque configuration that the driver would refuse, when it is applied.
+    """Run TARGET's webhook: reject opaque configuration that the driver would reject, when it is applied.
 
     TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml).
     """
@@ -108,11 +108,11 @@ def webhook(  # noqa: PLR0917 - click passes them by name
     check_name(driver, expected)
     if print_configuration:
         if not url:
-            raise click.UsageError("Missing option '--url': where the API server reaches the webhook.")
+            raise click.UsageError("Missing option '--url': the URL of the webhook for the API server.")
         click.echo(_configuration(driver.name, url, ca_bundle), nl=False)
         return
     if own_certificate and (cert or key):
-        raise click.UsageError("--own-certificate does not go together with --cert and --key: it makes them.")
+        raise click.UsageError("--own-certificate cannot be combined with --cert or --key, which it replaces.")
     if cert is None and not own_certificate:
         raise click.UsageError(
             "Missing option '--cert' (DRA_WEBHOOK_CERT): PEM file with the certificate chain; or --own-certificate."
@@ -132,7 +132,7 @@ def webhook(  # noqa: PLR0917 - click passes them by name
         probe_address=probe_address,
         author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
-    # threads review configs beside the event loop, which waits for its turn at each packet; Python's own is 5 ms
+    # threads that review configs delay the event loop by up to this at each packet; Python's default is 5 ms
     sys.setswitchinterval(0.0005)
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
@@ -144,7 +144,7 @@ def _own(service: str, namespace: str | None) -> SelfManagedSettings:
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """Return the author's settings; None where they do not fit: they may name what only nodes have."""
+    """Return the author's settings; None if they are invalid here, as they may need files that only nodes have."""
     try:
         return author_settings(driver, values)
     except ConfigurationError as error:
@@ -169,7 +169,7 @@ _GLOBS: Final = "--globs"
 
 
 class NodeCommand(TargetCommand):
-    """Takes a file of globs in the place of a TARGET, too."""
+    """Accepts a file of globs instead of a TARGET."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
         """Return the driver of TARGET, or of ``--globs``."""
@@ -185,7 +185,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def node_options(function: F) -> F:
-    """Add ``--node-name``, the directories, and how the kubelet is served."""
+    """Add the options of the node, its directories, and the kubelet's calls."""
     for option in (
         click.option(
             "--check-device-nodes/--no-check-device-nodes",
@@ -193,8 +193,8 @@ def node_options(function: F) -> F:
             show_default=True,
             envvar="DRA_CHECK_DEVICE_NODES",
             show_envvar=True,
-            help="look for the device files of a claim on this node before it is told prepared; not in a container "
-            "that has not the node's /dev",
+            help="check that the device files of a claim exist before reporting it as prepared; switch this off in a "
+            "container without the node's /dev",
         ),
         click.option(
             "--orphan-after",
@@ -203,7 +203,7 @@ def node_options(function: F) -> F:
             type=click.FloatRange(min=60.0),
             envvar="DRA_ORPHAN_AFTER",
             show_envvar=True,
-            help="seconds that a claim must have been gone until it is released without the kubelet",
+            help="seconds after which a deleted claim is released without the kubelet",
         ),
         click.option(
             "--hang-timeout",
@@ -212,7 +212,7 @@ def node_options(function: F) -> F:
             type=click.FloatRange(min=60.0),
             envvar="DRA_HANG_TIMEOUT",
             show_envvar=True,
-            help="seconds after which a call of the driver's code that has not returned makes /healthz fail",
+            help="seconds after which /healthz fails if a call of the driver's code has not returned",
         ),
         click.option(
             "--dra-versions",
@@ -226,7 +226,7 @@ def node_options(function: F) -> F:
             "--pod-uid",
             envvar="DRA_POD_UID",
             show_envvar=True,
-            help="UID of this pod, so that rolling updates overlap",
+            help="UID of this pod, which allows two releases to overlap in a rolling update",
         ),
         click.option(
             "--cdi-dir",
@@ -235,7 +235,7 @@ def node_options(function: F) -> F:
             type=path(),
             envvar="DRA_CDI_DIR",
             show_envvar=True,
-            help="where the container runtime looks for CDI files",
+            help="directory where the container runtime reads CDI files",
         ),
         click.option(
             "--kubelet-dir",
@@ -258,7 +258,7 @@ def node_options(function: F) -> F:
     _GLOBS,
     type=path(dir_okay=False),
     metavar="FILE",
-    help="in place of a TARGET: a file of globs of device nodes, which is a driver",
+    help="instead of a TARGET: a driver defined by a file of globs of device nodes",
 )
 @node_options
 @click.option(
@@ -266,9 +266,9 @@ def node_options(function: F) -> F:
     type=path(),
     envvar="DRA_STATE_DIR",
     show_envvar=True,
-    help="durable state; default: plugins/<driver> below the kubelet's directory",
+    help="directory of the durable state  [default: plugins/<driver> in the kubelet's directory]",
 )
-@click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
+@click.option("--dump-state", is_flag=True, help="print records, effects, epochs and corruption as JSON, and exit")
 @expected_driver
 @common
 @click.pass_context
@@ -290,7 +290,7 @@ def node(
     if target is None and globs is None:
         raise click.UsageError("Missing argument 'TARGET', or option '--globs': the driver to run.")
     if target is not None and globs is not None:
-        raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
+        raise click.UsageError(f"TARGET {target} cannot be combined with {_GLOBS} {globs}: each names a driver.")
     driver: Driver[Any, Any] = ctx.meta["driver"]
     check_name(driver, expected)
     if dump_state:
@@ -307,7 +307,7 @@ def node(
 
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
-    """Return the state of the node; damaged health hides nothing else."""
+    """Return the state of the node; the rest is also shown if the health file is corrupt."""
     from dra_kit.node.health_monitor import FILE, dump_health
     from dra_kit.node.state.store import dump_state
 
@@ -315,16 +315,11 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
     try:
         return dumped | {"health": dump_health(settings.state(driver) / FILE)}
     except StoreError as error:
-        return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
+        return dumped | {"health": [], "corrupt": [*dumped["corrupt"], str(error)]}
 
 
 def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author: Any) -> NodeSettings:
-    """Return the settings by the options.
-
-    Args:
-        options: by name, those of :func:`node_options` and of :func:`dra_kit.cli.options.common`.
-        state_dir: of the durable state; None for the usual one.
-        author: the driver's own settings.
+    """Return the settings from the values of :func:`node_options` and :func:`dra_kit.cli.options.common`.
 
     Raises:
         click.UsageError: the node's name is missing.
@@ -353,13 +348,13 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
     "--lease-namespace",
     envvar="DRA_LEASE_NAMESPACE",
     show_envvar=True,
-    help="namespace of the Lease that makes one replica the active one  [default: the pod's, or the kubeconfig's]",
+    help="namespace of the Lease of the leader election  [default: the pod's, or the kubeconfig's]",
 )
 @click.option(
     "--lease-name",
     envvar="DRA_LEASE_NAME",
     show_envvar=True,
-    help="its name  [default: <driver>-controller]",
+    help="name of the Lease  [default: <driver>-controller]",
 )
 @click.option(
     "--leader-election/--no-leader-election",
@@ -367,14 +362,14 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
     show_default=True,
     envvar="DRA_LEADER_ELECTION",
     show_envvar=True,
-    help="without it this process is the active one at once, and must be the only one",
+    help="without leader election, only one replica may run",
 )
 @click.option(
     "--cluster-role",
     envvar="DRA_CLUSTER_ROLE",
     show_envvar=True,
-    help="ClusterRole that owns what the controller makes in the cluster, slices of no node and taint rules, so that "
-    "it goes when that is deleted  [default: it stays]",
+    help="ClusterRole that owns the controller's cluster-wide slices and taint rules, which are deleted with it  "
+    "[default: none]",
 )
 @expected_driver
 @common
@@ -392,10 +387,10 @@ def controller(  # noqa: PLR0917 - click passes them by name
     log_format: Any,
     log_level: str,
 ) -> None:
-    """Run TARGET's controller: Events on claims and pods, the driver's own hooks, and what it does for the cluster.
+    """Run TARGET's controller: Events on claims and pods, the driver's own hooks, and its cluster-wide devices.
 
     TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). Several replicas may
-    run: one of them, elected by a Lease, is the active one and serves the whole cluster; the others stand by.
+    run: one of them, elected with a Lease, is active and serves the whole cluster; the others are on standby.
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
@@ -410,14 +405,14 @@ def controller(  # noqa: PLR0917 - click passes them by name
         lease_namespace=lease_namespace,
         lease_name=lease_name,
         cluster_role=cluster_role,
-        # where nothing of the author's asks for them they may name files and hardware that only nodes have
+        # other settings may need files and hardware that only nodes have
         author=author_settings(driver, ctx.meta.get("driver_settings", {})) if driver.has_controller_code else None,
     )
     ctx.exit(asyncio.run(run_controller(driver, settings)))
 
 
 class DecommissionCommand(TargetCommand):
-    """Its TARGET, which may be left out, comes after the directory."""
+    """Has an optional TARGET after the directory."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
         """Return the driver of TARGET."""
@@ -428,19 +423,21 @@ class DecommissionCommand(TargetCommand):
 @click.command(cls=DecommissionCommand)
 @click.argument("state_dir", type=path(file_okay=False))
 @click.argument("target", required=False, shell_complete=complete_target)
-@click.option("--driver", "name", envvar="DRA_DRIVER", show_envvar=True, help="its name; with a TARGET, that of it")
+@click.option(
+    "--driver", "name", envvar="DRA_DRIVER", show_envvar=True, help="name of the driver  [default: that of TARGET]"
+)
 @node_options
 @click.option(
     "--abandon",
     is_flag=True,
-    help="without TARGET: forget what only the driver's code could undo, and leave the hardware as it is",
+    help="without TARGET: forget the effects that only the driver's code can undo, and leave the hardware unchanged",
 )
-@click.option("--stay", is_flag=True, help="go on when nothing is left, as the pod of a DaemonSet must")
+@click.option("--stay", is_flag=True, help="keep running when nothing is left, as required in a DaemonSet")
 @click.option(
     "--pod",
     metavar="NAMESPACE/NAME",
-    help="the pod of this process: gets the condition dra-kit/Decommissioned, which is true when nothing is left; "
-    "needs the right to patch pods/status",
+    help="pod of this process, whose condition dra-kit/Decommissioned becomes true when nothing is left; requires the "
+    "right to patch pods/status",
 )
 @common
 @click.pass_context
@@ -458,32 +455,33 @@ def decommission(
 ) -> None:
     """Remove a driver from this node, so that no pod hangs in Terminating.
 
-    STATE_DIR is where the driver has its durable state, plugins/<driver> in the kubelet's directory.
-    With TARGET, the driver's code undoes all that is in force. Without TARGET, programs and objects in the cluster that
-    the driver has made are deleted; other effects are listed, and stay unless --abandon is given.
-    The exit code is 0 when nothing of the driver is left. With --stay the process runs until SIGTERM, and with --pod
-    its pod says when nothing is left: `dra-kit drain --until-removed` waits for that.
+    STATE_DIR is the directory of the driver's durable state, plugins/<driver> in the kubelet's directory. With TARGET,
+    the driver's code undoes all its effects. Without TARGET, the driver's programs and its objects in the cluster are
+    deleted; other effects are listed, and remain unless --abandon is given.
+
+    Exit code 0: nothing of the driver is left. With --stay, the process runs until SIGTERM. With --pod, a condition of
+    its pod reports when nothing is left; `dra-kit drain --until-removed` waits for it.
     """
     driver: Driver[Any, Any] | None = ctx.meta.get("driver") if target is not None else None
     name = name or (driver.name if driver is not None else None)
     if name is None:
-        raise click.UsageError("Missing option '--driver' (DRA_DRIVER): the name of the driver that has ended.")
+        raise click.UsageError("Missing option '--driver' (DRA_DRIVER): the name of the driver to remove.")
     if abandon and driver is not None:
-        raise click.UsageError("--abandon and TARGET do not go together: the driver's code undoes all that it made.")
+        raise click.UsageError("--abandon cannot be combined with TARGET, whose code undoes all effects.")
     if driver is not None:
         check_name(driver, name)
     author = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())
     from dra_kit.node.decommission import run_decommission
-    from dra_kit.node.decommissioned import PodName
+    from dra_kit.node.removal_confirmation import PodName
 
     where = None if pod is None else PodName.parse(pod)
-    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, keep_running=stay, pod=where)))
 
 
 def _run_quickly(main: Coroutine[Any, Any, int]) -> int:
-    """Run a coroutine on uvloop, which only the node's calls need."""
+    """Run a coroutine on uvloop, for fast answers to the kubelet."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -31,21 +31,24 @@ if TYPE_CHECKING:
 
 
 COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
-"""Words that are no TARGET, each with its command in sandbox_commands; a folder of such a name is ``./down``."""
+"""Subcommands, with their functions in sandbox_commands; a TARGET of the same name is written ``./down``."""
 _HERE: Final = "."
 
 
 class SandboxCommand(TargetCommand):
-    """Knows ``down``, ``env``, ``list`` and ``schema``, which are no TARGETs but commands of their own."""
+    """Accepts a subcommand instead of TARGETs."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of another command where its name is given."""
+        """Return the context of the subcommand, if one is named."""
         target = target_of(self.params, args)
         if target in COMMANDS:
+            from dra_kit.cli import sandbox_commands
+
             args.remove(target)
-            return _command(target).make_context(f"{info_name} {target}", args, parent, **extra)
+            command: click.Command = getattr(sandbox_commands, COMMANDS[target])
+            return command.make_context(f"{info_name} {target}", args, parent, **extra)
         try:
             with _announced():
                 return super().make_context(info_name, args, parent, **extra)
@@ -56,15 +59,12 @@ class SandboxCommand(TargetCommand):
             raise TargetError(f"{error}{hint}", code=error.code) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; in the background, whoever has started it learns of an error."""
+        """Run; in the background, report errors to the process that started this one."""
         with _announced():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they came: a sandbox in the background gets them again.
-
-        Without a TARGET it is the project here, if there is one.
-        """
+        """Store the arguments for a sandbox in the background; the default TARGET is the project in this folder."""
         ctx.meta["arguments"] = list(args)
         if target_of(self.params, args) is None and not is_help(args) and _is_project_here():
             args = [_HERE, *args]
@@ -79,17 +79,9 @@ class SandboxCommand(TargetCommand):
         return click.Command.parse_args(self, ctx, args)
 
 
-def _command(name: str) -> click.Command:
-    """Load the command of one of the words."""
-    from dra_kit.cli import sandbox_commands
-
-    command: click.Command = getattr(sandbox_commands, COMMANDS[name])
-    return command
-
-
 @contextmanager
 def _announced() -> Iterator[None]:
-    """Let whoever has started this process in the background know of an error."""
+    """Report an error to the process that started this one in the background."""
     try:
         yield
     except DraKitError as error:
@@ -105,25 +97,25 @@ def _is_project_here() -> bool:
 
 
 class NewFile(click.Path):
-    """A file to be written, in a directory that is there."""
+    """A file to write, in an existing directory."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path, if a file can be written there."""
-        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # it is told path_type
+        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # because of path_type
         if not file.parent.is_dir():
-            self.fail(f"there is no directory {file.parent}; make it, or name another.", param, ctx)
+            self.fail(f"directory {file.parent} does not exist; create it, or use another path.", param, ctx)
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            self.fail(f"{file} is no regular file; name one, or a path where nothing is.", param, ctx)
+            self.fail(f"{file} is not a regular file; use a regular file or a new path.", param, ctx)
         if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
-            self.fail(f"{file} may not be written.", param, ctx)
+            self.fail(f"{file.parent} is not writable; use another path.", param, ctx)
         return file
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a command of its own, where it may stand, or a TARGET."""
+    """Complete a subcommand, which must be the first argument, or a TARGET."""
     words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
     if not words:
         return complete_target(ctx, param, incomplete)
@@ -138,31 +130,31 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "files",
     multiple=True,
     type=path(exists=True),
-    help="manifests to apply, a file or a folder; may be repeated",
+    help="file or folder of manifests to apply; may be repeated",
 )
 @click.option(
     "--story",
     "stories",
     multiple=True,
     type=path(exists=True, file_okay=False),
-    help="folder of a story, or of several, to run; may be repeated",
+    help="folder of one story or several to run; may be repeated",
 )
 @click.option(
     "--nodes",
     default=1,
     show_default=True,
     type=click.IntRange(1, 100),
-    help="nodes; {node} in a setting of the driver stands for the node's name",
+    help="number of nodes; {node} in a setting of the driver is replaced by the node's name",
 )
 @click.option(
     SET,
     "values",
     multiple=True,
     metavar="[DRIVER.]NAME=VALUE",
-    help="a setting of a driver, where several drivers have one of that name; may be repeated",
+    help="setting of a driver, if several drivers have a setting of that name; may be repeated",
 )
-@click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
-@click.option("--timeline", type=NewFile(), help="keep what happens there, a JSON record on each line")
+@click.option("--report", type=NewFile(), help="write the result of every pod to this file, as JSON")
+@click.option("--timeline", type=NewFile(), help="write all events to this file, one JSON record per line")
 @click.option(
     "--timeout",
     default=60.0,
@@ -170,28 +162,28 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     type=click.FloatRange(min=0.1),
     help="seconds for the pods of -f, and for each step of a story",
 )
-@click.option("--keep", is_flag=True, help="leave everything running in the end, until Ctrl-C")
-@click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' ends it")
-@click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig there")
+@click.option("--keep", is_flag=True, help="keep everything running at the end, until Ctrl-C")
+@click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' stops it")
+@click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig to this file")
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
 @click.option(
     "--feature-gates",
     default="",
     metavar="NAME=BOOL[,...]",
-    help="switch single features of resource.k8s.io on or off",
+    help="switch individual features of resource.k8s.io on or off",
 )
 @click.option(
     "--time-scale",
     default=1.0,
     show_default=True,
     type=click.FloatRange(min=0.01),
-    help="divide the waits of Kubernetes by this: retries, back-offs, grace periods",
+    help="divide the delays of Kubernetes by this factor: retries, back-offs, grace periods",
 )
 @click.option(
     "--webhook/--no-webhook",
     default=True,
     show_default=True,
-    help="have the driver's webhook refuse bad opaque configuration when it is applied",
+    help="run the driver's webhook, which rejects invalid opaque configuration when it is applied",
 )
 @click.option(
     "--log-level",
@@ -200,22 +192,22 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     envvar="DRA_LOG_LEVEL",
     show_envvar=True,
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="least level of the driver's log shown",
+    help="minimum level of the driver's log that is shown",
 )
 @click.pass_context
 def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> None:  # fmt: skip
-    """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
+    """Run TARGET in a Kubernetes cluster in this process, and show what happens.
 
     TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
-    deviceclasses.yaml is applied first. Without one it is the project in this folder; where there is none the cluster
-    has no driver, and "dra-kit sandbox env" prints what one needs that is started by hand. Containers run as local
-    processes: no image is pulled, no mount is made.
+    deviceclasses.yaml is applied first. The default is the project in this folder. Without a project, the cluster has
+    no driver; "dra-kit sandbox env" prints the environment of a driver that you start manually. Containers run as local
+    processes: no image is pulled, and nothing is mounted.
 
-    Several TARGETs are several drivers on every node. A flag is a setting of the driver that has it; one that several
-    have is given by --set DRIVER.NAME=VALUE.
+    Several TARGETs are several drivers on every node. Settings of a driver are flags of this command. If several
+    drivers have a setting of the same name, use --set DRIVER.NAME=VALUE.
 
-    Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. 1: not so. 2: the
-    driver or a manifest cannot be used. With neither -f nor --story everything runs until Ctrl-C.
+    Exit code 0: every pod of -f succeeded, or is ready if it never exits, and every story passed; 1: a pod or a story
+    failed; 2: the driver or a manifest is invalid. With neither -f nor --story, everything runs until Ctrl-C.
 
     \b
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
@@ -230,22 +222,22 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
         require_unused(options["kubeconfig"])
     loaded: list[Loaded] = ctx.meta["drivers"]
     if not loaded and options["stories"]:
-        raise click.UsageError("--story needs a TARGET: a story tells what a driver does.")
+        raise click.UsageError("--story requires a TARGET: the driver that the story tests.")
     for target in targets:
         _unused_project_hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
     printer: EntryPrinter = ctx.meta["printer"]
-    printer.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
-    import asyncio  # what a cluster is made of takes long to import: the line comes before
+    printer.entry(f"starting a cluster in this process, {_with_drivers([driver.name for _, driver in loaded])}")
+    import asyncio  # print the line before the slow imports
 
     from dra_kit.process import logging as process_logging
     from dra_kit.sandbox.run.detached import bounded_log
     from dra_kit.sandbox.views.live import LiveView
 
     shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
-    process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
+    process_logging.configure("text", min(shown, logging.INFO))  # the sandbox reads records that it does not show
     for handler in logging.getLogger().handlers:
         handler.setLevel(shown)
     view = LiveView(printer)
@@ -261,10 +253,10 @@ def _with_drivers(names: Sequence[str]) -> str:
 
 
 def require_unused(kubeconfig: Path) -> None:
-    """Refuse the kubeconfig of a sandbox in the background.
+    """Check that the kubeconfig is not that of a sandbox in the background.
 
     Raises:
-        ConfigurationError: it is that.
+        ConfigurationError: a sandbox in the background uses it.
     """
     from dra_kit.cli.sandbox_commands import stop_command
     from dra_kit.sandbox.run.detached import running_in_background
@@ -272,8 +264,8 @@ def require_unused(kubeconfig: Path) -> None:
     for sandbox in running_in_background():
         if sandbox.has_kubeconfig(kubeconfig):
             raise ConfigurationError(
-                f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.title} in the background, process "
-                f"{sandbox.pid}; name another, or end that one: {stop_command(sandbox)}"
+                f"--kubeconfig {kubeconfig} is in use by the sandbox of {sandbox.title} in the background, process "
+                f"{sandbox.pid}; use another path, or stop that sandbox: {stop_command(sandbox)}"
             )
 
 
@@ -282,8 +274,8 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     from dra_kit.sandbox.run.detached import detach
 
     if options["stories"]:
-        raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
+        raise click.UsageError("--detach cannot be combined with --story: the results would not be shown.")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up when terminated
     sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
     who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
     what = who if sandbox.drivers else "a cluster without a driver runs"
@@ -293,7 +285,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 
 def _unused_project_hint(target: str) -> None:
-    """Print a hint at a project that is not used, although the TARGET lies in it."""
+    """Print a hint if the TARGET is in a project whose settings are not used."""
     project = enclosing_project(target)
     if project is not None and project.has_more_than_a_driver():
         named = ":".join(project.driver)
@@ -345,10 +337,10 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
 
 
 def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
-    """Return the gates by ``--feature-gates`` and ``--alpha``.
+    """Return the gates for ``--feature-gates`` and ``--alpha``.
 
     Raises:
-        ConfigurationError: there is no such gate, or its value is wrong.
+        ConfigurationError: a gate is unknown, or its value is invalid.
     """
     from dra_kit.kubernetes.release import FeatureGates
 
@@ -360,36 +352,36 @@ def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
 
 _INSIST_SECONDS: Final = 2.0
 _CUT_OFF: Final = 128 + signal.SIGPIPE
-"""Exit code when nobody reads the output any more, as shells give it."""
+"""Exit code when the reader of the output has closed it, as in shells."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptibleRun(Protocol):
-    """What Ctrl-C ends in order."""
+    """A session that Ctrl-C shuts down in order."""
 
     @property
     def lasting(self) -> bool:
-        """Whether only an interruption is waited for."""
+        """Whether the session only waits for an interruption."""
         ...
 
     @property
     def exit_code(self) -> int:
-        """Of the process, where it is interrupted while it is lasting."""
+        """Exit code of the process if a lasting session is interrupted."""
         ...
 
     async def run(self) -> int:
-        """Run; the exit code. Whatever happens, also a cancellation, nothing remains."""
+        """Run, clean up in any case, and return the exit code."""
         ...
 
 
 async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Event) -> int:
-    """Run until it is done or interrupted, or nobody reads on; the second signal ends the process at once.
+    """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process.
 
     Args:
-        session: to run.
-        reader_gone: set when nobody reads the output any more.
+        session: the session.
+        reader_gone: set when the reader of the output has closed it.
     """
-    import asyncio  # as above: no command line needs it
+    import asyncio  # as above: the command line does not need it
 
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(session.run())
@@ -402,7 +394,7 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         if interrupted:
             return  # the same signal, sent to the process and to its group
         interrupted = True
-        click.echo("\ntaking everything down; once more ends at once", err=True)
+        click.echo("\nshutting down; press Ctrl-C again to stop immediately", err=True)
         work.cancel()
         loop.call_later(_INSIST_SECONDS, insist)
 
@@ -417,8 +409,8 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         return await work
     except asyncio.CancelledError:
         if reader_gone.is_set():
-            # what is still buffered would fail again at the end of the process
+            # writing the remaining buffer when the process exits would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _CUT_OFF
-        click.echo("everything is down", err=True)
+        click.echo("everything is stopped", err=True)
         return session.exit_code if session.lasting else INTERRUPTED

@@ -1,4 +1,4 @@
-"""Words of ``dra-kit sandbox`` that are not TARGETs: down, env, list, schema."""
+"""Subcommands of ``dra-kit sandbox``: down, env, list, schema."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dra_kit.text import did_you_mean
 
 
 @click.command
-@click.option("--kubeconfig", type=path(dir_okay=False), help="of the one with this kubeconfig")
-@click.option("--node", help="of this node  [default: the only one]")
-@click.option("--json", "as_json", is_flag=True, help="print a JSON object instead of lines for a shell")
+@click.option("--kubeconfig", type=path(dir_okay=False), help="use the sandbox with this kubeconfig")
+@click.option("--node", help="use this node  [default: the only one]")
+@click.option("--json", "as_json", is_flag=True, help="print a JSON object instead of shell commands")
 def env(kubeconfig: Path | None, node: str | None, *, as_json: bool) -> None:
-    """Print what a driver needs that is started by hand, in any language, as lines for a shell.
+    """Print the environment of a driver in any language that you start manually, as export commands for a shell.
 
-    They name the kubeconfig of a sandbox that runs, in the foreground or in the background, a node of it, and the
-    node's directories, by the names that Kubernetes' own drivers read, and by those that dra-kit node reads. Where
-    several sandboxes run, say which.
+    The variables contain the kubeconfig of a running sandbox, the name of a node, and the directories of the node.
+    Their names are those that Kubernetes' own drivers read, and those of dra-kit node. If several sandboxes run, use
+    --kubeconfig.
 
-    Exit code 0: it is printed; 2: none runs, or it is not clear which one to take.
+    Exit code 0: the variables are printed; 2: no sandbox runs, or the choice is ambiguous.
 
     \b
       eval "$(dra-kit sandbox env)"
@@ -48,8 +48,8 @@ def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
     if not found:
         which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
         raise SandboxError(
-            f"no sandbox{which} runs, or it is not up yet; start one with dra-kit sandbox, in another shell or with "
-            "--detach"
+            f"no sandbox{which} is running, or it is still starting; start one with dra-kit sandbox, in another shell "
+            "or with --detach"
         )
     if len(found) > 1:
         for item in found:
@@ -57,7 +57,7 @@ def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
                 f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}",
                 err=True,
             )
-        raise SandboxError(f"{len(found)} sandboxes run; say which with --kubeconfig")
+        raise SandboxError(f"{len(found)} sandboxes are running; choose one with --kubeconfig")
     return found[0]
 
 
@@ -66,7 +66,7 @@ def _node(sandbox: RunningSandbox, wanted: str | None) -> str:
     if wanted is None and len(names) == 1:
         return names[0]
     if wanted is None:
-        raise SandboxError(f"the sandbox has {len(names)} nodes; say which with --node: {', '.join(names)}")
+        raise SandboxError(f"the sandbox has {len(names)} nodes; choose one with --node: {', '.join(names)}")
     if wanted not in sandbox.nodes:
         raise SandboxError(
             f"--node {wanted}: the sandbox has no such node{did_you_mean(wanted, names)}; it has {', '.join(names)}"
@@ -75,12 +75,12 @@ def _node(sandbox: RunningSandbox, wanted: str | None) -> str:
 
 
 def stop_command(sandbox: DetachedSandbox) -> str:
-    """Return the command that ends this sandbox and no other."""
+    """Return the command that stops this sandbox only."""
     return f"dra-kit sandbox down --kubeconfig {shlex.quote(sandbox.kubeconfig)}"
 
 
 def usage_lines(sandbox: DetachedSandbox) -> tuple[str, ...]:
-    """Return the commands that look into this sandbox, read its output, and end it."""
+    """Return the commands that inspect this sandbox, read its output, and stop it."""
     kubeconfig = shlex.quote(sandbox.kubeconfig)
     return (
         f"kubectl --kubeconfig {kubeconfig} get resourceslices",
@@ -90,14 +90,14 @@ def usage_lines(sandbox: DetachedSandbox) -> tuple[str, ...]:
 
 
 @click.command
-@click.option("--kubeconfig", type=path(dir_okay=False), help="end the one with this kubeconfig")
-@click.option("--all", "everything", is_flag=True, help="end all that are yours")
+@click.option("--kubeconfig", type=path(dir_okay=False), help="stop the sandbox with this kubeconfig")
+@click.option("--all", "everything", is_flag=True, help="stop all of your sandboxes")
 def down(kubeconfig: Path | None, *, everything: bool) -> None:
-    """End a sandbox that runs in the background, and wait until nothing of it remains.
+    """Stop a sandbox in the background, and wait until nothing of it remains.
 
-    Where several run, say which.
+    If several are running, use --kubeconfig or --all.
 
-    Exit code 0: it has ended; 2: there is none, or there are several.
+    Exit code 0: the sandbox has stopped; 2: none is running, or the choice is ambiguous.
 
     \b
       dra-kit sandbox down
@@ -105,30 +105,33 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
       dra-kit sandbox down --all
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if kubeconfig is not None and everything:
-        raise click.UsageError("--kubeconfig and --all do not go together.")
+        raise click.UsageError("--kubeconfig cannot be combined with --all.")
     if orphans := remove_abandoned():
-        click.echo(f"ended what killed sandboxes had left: {orphans} process{'' if orphans == 1 else 'es'}")
+        click.echo(f"terminated {orphans} process{'' if orphans == 1 else 'es'} of killed sandboxes")
     found = [item for item in running_in_background() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
     if not found:
         which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
-        raise SandboxError(f"no sandbox{which} runs in the background; start one with dra-kit sandbox TARGET --detach")
+        raise SandboxError(
+            f"no sandbox{which} is running in the background; start one with dra-kit sandbox TARGET --detach"
+        )
     if len(found) > 1 and not everything:
         for sandbox in found:
             click.echo(f"{sandbox.title}, process {sandbox.pid}\n  {stop_command(sandbox)}", err=True)
         raise SandboxError(
-            f"{len(found)} sandboxes run in the background, and none was ended; say which with --kubeconfig, or --all"
+            f"{len(found)} sandboxes are running in the background; choose one with --kubeconfig, or stop all with "
+            "--all"
         )
     for sandbox in found:
         stop(sandbox)
-        remove_abandoned()  # it may have been killed, since it did not end by itself
-        click.echo(f"the sandbox of {sandbox.title} has ended")
+        remove_abandoned()  # in case it had to be killed
+        click.echo(f"the sandbox of {sandbox.title} has stopped")
 
 
 @click.command("list")
 def list_command() -> None:
-    """Tell which sandboxes of yours run in the background, the oldest first, and how to use and to end each.
+    """List your sandboxes in the background, oldest first, and how to use and stop each of them.
 
-    Exit code 0, also when there is none.
+    Exit code 0, even if none is running.
     """
     found = running_in_background()
     for sandbox in found:
@@ -136,18 +139,18 @@ def list_command() -> None:
         for line in usage_lines(sandbox):
             click.echo(f"  {line}")
     if not found:
-        click.echo("no sandbox runs in the background; dra-kit sandbox TARGET --detach starts one", err=True)
+        click.echo("no sandbox is running in the background; start one with dra-kit sandbox TARGET --detach", err=True)
 
 
 @click.command("schema")
-@click.option("--timeline", is_flag=True, help="that of a line of the file that --timeline keeps")
+@click.option("--timeline", is_flag=True, help="print the schema of a line in a --timeline file instead")
 def schema_command(*, timeline: bool) -> None:
     """Print the JSON schema of a story's expect.yaml, for editors that complete and check it.
 
     \b
       dra-kit sandbox schema > story.schema.json
 
-    and, as the first line of an expect.yaml beside it:
+    To use it, start the expect.yaml next to it with the line:
 
     \b
       # yaml-language-server: $schema=../story.schema.json

@@ -1,4 +1,4 @@
-"""Drivers of a sandbox from the command line: TARGETs, stories, and the settings of several drivers."""
+"""Drivers of a sandbox on the command line: TARGETs, stories, and the settings of several drivers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SET: Final = "--set"
 
 
 def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.Parameter]) -> list[click.Option]:
-    """Return an option for each setting; the help of one that several drivers have says how to name the driver.
+    """Return an option for each setting; if several drivers share one, its help says to use ``--set`` instead.
 
     Args:
-        drivers: each once.
+        drivers: distinct drivers.
         own: the command's own options.
 
     Raises:
-        ConfigurationError: when a setting would take the place of an option of dra-kit.
+        ConfigurationError: a setting has the same flag as an option of dra-kit.
     """
-    from dra_kit.cli.driver_settings import settings_options  # a command without a driver needs none of it
+    from dra_kit.cli.driver_settings import settings_options  # only needed with a driver
 
     own = list(own)
     of_each = {driver.name: settings_options(driver, own, meta_key=_meta_key(driver.name)) for driver in drivers}
@@ -60,21 +60,21 @@ def given_settings(
     """Return the values of flags, environment and ``--set``, for each driver by the name of the setting.
 
     Args:
-        ctx: of the command.
-        drivers: each once.
-        texts: of ``--set``: ``NAME=VALUE`` or ``DRIVER.NAME=VALUE``.
+        ctx: the command's context.
+        drivers: distinct drivers.
+        texts: values of ``--set``: ``NAME=VALUE`` or ``DRIVER.NAME=VALUE``.
 
     Raises:
-        ConfigurationError: a text of ``--set`` names no setting, or one of several drivers.
+        ConfigurationError: a value of ``--set`` has an unknown or ambiguous setting.
     """
     from dra_kit.cli.driver_settings import setting_value
-    from dra_kit.sandbox.drivers.settings import settings_by_driver  # a driver is loaded when settings are given
+    from dra_kit.sandbox.drivers.settings import settings_by_driver  # slow to import
 
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigurationError(f"{SET} {text}: there is no value; write {SET} DRIVER.NAME=VALUE")
+            raise ConfigurationError(f"{SET} {text} lacks a value; use {SET} DRIVER.NAME=VALUE")
         pairs[name] = value
     named = settings_by_driver(drivers, pairs)
     return {
@@ -95,7 +95,7 @@ def _flags(option: click.Option) -> list[str]:
 
 
 def _ambiguous(option: click.Option, drivers: Sequence[str]) -> click.Option:
-    """Refuse an option that several drivers have."""
+    """Return an option that rejects its value, because several drivers have this setting."""
     flag, name = _flags(option)[0], str(option.name).removeprefix("driver_setting_")
     which = " or ".join(f"{SET} {driver}.{name}=VALUE" for driver in drivers)
     return click.Option(
@@ -106,8 +106,8 @@ def _ambiguous(option: click.Option, drivers: Sequence[str]) -> click.Option:
         metavar="",
         envvar=option.envvar,
         expose_value=False,
-        help=f"a setting of {' and '.join(drivers)}: write {which}",
-        callback=_refuse(f"{flag} ({option.envvar}) is a setting of {' and '.join(drivers)}; write {which}"),
+        help=f"a setting of {' and '.join(drivers)}; use {which}",
+        callback=_refuse(f"{flag} ({option.envvar}) is a setting of {' and '.join(drivers)}; use {which}"),
     )
 
 
@@ -120,7 +120,7 @@ def _refuse(text: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 Loaded = tuple[str, "Driver[Any, Any]"]
-"""A TARGET, and what was loaded from it."""
+"""A TARGET and its driver."""
 
 
 def load_targets(
@@ -131,18 +131,18 @@ def load_targets(
 ) -> tuple[list[Loaded], list[click.Option]]:
     """Return the drivers that the arguments name, with the options of their settings.
 
-    What follows an option of a driver can only be distinguished from a TARGET when the driver's options are known:
-    drivers are loaded one after the other.
+    Drivers are loaded one after the other, because values of a driver's options can only be distinguished from TARGETs
+    once the driver is loaded.
 
     Args:
         own: the command's own options.
         args: its arguments.
-        option: that names folders of stories.
-        loading: called with a TARGET before it is loaded, and before anything is imported for that.
+        option: the option that names folders of stories.
+        loading: called with each TARGET before it and its imports are loaded.
 
     Raises:
-        ConfigurationError: a driver or a story cannot be loaded, two drivers have one name, or a setting takes the
-            place of an option of dra-kit.
+        ConfigurationError: a driver or a story cannot be loaded, two drivers have the same name, or a setting has the
+            same flag as an option of dra-kit.
     """
     found: list[Loaded] = []
     options: list[click.Option] = []
@@ -167,10 +167,10 @@ def load_targets(
 
 
 def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
-    """Return the stories in folders; a folder is a story, or has several.
+    """Return the stories in folders, each of which is a story or contains several.
 
     Raises:
-        ConfigurationError: there is none, or one is wrong.
+        ConfigurationError: a folder has no story, or a story is invalid.
     """
     if not folders:
         return ()
@@ -180,13 +180,13 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
     for folder in folders:
         several = [folder] if (folder / EXPECT_FILE).exists() else list(find_stories(folder))
         if not several:
-            raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
+            raise ConfigurationError(f"--story {folder}: neither this folder nor its subfolders contain {EXPECT_FILE}")
         found += several
     return tuple(map(load_story, found))
 
 
 def _same(one: str, other: str) -> bool:
-    """Return whether two TARGETs are the same, however they are written."""
+    """Return whether two TARGETs name the same driver, even with different paths."""
     if one == other:
         return True
     (path, _, attribute), (other_path, _, other_attribute) = one.partition(":"), other.partition(":")
@@ -198,17 +198,17 @@ def _same(one: str, other: str) -> bool:
 def sandbox_driver(
     target: str, first: Driver[Any, Any], given: Mapping[str, object], nodes: int, *, replaced: bool = False
 ) -> SandboxDriver:
-    """Return the driver for so many nodes.
+    """Return the driver with its settings, loaded once for each node.
 
     Args:
-        target: the driver.
-        first: what was loaded from it, to know its options.
-        given: values of its settings, by name, which win over those of its project.
-        nodes: that each get one.
-        replaced: another one may take its place while the cluster runs.
+        target: the TARGET.
+        first: the driver, which is already loaded once.
+        given: values of its settings by name, which override those of its project.
+        nodes: the number of nodes.
+        replaced: whether a story replaces the driver by another release.
 
     Raises:
-        ConfigurationError: the project is wrong, or the driver has not the settings that it names.
+        ConfigurationError: the project is invalid, or the driver lacks a setting that the project names.
     """
     from dra_kit.author.settings import author_settings
     from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings, successor_loader

@@ -140,12 +140,7 @@ class Client:
             query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
     async def newest_version(self, resource: Resource, namespace: str | None = None) -> str:
-        """Return the resource version of the newest state, with a request that returns at most one object.
-
-        Args:
-            resource: of the objects.
-            namespace: None for all namespaces, or a cluster-scoped resource.
-        """
+        """Return the resource version of the newest state, with a request that returns at most one object."""
         call = ClientRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
         return str(((await self._object(call)).get("metadata") or {}).get("resourceVersion") or "")
 
@@ -274,14 +269,7 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
     ) -> None:
-        """Delete all objects that match the selectors, in one request.
-
-        Args:
-            resource: of the objects.
-            namespace: None for a cluster-scoped resource.
-            field_selector: as for :meth:`list`.
-            label_selector: as for :meth:`list`.
-        """
+        """Delete all objects that match the selectors, in one request."""
         query = {"fieldSelector": field_selector, "labelSelector": label_selector}
         await self._transport.send(
             ClientRequest.of_collection("deletecollection", resource, namespace or "", query=query)
@@ -341,7 +329,7 @@ def _encode(call: ClientRequest, body: object) -> bytes:
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise Invalid(f"{call}: the object is no JSON: {error}") from error
+        raise Invalid(f"{call}: the object cannot be encoded as JSON: {error}") from error
 
 
 class WatchEvent(Struct, frozen=True):
@@ -385,7 +373,7 @@ def parse_watch_event(call: ClientRequest, line: bytes) -> WatchEvent:
     event = decode_object(call, line)
     content = event.get("object")
     if not isinstance(content, dict):
-        raise KubeError(f"{call}: a watch event holds no object; is the server a Kubernetes API server?")
+        raise KubeError(f"{call}: a watch event contains no object; is the server a Kubernetes API server?")
     match event.get("type"):
         case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" as kind:
             return WatchEvent(kind, content)

@@ -91,7 +91,7 @@ class Credentials:
                 await self._reload()
             except ConfigurationError as error:
                 self._renew_at = time.monotonic() + _RETRY_SECONDS
-                log.warning("Credentials could not be renewed, going on with the last ones: %s", error)
+                log.warning("Credentials could not be renewed, using the last ones: %s", error)
         return self._connection.authorization
 
     async def refresh(self, rejected: str | None = None) -> bool:
@@ -212,7 +212,7 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
         raise
     except TimeoutError as error:
         raise ConfigurationError(
-            f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s", remedy="run its exec command by hand"
+            f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s", remedy="run its exec command manually"
         ) from error
     except Exception as error:  # a wrong type in the file, a plugin or a provider raises anything
         expected = isinstance(error, (modules.exception, OSError))
@@ -241,7 +241,7 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
 def _check_supported(paths: str, server: str, proxy: str | None, user: Any) -> None:
     if not server.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"kubeconfig {paths}: server {server!r} is no http:// or https:// URL", remedy="correct it"
+            f"kubeconfig {paths}: server {server!r} is not an http:// or https:// URL", remedy="correct it"
         )
     if proxy is not None and not proxy.startswith(("http://", "https://")):
         raise ConfigurationError(f"kubeconfig {paths}: proxy {proxy} is not supported", remedy="use an HTTP proxy")

@@ -32,11 +32,6 @@ class ObjectReference(Struct, frozen=True):
     """The object that an event is about.
 
     Attributes:
-        api_version: of the object.
-        kind: of the object.
-        name: of the object.
-        uid: of the object.
-        namespace: of the object; empty for a cluster-scoped one.
         field_path: the part that it is about, such as ``spec.containers{eater}``; empty for the whole object.
     """
 
@@ -218,7 +213,7 @@ class EventRecorder:
                     failures = 0
                     pause = self._seconds_to_next_series()
                 except Unavailable as error:
-                    log.log(logging.DEBUG if failures else logging.WARNING, "Events have to wait: %s", error)
+                    log.log(logging.DEBUG if failures else logging.WARNING, "Events are delayed: %s", error)
                     await asyncio.sleep(self._retry[min(failures, len(self._retry) - 1)])
                     failures += 1
                     continue
@@ -362,12 +357,12 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, {"series": _series(series)}, event.namespace)
         except NotFound:  # the API server forgets events after an hour
-            anew = _Occurrences(series.last, series.last)
+            new = _Occurrences(series.last, series.last)
             with self._lock:
                 del self._series[event]
-                self._under_way = event, anew
-            await self._create_or_keep(event, anew)
-            self._settle(anew)
+                self._under_way = event, new
+            await self._create_or_keep(event, new)
+            self._settle(new)
         except Unavailable:
             raise
         except KubeError as error:
@@ -380,7 +375,7 @@ class EventRecorder:
         self._dropped += 1
         if type(error) not in self._reported:
             self._reported.add(type(error))
-            log.warning("An event was refused (told once for this kind of refusal): %s", error)
+            log.warning("An Event was rejected (logged once for each kind of error): %s", error)
 
 
 def micro_time(time: dt.datetime) -> str:

@@ -33,10 +33,10 @@ def decode_object(call: ClientRequest, body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except ValueError as error:
-        raise KubeError(f"{call}: the answer is no JSON: {error}; is the server a Kubernetes API server?") from error
+        raise KubeError(f"{call}: the response is not JSON: {error}; is the server a Kubernetes API server?") from error
     if not isinstance(value, dict):
         text = "empty" if not body else f"JSON but no object: {_one_line(body.decode(errors='replace'))[:100]}"
-        raise KubeError(f"{call}: the answer is {text}; is the server a Kubernetes API server?")
+        raise KubeError(f"{call}: the response is {text}; is the server a Kubernetes API server?")
     return value
 
 
@@ -50,8 +50,6 @@ class ClientRequest:
         subject: what it is about, as ``<plural>.<group>[/<subresource>] [<namespace>/]<name>``.
         rbac_resource: ``<plural>[/<subresource>]``, as in RBAC rules; the path for a request without a resource.
         rbac_group: API group, None for a request without a resource.
-        body: JSON to send.
-        content_type: of the body.
         name: of the object it is about, empty for a request on a collection or a path.
     """
 
@@ -110,9 +108,9 @@ class ClientRequest:
         where = f"{namespace}/{name}" if resource.namespaced else name
         subject = f"{resource.full_name}{tail} {where}"
         if name in {"", ".", ".."}:
-            raise Invalid(f"{verb.upper()} {subject}: {name!r} is no object name")
+            raise Invalid(f"{verb.upper()} {subject}: {name!r} is not an object name")
         if resource.namespaced and namespace in {"", ".", ".."}:
-            raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is no namespace; {resource.plural} are namespaced")
+            raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is not a namespace; {resource.plural} need one")
         path = resource.path(namespace, name, subresource)
         if query:
             path = _with_query(path, query)
@@ -177,7 +175,7 @@ def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any])
     if code == 404 and call.name and not _about_object(call, status):
         # a disabled API, a proxy, or a wrong path: the response says nothing about the object
         return Unavailable(
-            f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
+            f"{message}; the response is not about the object: is this the right server, and does it serve the API?",
             status=code,
             reason=reason,
             text=text,

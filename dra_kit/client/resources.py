@@ -14,10 +14,7 @@ class Resource(Struct, frozen=True):
 
     Attributes:
         group: API group, empty for the core group.
-        version: API version.
         plural: the name in paths and in RBAC rules.
-        kind: the kind of its objects.
-        namespaced: whether its objects live in namespaces.
     """
 
     group: str

@@ -39,7 +39,7 @@ class ServerFeatures(Struct, frozen=True, order=True):
             numbers = [re.match(r"\d+", str(version.get(key, ""))) for key in prefix]
             if numbers[0] and numbers[1]:
                 return cls(int(numbers[0][0]), int(numbers[1][0]))
-        raise KubeError("GET /version: the answer holds no version; is the server a Kubernetes API server?")
+        raise KubeError("GET /version: the response contains no version; is the server a Kubernetes API server?")
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from prometheus_client import Metric
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -40,7 +41,7 @@ from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, 
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
-from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
@@ -95,11 +96,6 @@ async def run_controller(
 
     Every replica follows the claims; only the active one calls hooks and writes objects.
 
-    Args:
-        driver: the driver to run the controller of.
-        settings: the settings of the controller.
-        credentials: the credentials for the API server; None for those that the settings name.
-
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
@@ -125,7 +121,7 @@ async def run_controller(
             return await supervisor.run()
         finally:
             if not await recorder.flush(_FLUSH_SECONDS):
-                logger.warning("stopping with Events that are not written", extra=_unwritten(settings, recorder))
+                logger.warning("stopping with unwritten Events", extra=_unwritten(settings, recorder))
 
 
 def _wired(
@@ -156,10 +152,10 @@ def _wired(
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCallCheck(loop, settings.hang_timeout)]
 
-        def readings() -> Iterator[Reading]:
+        def readings() -> Iterator[Metric]:
             yield LEADER.of(int(leadership.leading), lease)
             yield CLAIMS.of(follower.claims)
-            yield from process_metrics("controller", client, supervisor, watchdog)
+            yield from process_metrics("controller", client, supervisor, watchdog.lag)
 
         metrics.read(readings, driver=driver.name)
         ready = [partial(unready_parts, supervisor)]
@@ -194,7 +190,7 @@ def _wired(
             annotations=progress.annotations,
         )
         supervisor.add(elected, after=startup)  # a replica that takes over has missed nothing
-    # added last, so that it stops first: its work has ended when the lease is released
+    # added last, so that it stops first: its work is done when the lease is released
     active = ActiveParts(leadership)
     of_claims = _for_claims(driver, client, follower, recorder, progress)
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
@@ -205,7 +201,7 @@ def _wired(
             driver, registry, context,
             credentials=credentials, client=client, user_agent=_user_agent(driver),
         )  # fmt: skip
-        metrics.read(handlers.readings)
+        metrics.read(handlers.readings, driver=driver.name)
         active.add(handlers)
     supervisor.add(active, after=elected)
     return supervisor
@@ -237,7 +233,7 @@ def _for_cluster(
             driver.name, source, client, context, ControllerOwner(client, settings.cluster_role),
             published=settings.pools_published,
         )  # fmt: skip
-        metrics.read(pools.readings)
+        metrics.read(pools.readings, driver=driver.name)
         yield pools
     if driver.taint_rules is not None:
         yield TaintRuleReconciler(
@@ -259,7 +255,7 @@ def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> 
 
 
 def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:
-    lost = "they are lost: without election no other process knows of them"
+    lost = "they are lost: without election no other process has them"
     return {
         "events": recorder.waiting,
         "what_now": "the next active replica writes those of claims" if settings.election else lost,

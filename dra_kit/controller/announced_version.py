@@ -14,14 +14,9 @@ from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
 async def agreed_version(client: Client, lease: str, namespace: str) -> int:
     """Return the version of claims up to which everything is announced, the same one for every replica that starts.
 
-    Where the Lease has none, what happened before now counts as announced. That version is written into the Lease at
-    once, by whichever replica comes first. Otherwise each replica would begin with its own list, and a replica that
-    starts later would miss what happened before its list and is not announced yet.
-
-    Args:
-        client: of the API server.
-        lease: name of the Lease; it is created where it does not exist.
-        namespace: of the Lease.
+    If the Lease does not contain it, everything up to now counts as announced, and the first replica writes that
+    version into the Lease, which it creates if necessary. Otherwise each replica would begin with its own list, and a
+    replica that starts later would miss changes before its list that are not announced yet.
 
     Returns:
         The version; ``UNKNOWN`` where this account may not read or write the Lease, which the elector reports.

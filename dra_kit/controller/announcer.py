@@ -18,15 +18,7 @@ from dra_kit.process.logging import log_context
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One Event.
-
-    Attributes:
-        regarding: the object that the Event is shown with.
-        reason: a CamelCase word for machines.
-        action: the action, a CamelCase word.
-        note: the text for users.
-        identity: identifies the announced change; equal in every replica, even if the replica missed states in between.
-    """
+    """One Event; ``identity`` is equal in every replica, even if a replica missed states in between."""
 
     regarding: ObjectReference
     reason: str
@@ -63,7 +55,7 @@ def announcements(transition: ClaimTransition) -> tuple[Announcement, ...]:
 
 
 def _identity(transition: ClaimTransition) -> str:
-    """Of the claim, this allocation of it, what happened, and to whom."""
+    """Identify a transition by the claim, its allocation, the change and the consumers."""
     allocation = transition.claim.status.allocation
     change = ClaimChange.DEALLOCATED if transition.change is ClaimChange.DELETED else transition.change
     users = transition.consumers if change in {ClaimChange.RESERVED, ClaimChange.UNRESERVED} else ()
@@ -132,13 +124,7 @@ _Pending: TypeAlias = "asyncio.Queue[tuple[ClaimTransition, bool, Callable[[], N
 
 
 class ClaimAnnouncer:
-    """An active part of the controller.
-
-    Args:
-        follower: knows what happens.
-        recorder: takes the Events.
-        progress: keeps which transitions are not announced yet.
-    """
+    """Writes an Event for each transition; an active part of the controller."""
 
     name = "announcing"
 
@@ -159,7 +145,7 @@ class ClaimAnnouncer:
                 group.create_task(self._announce_all(pending))
 
     async def _follow(self, steps: asyncio.Queue[ClaimTransition], pending: _Pending) -> None:
-        """Take what happens at once: from when it was seen it counts as not announced."""
+        """Take each transition at once, so that it counts as not announced from the moment it is seen."""
         while True:
             step = await steps.get()
             pending.put_nowait((step, True, self._progress.begin()))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from prometheus_client import Metric
 from typing_extensions import override
 
 from dra_kit.author.calls import author_location
@@ -22,7 +23,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
-from dra_kit.process.metrics import KOPF_RESTARTS, Reading
+from dra_kit.process.metrics import KOPF_RESTARTS
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_AGAIN: Final = (1.0, 2.0, 5.0, 10.0)
@@ -31,16 +32,7 @@ _PAGE: Final = 500
 
 
 class AuthorHandlers:
-    """An active part of the controller; kopf may die and come back.
-
-    Args:
-        driver: whose handlers they are.
-        registry: with them.
-        context: of the controller, for the handlers.
-        credentials: of the controller.
-        client: of the part's loop.
-        user_agent: for the requests of handlers.
-    """
+    """Runs the author's kopf handlers, and kopf again after it failed; an active part of the controller."""
 
     name = "handlers"
 
@@ -62,7 +54,7 @@ class AuthorHandlers:
         self._user_agent = user_agent
         self._restarts: tuple[int, KopfThread | None] = (0, None)  # of former lives of the part, and this one's
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield how often kopf was started again, in all lives of the part; from any thread."""
         yield KOPF_RESTARTS.of(self._count_restarts())
 
@@ -78,7 +70,7 @@ class AuthorHandlers:
         await thread.run(ready)
 
     async def _served(self) -> None:
-        """Wait until the cluster has the kinds of the author's: kopf looks for them once, at its start."""
+        """Wait until the cluster serves the kinds of the handlers: kopf looks for them only once, at its start."""
         logged: set[str] = set()
         for attempt in itertools.count():
             missing = [kind for kind in sorted(_custom_kinds(self._registry)) if not await self._serves(*kind)]
@@ -101,7 +93,7 @@ class AuthorHandlers:
         except NotFound:
             return False
         except KubeError as error:
-            logger.debug("not known whether a kind is served", extra={"error": str(error)})
+            logger.debug("cannot check whether a kind is served", extra={"error": str(error)})
             return False
         return False
 
@@ -191,7 +183,7 @@ def _import(driver: str, module: HandlerModule) -> None:
         if error.name is None or not (error.name == name or name.startswith(f"{error.name}.")):
             raise _failed(driver, name, error) from error
         raise ConfigurationError(
-            f"driver {driver}: handlers: there is no module {name}; write Driver(handlers=…) as in an import"
+            f"driver {driver}: handlers: module {name} not found; write Driver(handlers=…) as in an import"
         ) from None
     except (Exception, SystemExit) as error:
         raise _failed(driver, name, error) from error
@@ -207,12 +199,7 @@ def _failed(driver: str, name: str, error: BaseException) -> ConfigurationError:
 
 
 class HandlerClusterApi(ClusterApi):
-    """On a client of the loop that the handlers run in.
-
-    Args:
-        client: of that loop.
-        owner: of applied fields.
-    """
+    """The API for handlers, with a client that belongs to their event loop."""
 
     def __init__(self, client: Client, owner: str) -> None:
         self._client = client

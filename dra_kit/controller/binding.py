@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.calls import call, describe_error, error_fields, unexpected_exc_info
 from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
@@ -24,16 +24,16 @@ from dra_kit.controller.binding_conditions import (
 )
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
 from dra_kit.controller.claim_transitions import ClaimChange, ClaimTransition
-from dra_kit.errors import DraKitError, KubeError, NotYet, PermanentError
+from dra_kit.errors import KubeError, NotYet, PermanentError
 from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds until the author's code, the API server or a failed device is asked again; the last one repeats."""
+"""Seconds until a failed call of the author's code or the API server is retried; the last one repeats."""
 
 
 class DeviceHolders:
-    """Belongs to one event loop. Claims with admin access neither hold nor wait."""
+    """Which claim holds which device; claims with admin access neither hold nor wait. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._holders: dict[DevicePlace, str] = {}
@@ -62,16 +62,7 @@ class DeviceHolders:
 
 
 class BindingContext(Struct, frozen=True):
-    """What all workers share.
-
-    Attributes:
-        binder: the author's.
-        conditions: reads and writes claims.
-        holders: which claim has which device.
-        turns: how many of the author's calls may be under way.
-        decided: called for a device that is bound (None), or with why it failed.
-        retry: see :data:`RETRY`.
-    """
+    """What all workers share: ``turns`` limits running calls of the author, ``decided`` gets the failure or None."""
 
     binder: DeviceBinder[Any]
     conditions: BindingConditionWriter
@@ -82,17 +73,12 @@ class BindingContext(Struct, frozen=True):
 
 
 class BindingWorker:
-    """Works on one device of one claim until nothing is left to do.
-
-    Args:
-        shared: the context shared with other workers.
-        attachment: the last known state of the device in the claim.
-    """
+    """Works on one device of one claim until nothing is left to do."""
 
     def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
         self._shared = shared
         self._attachment = attachment
-        self._released = False  # that one is
+        self._released = False  # whether it was released
         self._gone: DeviceAttachment | None = None
         self._look = True
         self._wake = asyncio.Event()
@@ -104,7 +90,7 @@ class BindingWorker:
         self._wake.set()
 
     def release(self, gone: DeviceAttachment) -> None:
-        """Release a device that the claim gave back; it may have got it again since."""
+        """Release a device that was deallocated; the claim may have it again by now."""
         if self._attachment.since <= gone.since:  # else it was seen without a call, and is over
             self._gone = self._gone or gone
         self.look()
@@ -118,14 +104,14 @@ class BindingWorker:
             if again is None:
                 attempt = 0
             elif again:
-                # what is held against the claim is the same; the author's code is asked ever more seldom
+                # nothing has changed; call the author's code less and less often
                 delay = self._shared.retry[min(attempt, len(self._shared.retry) - 1)]
                 attempt += 1
                 self._look = True
                 await wait_for_event(self._wake, delay)
 
     async def _round(self) -> bool | None:
-        """Do what is to be done next; whether to come back later, None when something was done."""
+        """Do the next step; return whether to try again later, or None if something was done."""
         if self._gone is not None:
             return await self._release(self._gone)
         self._look = False
@@ -154,8 +140,7 @@ class BindingWorker:
         try:
             await self._unless_gone(asyncio.ensure_future(self._asked(attachment)))
         except NotYet as error:
-            self._log_not_yet("device is not bound yet", error)
-            return True
+            return self._failed("device is not bound yet", error)
         except PermanentError as error:
             failure = str(error)
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -167,7 +152,7 @@ class BindingWorker:
                 self._logged = ""
                 self._shared.decided(attachment, failure)
         except KubeError as error:
-            return self._failed("binding not told to the claim", error)
+            return self._failed("binding conditions not written", error)
         self._look = True  # read the current state again before the next step
         return None
 
@@ -176,7 +161,7 @@ class BindingWorker:
         await self._call(self._shared.binder.bind, attachment)
 
     async def _unless_gone(self, task: asyncio.Future[None]) -> None:
-        """Wait for ``bind``; when the device is given back meanwhile, it is cancelled."""
+        """Wait for ``bind``; cancel it if the device is deallocated meanwhile."""
         try:
             while not task.done() and self._gone is None:
                 woken: asyncio.Future[Any] = asyncio.ensure_future(self._wake.wait())
@@ -192,15 +177,14 @@ class BindingWorker:
 
     async def _release(self, gone: DeviceAttachment) -> bool | None:
         try:
-            if await self._is_bound_anew(gone):
+            if await self._is_bound_again(gone):
                 self._gone = None
                 return None
             await self._call(self._shared.binder.release, gone)
         except NotYet as error:
-            self._log_not_yet("device is not released yet", error)
-            return True
+            return self._failed("device is not released yet", error)
         except PermanentError as error:
-            self._log(logging.ERROR, "release failed, and is not tried again", error)
+            self._failed("release failed, and is not tried again", error)
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             return self._failed("release failed", error)
         await self._shared.holders.free(gone)
@@ -208,7 +192,7 @@ class BindingWorker:
         self._gone, self._logged = None, ""
         return None
 
-    async def _is_bound_anew(self, gone: DeviceAttachment) -> bool:
+    async def _is_bound_again(self, gone: DeviceAttachment) -> bool:
         """Return whether the claim has the device by another allocation, and it was released before that was bound."""
         known = await self._shared.conditions.read(gone.claim)
         now = known.attachments.get(gone.place) if known is not None else None
@@ -224,27 +208,14 @@ class BindingWorker:
             await call(method, attachment.claim, attachment.device)
 
     def _failed(self, message: str, error: Exception) -> bool:
-        expected = isinstance(error, DraKitError)
+        """Log an error, at DEBUG if it is the same as before; return True: the worker must try again."""
         module = type(self._shared.binder).__module__
         known = describe_error(error) == self._logged
-        trace = None if expected or known else author_exc_info(error, module)
-        self._log(
-            logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=author_location(error, module)
-        )
+        self._logged = describe_error(error)
+        level = logging.DEBUG if known else logging.INFO if isinstance(error, NotYet) else logging.ERROR
+        trace = None if known else unexpected_exc_info(error, module)
+        logger.log(level, message, extra=error_fields(error, module), exc_info=trace)
         return True
-
-    def _log_not_yet(self, message: str, error: NotYet) -> None:
-        self._log(logging.DEBUG if str(error) == self._logged else logging.INFO, message, error)
-
-    def _log(self, level: int, message: str, error: Exception, *, trace: Any = None, place: str = "") -> None:
-        expected = isinstance(error, DraKitError)
-        self._logged = str(error) if isinstance(error, NotYet) else describe_error(error)
-        extra: dict[str, object] = {"error": str(error) if expected else describe_error(error)}
-        if isinstance(error, DraKitError):
-            extra["code"] = error.code
-        if place:
-            extra["at"] = place
-        logger.log(level, message, extra=extra, exc_info=trace)
 
 
 AT_ONCE: Final = 32
@@ -253,16 +224,7 @@ _OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
 
 
 class DeviceBinding:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        binder: the author's.
-        client: reads claims, and writes conditions.
-        follower: knows what happens to claims.
-        recorder: takes the Events.
-        retry: see :data:`dra_kit.controller.binding.RETRY`.
-    """
+    """Binds and releases devices; an active part of the controller."""
 
     name = "binding"
 
@@ -305,22 +267,22 @@ class DeviceBinding:
     ) -> None:
         for step in subscription.recent:
             if step.change in _OVER:
-                self._take(step, workers)  # what else happened to claims, is in those that there are
+                self._take(step, workers)  # the result of other changes is in ``held``
         for item in held:
             workers.shared.holders.restore(item)
-            workers.look(item)
+            workers.of(item).look()
         while True:
             self._take(await subscription.steps.get(), workers)
 
     def _take(self, step: ClaimTransition, workers: _Workers) -> None:
         for item in find_attachments(step.claim, self._driver):
             if step.change in _OVER:
-                workers.release(item)
+                workers.of(item).release(item)
             else:
-                workers.look(item)
+                workers.of(item).look()
 
     async def _resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> None:
-        """Give the binder what is bound, until it takes it."""
+        """Call the binder's ``resume`` with the devices that claims hold, until it succeeds."""
         if type(self._binder).resume is DeviceBinder.resume:
             return
         attempt, logged = 0, ""
@@ -328,16 +290,14 @@ class DeviceBinding:
             try:
                 await call(self._binder.resume, held)
             except Exception as error:  # the author's code may raise anything
-                expected, module = isinstance(error, DraKitError), type(self._binder).__module__
-                text = str(error) if expected else describe_error(error)
+                module, known = type(self._binder).__module__, describe_error(error) == logged
                 again = self._retry[min(attempt, len(self._retry) - 1)]
-                extra: dict[str, object] = {"error": text, "again_in": again}
-                if place := author_location(error, module):
-                    extra["at"] = place
-                trace = None if expected or text == logged else author_exc_info(error, module)
-                level = logging.DEBUG if text == logged else logging.ERROR
-                logger.log(level, "resume failed, nothing is bound", extra=extra, exc_info=trace)
-                attempt, logged = attempt + 1, text
+                logger.log(
+                    logging.DEBUG if known else logging.ERROR, "resume failed, no device is bound",
+                    extra={**error_fields(error, module), "again_in": again},
+                    exc_info=None if known else unexpected_exc_info(error, module),
+                )  # fmt: skip
+                attempt, logged = attempt + 1, describe_error(error)
                 await asyncio.sleep(again)
             else:
                 return
@@ -347,13 +307,13 @@ class DeviceBinding:
         where = f" on node {claim.node}" if claim.node else ""
         what = f"device {device.name} (request {device.request}, pool {device.pool}){where}"
         fields = {"pool": device.pool, "device": device.name, "node": claim.node}
+        kind: Literal["Normal", "Warning"]
         if failure is None:
             logger.info("device is bound", extra=fields)
+            reason, kind, note = "DeviceBound", "Normal", f"Bound {what} for ResourceClaim {claim.name}"
         else:
             logger.warning("device cannot be bound", extra={**fields, "error": failure})
-        reason, kind = ("DeviceBound", "Normal") if failure is None else ("DeviceBindingFailed", "Warning")
-        note = f"Bound {what} for ResourceClaim {claim.name}"
-        if failure is not None:
+            reason, kind = "DeviceBindingFailed", "Warning"
             note = f"Cannot bind {what} for ResourceClaim {claim.name}: {failure}"
         regarding = [
             ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, claim.name, claim.uid, claim.namespace),
@@ -366,7 +326,7 @@ class DeviceBinding:
         for reference in regarding:
             self._recorder.record(
                 reference,
-                "Normal" if kind == "Normal" else "Warning",
+                kind,
                 reason=reason,
                 action="Bind",
                 note=note,
@@ -382,15 +342,8 @@ class _Workers:
         self.shared = shared
         self._workers: dict[tuple[str, DevicePlace], BindingWorker] = {}
 
-    def look(self, attachment: DeviceAttachment) -> None:
-        """Start or wake the worker of a device that a claim has."""
-        self._worker(attachment).look()
-
-    def release(self, attachment: DeviceAttachment) -> None:
-        """Start or wake the worker of a device that a claim has no longer."""
-        self._worker(attachment).release(attachment)
-
-    def _worker(self, attachment: DeviceAttachment) -> BindingWorker:
+    def of(self, attachment: DeviceAttachment) -> BindingWorker:
+        """Return the worker of a device, which is started if it does not run."""
         key = (attachment.claim.uid, attachment.place)
         worker = self._workers.get(key)
         if worker is None:

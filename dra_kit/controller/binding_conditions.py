@@ -38,13 +38,7 @@ class BindingVerdict(Enum):
 
 
 class DeviceAttachment(Struct, frozen=True):
-    """A device that a claim has, or had, by one allocation.
-
-    Attributes:
-        claim: whose it is.
-        device: with binding conditions.
-        since: ``allocationTimestamp`` of the allocation.
-    """
+    """A device that a claim has or had by one allocation, which ``since``, its ``allocationTimestamp``, identifies."""
 
     claim: ObservedClaim
     device: ObservedDevice
@@ -61,13 +55,7 @@ class DeviceAttachment(Struct, frozen=True):
 
 
 class BindingState(Struct, frozen=True):
-    """A claim that was just read.
-
-    Attributes:
-        attachments: its devices of our driver that have binding conditions.
-        entries: ``status.devices`` of our driver, by place.
-        resource_version: the resource version of the claim.
-    """
+    """A claim that was just read: our devices with binding conditions, and our entries of ``status.devices``."""
 
     attachments: Mapping[DevicePlace, DeviceAttachment]
     entries: Mapping[DevicePlace, Mapping[str, Any]]
@@ -114,16 +102,10 @@ def read_binding_state(raw: Mapping[str, Any], uid: str, driver: str) -> Binding
 def device_statuses(
     known: BindingState, place: DevicePlace, driver: str, *, failure: str | None, now: str
 ) -> list[dict[str, Any]]:
-    """Return the controller's entries of ``status.devices`` once one more device is decided; for server-side apply.
+    """Return the controller's entries of ``status.devices`` after one more decision, for server-side apply.
 
-    Those of the other devices are applied again: what an apply leaves out is removed.
-
-    Args:
-        known: the claim as it is.
-        place: of the device.
-        driver: its driver.
-        failure: why binding has failed; None: it is bound.
-        now: time of the transition.
+    Entries of other devices are included, because an apply removes what it omits. ``failure`` is None for a bound
+    device.
     """
     return [
         _entry(each, driver, conditions)
@@ -162,10 +144,6 @@ class BindingConditionWriter:
     It uses server-side apply with a separate field manager, ``<driver>-controller``, so that the controller and the
     node (``<driver>``) do not overwrite each other's fields of a device. Needs ``get`` on resourceclaims, ``patch`` on
     resourceclaims/status and, from Kubernetes 1.36 on, ``arbitrary-node:patch`` on resourceclaims/driver.
-
-    Args:
-        client: a client of the API server.
-        driver: the driver's name.
     """
 
     def __init__(self, client: Client, driver: str) -> None:
@@ -173,7 +151,7 @@ class BindingConditionWriter:
         self._driver = driver
 
     async def read(self, claim: ClaimReference) -> BindingState | None:
-        """Return the claim as it is; None when it is gone.
+        """Return the current claim; None if it is gone.
 
         Raises:
             KubeError: the API server does not say.
@@ -185,7 +163,7 @@ class BindingConditionWriter:
         return read_binding_state(raw, claim.uid, self._driver)
 
     async def write(self, attachment: DeviceAttachment, *, failure: str | None) -> bool:
-        """Say that a device is bound, or why not; False where the allocation is there no more, or says it already.
+        """Write that a device is bound, or why not; return False if the allocation is gone or already decided.
 
         Raises:
             KubeError: the API server refuses, or does not answer.

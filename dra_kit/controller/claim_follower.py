@@ -34,12 +34,9 @@ _ENDED_MAX: Final = 10_000
 
 
 class ClaimCache:
-    """Turns watch events and lists into transitions, each delivered once.
+    """Turns watch events and lists into transitions, each delivered once; only claims with our devices are cached.
 
-    The first list is remembered in silence: what holds devices when the controller starts has had its Events.
-
-    Args:
-        driver: whose devices count; claims without any are not kept.
+    The first list announces nothing: claims that hold devices when the controller starts have had their Events.
     """
 
     def __init__(self, driver: str) -> None:
@@ -62,20 +59,15 @@ class ClaimCache:
 
     @property
     def seen(self) -> int:
-        """The latest resource version that a watch or a list has brought, of whatever claim."""
+        """The latest resource version of any claim that a watch or a list has returned."""
         return self._seen
 
     def claims(self) -> HeldClaims:
-        """Return those that hold devices of ours now."""
+        """Return the claims that hold our devices now."""
         return HeldClaims(tuple(self._claims.values()))
 
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[ClaimTransition, ...]:
-        """Take the state of one claim from a watch.
-
-        Args:
-            claim: the object as it came.
-            deleted: it is the last state of a deleted one.
-        """
+        """Process the state of one claim from a watch; the last state of a deleted one if ``deleted``."""
         uid, version = _identity(claim)
         self._seen = max(self._seen, version)
         if version <= self._version(uid):
@@ -94,12 +86,7 @@ class ClaimCache:
             self._listing = False
 
     def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[ClaimTransition, ...]:
-        """Take a complete list: what it does not hold is gone.
-
-        Args:
-            claims: all claims of the cluster.
-            resource_version: of the list.
-        """
+        """Process a complete list of all claims: cached claims that are missing from it are gone."""
         listed = _number(resource_version)
         silent = not self.primed
         steps: list[ClaimTransition] = []
@@ -213,13 +200,7 @@ LIST_RETRY: Final = 10.0
 
 
 class ClaimSubscription(Struct, frozen=True):
-    """What one listener receives.
-
-    Attributes:
-        claims: those that hold devices of ours at its beginning.
-        recent: what happened before it and may not be announced: ``claims`` are in the state after it.
-        steps: what happens from its beginning on, in order.
-    """
+    """The claims at the start, recent transitions that may not be announced, and a queue of later transitions."""
 
     claims: HeldClaims
     recent: tuple[ClaimTransition, ...]
@@ -267,7 +248,7 @@ class ClaimFollower:
 
     @contextmanager
     def subscribed(self) -> Iterator[ClaimSubscription]:
-        """Give the claims as they are, and every step from then on; in the follower's loop."""
+        """Yield the current claims and every later transition; in the follower's loop."""
         recent = self._backlog.steps() if self._backlog is not None else ()
         if self._since is not None:
             # all parts subscribe once, in one iteration of the loop: no other replica takes over from the only one
@@ -286,14 +267,11 @@ class ClaimFollower:
 
     @property
     def seen(self) -> int:
-        """The latest resource version that a watch or a list has brought, of whatever claim."""
+        """The latest resource version of any claim that a watch or a list has returned."""
         return self._cache.seen
 
     async def run(self, ready: asyncio.Event) -> None:
-        """List again and again.
-
-        Args:
-            ready: set after the first list, or at once where what is seen is news: watch events may come from then on.
+        """List again and again; ready after the first list, or at once if the announced version is known.
 
         Raises:
             KubeError: the API server refuses the list.
@@ -328,7 +306,7 @@ class ClaimFollower:
         self._look_again.set()
 
     async def resync(self) -> None:
-        """List the claims, and deliver what had been missed, except the first time.
+        """List the claims, and deliver changes that the watch missed, except the first time.
 
         Raises:
             KubeError: the list failed.
@@ -350,7 +328,7 @@ class ClaimFollower:
             try:
                 found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
             except Gone as error:
-                logger.info("what happened before this replica started is not known", extra={"error": str(error)})
+                logger.info("changes before the start of this replica are unknown", extra={"error": str(error)})
                 return False
             except Unavailable as error:
                 logger.warning("claims cannot be listed now", extra={"error": str(error)})
@@ -360,12 +338,7 @@ class ClaimFollower:
             return True
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
-        """Take one event of the watch.
-
-        Args:
-            event_type: ADDED, MODIFIED or DELETED; None for an object of the watch's initial list.
-            claim: the object, in its last state where it was deleted.
-        """
+        """Process one event of the watch; ``event_type`` is None for objects of its initial list."""
         self._deliver(self._cache.observe(claim, deleted=event_type == "DELETED"))
 
     def _drop_backlog(self) -> None:
@@ -385,15 +358,9 @@ _WATCH_SECONDS: Final = 2
 
 
 class ClaimHistory:
-    """A part of the controller: watches from a resource version on, until kopf's watch has taken its place.
+    """A part of the controller that watches from a resource version on until kopf's watch takes over.
 
-    A list shows claims as they are. One that was created and deleted meanwhile is in no list, and its Events would be
-    missing.
-
-    Args:
-        client: to watch with.
-        follower: receives the changes.
-        since: the resource version of claims.
+    A list shows only current claims. The Events of one that was created and deleted in between would be missing.
     """
 
     name = "history"
@@ -451,10 +418,6 @@ class ClaimWatch:
     """Runs kopf for the follower.
 
     It runs only once: when kopf stops, watched changes may be lost, so the pod restarts and begins with a list.
-
-    Args:
-        credentials: the credentials of the process.
-        follower: the follower that receives the events.
     """
 
     name = "kopf"
@@ -473,7 +436,7 @@ class ClaimWatch:
 
         def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
             registry = kopf.OperatorRegistry()
-            register_claim_handler(registry, self._follower, loop)
+            on_event(registry, RESOURCE_CLAIMS, self._follower.on_claim, id="follow-claims", loop=loop)
             settings = kopf_settings(chunk_size=_PAGE)
             settings.queueing.worker_limit = _WORKERS
             settings.queueing.idle_timeout = _IDLE_SECONDS
@@ -488,16 +451,3 @@ class ClaimWatch:
                 loop.call_soon_threadsafe(watching)
 
         await KopfThread(self._credentials, build, backoff=(), events_only=True, watching=notify).run(asyncio.Event())
-
-
-def register_claim_handler(
-    registry: kopf.OperatorRegistry, follower: ClaimFollower, loop: asyncio.AbstractEventLoop
-) -> None:
-    """Register the handler.
-
-    Args:
-        registry: of the life that is being built.
-        follower: what the events are for.
-        loop: the follower's loop.
-    """
-    on_event(registry, RESOURCE_CLAIMS, follower.on_claim, id="follow-claims", loop=loop)

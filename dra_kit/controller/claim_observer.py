@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.calls import author_exc_info, call, error_fields
 from dra_kit.author.controller import ClaimObserver, ObservedClaim
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
 from dra_kit.controller.claim_transitions import (
@@ -41,14 +41,10 @@ _Over: TypeAlias = Callable[[], None]
 def catching_up(
     claims: Iterable[ResourceClaim], recent: Iterable[ClaimTransition], driver: str
 ) -> Iterator[ClaimTransition]:
-    """Yield the steps for an observer whose replica becomes active: every claim that holds devices, and what came last.
+    """Yield the steps for an observer whose replica becomes active: every claim that holds devices, then ``recent``.
 
-    Of each claim in order: that it was allocated and reserved comes before what happened to it since.
-
-    Args:
-        claims: those that hold devices now, after ``recent``.
-        recent: what happened and was perhaps not told.
-        driver: whose devices count.
+    A claim's allocation and reservations come before later changes to it. ``claims`` are in their state after
+    ``recent``.
     """
     steps = tuple(recent)
     allocated = {step.claim.metadata.uid for step in steps if step.change is ClaimChange.ALLOCATED}
@@ -68,15 +64,7 @@ def catching_up(
 
 
 class ClaimObserverRunner:
-    """A part of the active controller that calls the hooks of the author's observer.
-
-    Args:
-        follower: reports changes of claims.
-        observer: the author's observer.
-        driver: the name of the driver.
-        progress: records the steps whose hooks have not finished.
-        retry: seconds until a hook that failed with a transient error is retried; the last value repeats.
-    """
+    """A part of the active controller that calls the hooks of the author's observer."""
 
     name = "observer"
 
@@ -167,17 +155,15 @@ class ClaimObserverRunner:
                 again = self._retry[min(attempt, len(self._retry) - 1)]
                 level = logging.DEBUG if str(error) == logged else logging.WARNING
                 logger.log(
-                    level, "hook is called again",
+                    level, "hook failed, and will be retried",
                     extra={"hook": title, "error": str(error), "code": error.code, "again_in": again},
                 )  # fmt: skip
                 logged = str(error)
                 await asyncio.sleep(again)
             except Exception as error:
                 module = type(self._observer).__module__
-                extra = {"hook": title, "error": describe_error(error)}
-                if place := author_location(error, module):
-                    extra["at"] = place
-                logger.error("hook failed", extra=extra, exc_info=author_exc_info(error, module))
+                fields = {"hook": title, **error_fields(error, module)}
+                logger.error("hook failed", extra=fields, exc_info=author_exc_info(error, module))
                 return
             else:
                 return

@@ -32,12 +32,7 @@ def announced_of(annotations: Mapping[str, str]) -> int:
 
 
 class FollowedVersions:
-    """The resource versions that a replica has seen, as far back as it takes to know what it has certainly followed.
-
-    Args:
-        clock: seconds that only rise.
-        seen: the latest resource version that the replica has seen.
-    """
+    """The resource versions that a replica has seen, and up to which of them it has certainly processed all changes."""
 
     def __init__(self, clock: Callable[[], float], seen: Callable[[], int]) -> None:
         self._clock = clock
@@ -49,14 +44,14 @@ class FollowedVersions:
         return self._clock()
 
     def sample(self) -> None:
-        """Remember what is seen now; called every few seconds."""
+        """Record the latest version seen; called every few seconds."""
         self._samples.append((self._clock(), self._seen()))
         before = self._clock() - MARGIN
         while len(self._samples) > 1 and self._samples[1][0] <= before:
             self._samples.popleft()
 
     def complete(self) -> int:
-        """Return a version up to which everything is followed; ``UNKNOWN`` for nothing."""
+        """Return a version up to which all changes are processed; ``UNKNOWN`` if there is none."""
         before = self._clock() - MARGIN
         return next((version for at, version in reversed(self._samples) if at <= before), UNKNOWN)
 
@@ -64,9 +59,7 @@ class FollowedVersions:
 class AnnouncementProgress:
     """Which transitions the active replica has not announced yet, by Events and hooks; belongs to one event loop.
 
-    Args:
-        followed: what this replica has seen.
-        inherited: up to where everything was announced by former active replicas.
+    ``inherited`` returns the version up to which former active replicas have announced everything.
     """
 
     def __init__(self, followed: FollowedVersions, inherited: Callable[[], int]) -> None:
@@ -79,7 +72,7 @@ class AnnouncementProgress:
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
-        """While this replica announces; before and after it nothing is known but what others have announced."""
+        """Mark this replica as announcing; otherwise only the announcements of other replicas count."""
         self._announcing = True
         try:
             yield
@@ -88,11 +81,9 @@ class AnnouncementProgress:
             self._pending.clear()
 
     def begin(self, *, inherited: bool = False, seconds: float = math.inf) -> Callable[[], None]:
-        """Record a transition as not announced until the returned function is called.
+        """Record a transition as not announced until the returned function is called, or ``seconds`` have passed.
 
-        Args:
-            inherited: it was seen before this replica became active; otherwise it was seen just now.
-            seconds: seconds after which it counts as announced in any case.
+        ``inherited``: it was seen before this replica became active; otherwise it was seen just now.
         """
         number = next(self._numbers)
         version = self._inherited() if inherited else self._followed.complete()
@@ -111,7 +102,7 @@ class AnnouncementProgress:
         return min([self._followed.complete(), *(version for version, until in self._pending.values() if now < until)])
 
     def annotations(self) -> dict[str, str]:
-        """Return what the Lease is to say."""
+        """Return the annotations to write to the Lease."""
         announced = self.announced()
         return {} if announced == UNKNOWN else {ANNOUNCED: str(announced)}
 
@@ -157,12 +148,8 @@ def transitions(
 ) -> tuple[ClaimTransition, ...]:
     """Return the steps from one state of a claim to a later one, in the order in which they must have happened.
 
-    States in between may have been missed: a claim that was deallocated and reallocated meanwhile gives both steps.
-
-    Args:
-        previous: the old state of the claim; None if it did not exist.
-        current: the new state of the claim, with the same UID; None if it was deleted.
-        driver: the driver whose devices count; allocations of other drivers are ignored.
+    A state is None if the claim did not exist. States in between may have been missed: a claim that was deallocated and
+    reallocated results in both steps.
     """
     before, now = our_devices(previous, driver), our_devices(current, driver)
     same = _keys(before) == _keys(now)
@@ -196,12 +183,7 @@ def _missing(
 
 
 def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocationResult]) -> ObservedClaim:
-    """Return a claim with its devices of one driver.
-
-    Args:
-        claim: as it is, or was.
-        devices: of the driver.
-    """
+    """Return a claim with the given devices of one driver."""
     metadata = claim.metadata
     return ObservedClaim(
         namespace=metadata.namespace,
@@ -228,7 +210,7 @@ def observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
 
 
 def consumers(references: Iterable[ResourceClaimConsumerReference]) -> tuple[ConsumerReference, ...]:
-    """Return who uses a claim."""
+    """Return the consumers of a claim."""
     return tuple(ConsumerReference(each.api_group, each.resource, each.name, each.uid) for each in references)
 
 
@@ -239,14 +221,8 @@ CAPACITY: Final = 50_000
 class AnnouncementBacklog:
     """Transitions that the active replica may not have announced when it last renewed its lease.
 
-    Some of them may be announced: Events have names that make a second creation a conflict, and hooks may come twice.
-
-    Args:
-        announced: the resource version of claims up to which all that happened is announced, and from which this
-            replica knows what happens.
-
-    Attributes:
-        announced: that version; it rises with the renewals of the active replica.
+    Some may be announced twice: names of Events make a second creation a conflict, and hooks may be repeated.
+    ``announced`` is the version up to which everything is announced; it rises with the renewals of the active replica.
     """
 
     def __init__(self, announced: int = UNKNOWN) -> None:
@@ -254,21 +230,17 @@ class AnnouncementBacklog:
         self._steps: deque[ClaimTransition] = deque(maxlen=CAPACITY)
 
     def add(self, step: ClaimTransition) -> None:
-        """Keep a transition, which was seen now."""
+        """Append a transition that was just seen."""
         self._steps.append(step)
 
     def renewed(self, announced: int) -> None:
-        """Drop what is announced: the active replica has renewed its lease.
-
-        Args:
-            announced: the resource version of claims up to which all that happened is announced, as it says.
-        """
+        """Drop transitions up to the version that the active replica announced when it renewed its lease."""
         self.announced = max(self.announced, announced)
         while self._steps and self._steps[0].version <= self.announced:
             self._steps.popleft()
 
     def steps(self) -> tuple[ClaimTransition, ...]:
-        """Return what may not be announced, in order."""
+        """Return the transitions that may not be announced, in order."""
         return tuple(self._steps)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from prometheus_client import Metric
 from typing_extensions import override
 
 from dra_kit.author.device import Device
@@ -17,7 +18,7 @@ from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.api_model import OwnerReference
-from dra_kit.process.metrics import Reading, publication_metrics
+from dra_kit.process.metrics import publication_metrics
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
@@ -28,18 +29,12 @@ _ASKED_ONE_BY_ONE: Final = 16
 
 
 def field_selector(driver: str) -> str:
-    """Return what selects this driver's slices of no node on the server."""
+    """Return the field selector for this driver's slices without a node."""
     return f"spec.driver={driver},spec.nodeName="
 
 
 class ClusterScope(SliceScope):
-    """Of one driver; all of its slices without a ``nodeName``.
-
-    Args:
-        driver: the driver's name.
-        client: asks for the server's release, and for pools of nodes.
-        owner: of the slices.
-    """
+    """All slices of one driver without a ``nodeName``."""
 
     def __init__(self, driver: str, client: Client, owner: ControllerOwner) -> None:
         self._driver = driver
@@ -69,7 +64,7 @@ class ClusterScope(SliceScope):
         return await self._owner.reference()
 
     @override
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self._features = None
         self._owner.forget()
 
@@ -98,18 +93,18 @@ class ClusterScope(SliceScope):
         name, node = next(iter(taken.items()))
         more = f", and {len(taken) - 1} more like it" if len(taken) > 1 else ""
         refusal = ConfigurationError(
-            f"pool {name} of no node is not published: node {node} has a pool of that name{more}, and the scheduler "
-            "would take the two for one; give it a name that is not a node's, nor begins with one",
+            f"pool {name} without a node is not published: node {node} has a pool of that name{more}, and the "
+            "scheduler would merge the two; give it a name that does not begin with a node's name",
             code="pool-name-of-node",
         )
         return tuple(pool for pool in pools if pool.name in self._free), refusal
 
     @override
-    def left_to_another(self) -> bool:
+    def is_superseded(self) -> bool:
         return False  # the lease decides who is the active one
 
     @override
-    def wrote(self, what: SliceWrite) -> None:
+    def on_write(self, what: SliceWrite) -> None:
         pass
 
     async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:
@@ -130,17 +125,7 @@ def _pool_and_node(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class ClusterPools:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        source: its cluster provider.
-        client: reads and writes slices.
-        context: of the author's code.
-        owner: of the slices.
-        check_after_write: seconds after a write until the slices are looked at again.
-        published: called when the first inventory of a life is published.
-    """
+    """Discovers and publishes pools without a node; an active part of the controller."""
 
     name = "pools"
 
@@ -165,7 +150,7 @@ class ClusterPools:
         self._record = PublicationCounts()
         self._publishing = False
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield what was published so far; from any thread. A replica that stands by publishes no pools."""
         if self._publishing:
             yield from publication_metrics(self._record)

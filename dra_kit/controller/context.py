@@ -24,12 +24,7 @@ from dra_kit.process.metrics import Metrics
 
 
 class ControllerContext(Context[Any]):
-    """What an author's code in the controller gets, and what it may ask, from any thread.
-
-    Args:
-        driver: the driver's name.
-        settings: the author's settings, already filled; None where the driver has none.
-        metrics: of the process.
+    """The context of an author's code in the controller; usable from any thread.
 
     Raises:
         ConfigurationError: what only a node has is read.
@@ -91,19 +86,13 @@ class ControllerContext(Context[Any]):
 
     def _of_a_node(self, what: str) -> ConfigurationError:
         return ConfigurationError(
-            f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; keep what it needs "
-            "in the cluster, or in what is reached by context.settings"
+            f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; store what it "
+            "needs in the cluster, or read it from context.settings"
         )
 
 
 class ControllerStartup:
-    """A part of the controller, in every replica; a replica becomes active only after its startup has returned.
-
-    Args:
-        driver: the driver whose provider, binder and taint rules are started.
-        context: the context that they receive.
-        ending: set when the process is asked to stop.
-    """
+    """A part of the controller, in every replica; a replica becomes active only after its startup has returned."""
 
     name = "startup"
 
@@ -148,12 +137,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ControllerOwner:
-    """The ClusterRole that owns the objects the controller creates; read once, and again after :meth:`forget`.
-
-    Args:
-        client: the client to read it with; needs ``get`` on that ClusterRole.
-        cluster_role: the name of the ClusterRole; None for objects without an owner.
-    """
+    """The ClusterRole that owns the objects the controller creates; read once, and again after :meth:`forget`."""
 
     def __init__(self, client: Client, cluster_role: str | None) -> None:
         self._client = client
@@ -175,8 +159,8 @@ class ControllerOwner:
             except NotFound:
                 if not self._logged:
                     logger.warning(
-                        "what the controller makes stays when it is uninstalled",
-                        extra={"cluster_role": self._cluster_role, "remedy": "there is none of that name; correct "
+                        "objects of the controller are not deleted when it is uninstalled",
+                        extra={"cluster_role": self._cluster_role, "remedy": "no ClusterRole has that name; correct "
                                "--cluster-role"},
                     )  # fmt: skip
                 self._logged = True
@@ -190,5 +174,5 @@ class ControllerOwner:
         return self._known
 
     def forget(self) -> None:
-        """Read it again: it may be another one by now, of the same name."""
+        """Read the ClusterRole again next time: another one may have its name by now."""
         self._known = None

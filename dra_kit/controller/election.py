@@ -42,17 +42,8 @@ class LeaderElector:
     Clocks of machines may differ: a lease counts as expired when it has not *changed* for its duration, measured by
     this process's own clock. This process stops being active when it could not renew the lease within the renew
     deadline. The deadline is shorter than the lease duration, so other replicas take the lease only after that. The
-    process then continues as a standby, and retains what it knows of the claims.
-
-    Args:
-        client: a client of the API server.
-        leadership: is notified of changes.
-        identity: the unique identity of this process.
-        namespace: the namespace of the Lease.
-        lease: the name of the Lease.
-        timing: the timing of the election.
-        clock: a monotonic clock, in seconds.
-        annotations: returns the annotations of the Lease; called before each renewal.
+    process then continues as a standby, and retains its cache of the claims. ``annotations`` is called before each
+    renewal.
     """
 
     name = "election"
@@ -158,14 +149,14 @@ class LeaderElector:
             return await self._client.create(LEASES, wanted)
         except NotFound as error:
             raise ConfigurationError(
-                f"there is no namespace {self._namespace} for the Lease of the controller: name the one that it runs "
-                "in with --lease-namespace"
+                f"namespace {self._namespace} for the controller's Lease not found; set --lease-namespace to the "
+                "namespace that the controller runs in"
             ) from error
         except Forbidden as error:
             raise ConfigurationError(
-                f"Lease {self._namespace}/{self._lease} is not there, and this account may not create it: {error}",
-                remedy="the chart makes it in the namespace of its release: run helm upgrade once more, or name that "
-                "namespace with --lease-namespace",
+                f"Lease {self._namespace}/{self._lease} does not exist, and this account may not create it: {error}",
+                remedy="the chart creates it in the namespace of its release: run helm upgrade again, or set "
+                "--lease-namespace to that namespace",
             ) from error
 
     def _may_take(self, lease: Mapping[str, Any]) -> bool:
@@ -200,14 +191,14 @@ class LeaderElector:
 
     def _trouble(self, text: str) -> None:
         if text != self._logged:
-            kept = self._leadership.leading
+            active = self._leadership.leading
             logger.warning(
-                "the Lease that decides which replica is active cannot be read or written; it is tried again",
+                "the Lease that decides which replica is active cannot be read or written; retrying",
                 extra={
                     "lease": f"{self._namespace}/{self._lease}",
                     "error": text,
-                    "until_then": "this replica stays active until its Lease ends" if kept else "it stands by",
-                    "remedy": "if it goes on, see whether the API server answers, and the Role for leases",
+                    "until_then": "this replica stays active until its Lease expires" if active else "it is a standby",
+                    "remedy": "if this continues, check the API server, and the Role for leases",
                 },
             )
         self._logged = text
@@ -224,21 +215,21 @@ class LeaderElector:
                 if holder_of(lease) == self._identity:
                     await self._client.update(LEASES, released(lease, dt.datetime.now(dt.UTC)))
         except (KubeError, TimeoutError) as error:
-            logger.warning("the lease is not given back and expires", extra={"error": str(error) or "no answer"})
+            logger.warning("the lease cannot be released and will expire", extra={"error": str(error) or "no answer"})
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
-    """Return who holds it; empty when it was given back."""
+    """Return the identity of the holder; empty after it released the lease."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def duration_of(lease: Mapping[str, Any], default: float) -> float:
-    """Return how long its holder wants it to be respected after a renewal, in seconds."""
+    """Return the seconds after which the holder's lease expires if it is not renewed."""
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or default)
 
 
 def annotations_of(lease: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return what its holder says beside that it holds it."""
+    """Return the annotations of a lease."""
     return (lease.get("metadata") or {}).get("annotations") or {}
 
 
@@ -248,14 +239,7 @@ def acquired(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the lease after ``identity`` acquires or renews it; other content of the lease is retained.
 
-    Args:
-        lease: the stored lease; None if it does not exist.
-        identity: the identity of the process.
-        timing: the timing of the election.
-        now: the time by the process's clock; it informs users, and no decision depends on it.
-        namespace: the namespace of the lease.
-        name: the name of the lease.
-        annotations: annotations to set; other annotations are retained.
+    ``lease`` is None if it does not exist. ``now`` informs users; no decision depends on it.
     """
     stored: Mapping[str, Any] = lease or {
         "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"namespace": namespace, "name": name}
@@ -300,10 +284,6 @@ class ActiveParts:
     Their ``run`` is called again each time the replica becomes active. A part that fails terminates the process, as
     any part does. So does a part that cannot be stopped in time because of a blocking call in the author's code:
     nothing else ends such a call.
-
-    Args:
-        leadership: says whether this replica is active.
-        stop_seconds: seconds that stopping may take.
     """
 
     name = "active"
@@ -344,7 +324,7 @@ class ActiveParts:
         if slow:
             raise InternalError(
                 f"{', '.join(sorted(slow))} did not stop within {self._stop_seconds:g} s after the lease was lost: "
-                "the process ends, since another replica becomes active"
+                "the process exits, because another replica becomes active"
             )
 
     async def _stopped(self, tasks: set[asyncio.Task[None]]) -> list[str]:
@@ -363,11 +343,7 @@ class ActiveParts:
 
 
 class Leadership:
-    """Whether this replica is active; set by the elector, read by all other parts; belongs to one event loop.
-
-    Args:
-        alone: the replica is always active, without an election.
-    """
+    """Whether this replica is active (always, if ``alone``); set by the elector; belongs to one event loop."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self._gained = asyncio.Event()
@@ -389,17 +365,13 @@ class Leadership:
         await self._lost.wait()
 
     def set(self, *, leading: bool) -> None:
-        """Note that this process has become the active one, or has ceased to be; for the elector."""
+        """Set whether this process is active; for the elector."""
         now, before = (self._gained, self._lost) if leading else (self._lost, self._gained)
         before.clear()
         now.set()
 
     def on_renewal(self, listener: Callable[[Mapping[str, str]], None]) -> None:
-        """Call ``listener`` whenever the active one, this process or another, is seen to have renewed its lease.
-
-        Args:
-            listener: gets the annotations of the lease.
-        """
+        """Call ``listener`` with the Lease's annotations whenever this or another active replica renewed it."""
         self._renewals.append(listener)
 
     def renewed(self, annotations: Mapping[str, str]) -> None:

@@ -17,9 +17,9 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 600.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 SURE_AFTER: Final = 60.0
-"""Seconds that a slice must have been an orphan's: a Node may be deleted and made anew under its driver."""
+"""Seconds that a slice must have been orphaned: a Node may be deleted and created again while its driver runs."""
 
 
 class OrphanSlice(Struct, frozen=True):
@@ -32,12 +32,7 @@ class OrphanSlice(Struct, frozen=True):
 
 
 def find_orphan_slices(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[OrphanSlice, ...]:
-    """Return the slices whose node is gone, or is another one of that name; never those of pools of no node.
-
-    Args:
-        slices: of the driver.
-        nodes: UIDs by name.
-    """
+    """Return slices whose node is gone or replaced (``nodes``: UIDs by name), never those without a node."""
     return tuple(
         OrphanSlice(metadata["name"], metadata["uid"], metadata["resourceVersion"], node)
         for item in slices
@@ -54,16 +49,9 @@ def _is_orphan(metadata: Mapping[str, Any], node_uid: str | None) -> bool:
 
 
 class OrphanSliceCollector:
-    """An active part of the controller.
+    """Deletes slices of nodes that are gone; an active part of the controller.
 
-    Kubernetes' garbage collector does this for slices that name their Node as owner; this is for those that it leaves.
-
-    Args:
-        client: lists slices and nodes, deletes slices.
-        driver: whose slices these are.
-        clock: seconds that only rise.
-        every: seconds between two looks.
-        sure_after: seconds between the first look at an orphan and the one that deletes it.
+    Kubernetes' garbage collector deletes slices that name their Node as owner; this is for the others.
     """
 
     name = "orphan slices"
@@ -96,14 +84,14 @@ class OrphanSliceCollector:
             except KubeError as error:
                 if str(error) != self._logged:
                     logger.warning(
-                        "slices of gone nodes not looked for", extra={"error": str(error), "code": error.code}
+                        "failed to check for slices of deleted nodes", extra={"error": str(error), "code": error.code}
                     )
                 self._logged = str(error)
             pause = self._sure_after if self._since else self._every
             await asyncio.sleep(pause * random.uniform(1.0, 1.1))  # noqa: S311 - no secret
 
     async def look(self) -> int:
-        """Look once, delete slices that have been orphans for long enough, and return how many those are.
+        """Check once, delete slices that have been orphans for long enough, and return their number.
 
         Raises:
             KubeError: the API server refuses or does not answer.
@@ -130,7 +118,7 @@ class OrphanSliceCollector:
             self._since.pop(suspect.uid, None)
             return
         del self._since[suspect.uid]
-        logger.info("slice of a gone node deleted", extra={"slice": suspect.name, "node": suspect.node})
+        logger.info("deleted the slice of a deleted node", extra={"slice": suspect.name, "node": suspect.node})
 
 
 def _slice(item: dict[str, Any]) -> dict[str, Any]:

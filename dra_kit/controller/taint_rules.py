@@ -30,15 +30,7 @@ CHECK_EVERY: Final = 600.0
 
 
 class TaintRuleReconciler:
-    """An active part of the controller.
-
-    Args:
-        driver: the driver's name.
-        source: the author's.
-        client: needs list, watch, create, update and delete on devicetaintrules.
-        context: of the author's code.
-        owner: of the rules.
-    """
+    """Writes the author's taint rules to the cluster; an active part of the controller."""
 
     name = "taint-rules"
 
@@ -87,9 +79,9 @@ class TaintRuleReconciler:
         names: set[str] = set()
         for rule in yielded:
             if not isinstance(rule, TaintRule):
-                raise InvalidDevice(f"{title} yielded {short_repr(rule)}, which is no dra_kit.TaintRule")
+                raise InvalidDevice(f"{title} yielded {short_repr(rule)}, which is not a dra_kit.TaintRule")
             if rule.name in names:
-                raise InvalidDevice(f"{title} yielded two rules named {rule.name!r}; give each a name of its own")
+                raise InvalidDevice(f"{title} yielded two rules named {rule.name!r}; give each its own name")
             names.add(rule.name)
         call_threadsafe(loop, partial(self._want, tuple(yielded)))
 
@@ -128,7 +120,7 @@ class TaintRuleReconciler:
         quiet = isinstance(error, Conflict) and error.code == Conflict.default_code
         level = logging.DEBUG if text == self._logged else logging.INFO if quiet else logging.ERROR
         self._logged = text
-        logger.log(level, "taint rules not kept", extra={"error": text, "code": error.code, "again_in": delay})
+        logger.log(level, "failed to apply taint rules", extra={"error": text, "code": error.code, "again_in": delay})
 
     async def _reconcile(self, resource: Resource, wanted: Sequence[TaintRule]) -> None:
         listed = await self._client.list(resource, label_selector=f"{LABEL}={self._driver}")
@@ -138,7 +130,7 @@ class TaintRuleReconciler:
             return
         await self._execute(resource, steps)
         logger.info(
-            "taint rules kept",
+            "applied taint rules",
             extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
         )
 
@@ -161,9 +153,8 @@ class TaintRuleReconciler:
                 foreign.append(rule.metadata.name)
         if foreign:
             raise ConfigurationError(
-                f"DeviceTaintRule {', '.join(foreign)} of driver {self._driver} is not kept: there is one of that name "
-                f"without the label {LABEL}={self._driver}, which is somebody else's; delete it, or name the rule "
-                "differently",
+                f"DeviceTaintRule {', '.join(foreign)} of driver {self._driver} cannot be applied: that object has "
+                f"another owner: it lacks the label {LABEL}={self._driver}; delete it, or name the rule differently",
                 code="taint-rule-foreign",
             )
 
@@ -184,7 +175,7 @@ def _words(title: str) -> GeneratorMessages:
 
 
 LABEL: Final = "dra-kit/driver"
-"""Its value is the driver that keeps a rule; a rule without it is somebody else's."""
+"""Its value is the driver that owns a rule; a rule without it has another owner."""
 
 
 class TaintRulePlan(Struct, frozen=True):
@@ -210,14 +201,7 @@ def plan_rules(
     existing: Sequence[v1.DeviceTaintRule],
     owner: OwnerReference | None = None,
 ) -> TaintRulePlan:
-    """Return what must be written.
-
-    Args:
-        driver: whose rules these are.
-        wanted: all of them.
-        existing: those with the driver's label; others are never touched.
-        owner: whose deletion deletes them.
-    """
+    """Return the writes that replace the driver's ``existing`` rules by ``wanted``; rules of others are not touched."""
     ours = {rule.metadata.name: rule for rule in existing if rule.metadata.labels.get(LABEL) == driver}
     desired = {rule.metadata.name: rule for rule in (_labelled(each.to_v1(driver), driver, owner) for each in wanted)}
     stays = [rule for rule in ours.values() if rule.metadata.deletion_timestamp is None]
@@ -268,7 +252,7 @@ VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
 
 async def served_taint_rules(client: Client) -> Resource:
-    """Return the resource in the best version that is served.
+    """Return the resource in the newest version that is served.
 
     Raises:
         ConfigurationError: none is (code ``taint-rules-not-served``).
@@ -283,7 +267,7 @@ async def served_taint_rules(client: Client) -> Resource:
             return replace(DEVICE_TAINT_RULES, version=version)
     features = await discover_release(client)
     raise ConfigurationError(
-        f"taint rules are not kept: the API server (Kubernetes {features}) serves DeviceTaintRules in no version; "
+        f"taint rules are not applied: the API server (Kubernetes {features}) does not serve DeviceTaintRules; "
         "upgrade to 1.37, or switch on the gate DRADeviceTaintRules and --runtime-config=resource.k8s.io/v1beta2=true "
         "(before 1.36 v1alpha3) there, in kube-scheduler and in kube-controller-manager",
         code="taint-rules-not-served",

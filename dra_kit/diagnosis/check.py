@@ -1,4 +1,4 @@
-"""``dra-kit check``: all checks, and the rights that each role needs."""
+"""Run the checks of ``dra-kit check``; list the rights that each role needs."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from dra_kit.errors import KubeError
 Account: TypeAlias = Literal["node", "decommission", "controller", "webhook", "user"]
 _RESOURCE: Final = "resource.k8s.io"
 _OWN_ENTRIES: Final = (1, 36)
-"""From this release on kube-apiserver asks who writes status.devices for the driver's name, too (KEP-4817)."""
+"""Since this release, writing status.devices also needs a right for the driver's name (KEP-4817)."""
 
 
 class RequiredRight(Struct, frozen=True):
-    """One that is needed, as in RBAC rules.
+    """A required right, in terms of RBAC rules.
 
     Attributes:
         verb: such as ``get``.
-        group: API group, empty for the core group.
-        resource: with its subresource: ``resourceclaims/status``.
-        needed_for: what does not work without it.
-        name: of the only object; empty for all.
-        namespace: of the only objects; empty for all.
+        group: API group; empty for the core group.
+        resource: may include a subresource: ``resourceclaims/status``.
+        needed_for: the purpose.
+        name: the name of the only object; empty for all.
+        namespace: the only namespace; empty for all.
     """
 
     verb: str
@@ -71,15 +71,15 @@ class RequiredRight(Struct, frozen=True):
 
 
 class DriverAccount(Struct, frozen=True, kw_only=True):
-    """The driver whose account it is, as far as it is known.
+    """The driver that uses an account.
 
     Attributes:
-        name: its name; empty where it is not known.
-        code: of it; None where it is not at hand: then only what every driver needs is known.
+        name: its name; empty if unknown.
+        code: the driver itself; None checks only the rights that every driver needs.
         settings: its own settings, already filled.
-        namespace: where its processes run.
-        release: of the API server, major and minor.
-        certificate: Secret of a certificate that the webhook makes itself; empty where it is given one.
+        namespace: the namespace of its processes.
+        release: major and minor release of the API server.
+        certificate: the Secret of a certificate that the webhook creates itself; empty without one.
     """
 
     name: str = ""
@@ -91,12 +91,7 @@ class DriverAccount(Struct, frozen=True, kw_only=True):
 
 
 def required_rights(account: Account, driven: DriverAccount) -> list[RequiredRight]:
-    """Return the rights, each once, in the order of what they are for.
-
-    Args:
-        account: what it is for.
-        driven: whose it is.
-    """
+    """Return the rights that an account needs, without duplicates, grouped by purpose."""
     of = {
         "node": _of_node,
         "decommission": _of_decommission,
@@ -131,7 +126,7 @@ def _of_node(driven: DriverAccount) -> Iterator[RequiredRight]:
 
 
 def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
-    yield from _rights(_RESOURCE, "resourceclaims", "get", "knowing which claims are over")
+    yield from _rights(_RESOURCE, "resourceclaims", "get", "finding claims that are over")
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "withdrawing devices")
     yield from _rights("", "nodes", "get", "withdrawing devices")
     yield from _status("associated-node:patch", "the status of devices", driven)
@@ -156,7 +151,7 @@ def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "removing slices of nodes that are gone")
     yield from _rights("", "nodes", "list", "removing slices of nodes that are gone")
     if driven.name:
-        # not to create it: the chart brings it along
+        # not create: the chart creates it
         election, lease = "the election of the active replica", f"{driven.name}-controller"
         group, namespace = "coordination.k8s.io", driven.namespace
         yield from _rights(group, "leases", "get update", election, name=lease, namespace=namespace)
@@ -178,7 +173,7 @@ def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:
 def _of_webhook(driven: DriverAccount) -> Iterator[RequiredRight]:
     if not driven.certificate:
         return
-    # never to change its ValidatingWebhookConfiguration: with that one can read all objects of the cluster
+    # never its ValidatingWebhookConfiguration: changing that allows reading all objects of the cluster
     verbs, what = "get update create patch", "its own certificate"
     yield from _rights("", "secrets", verbs, what, name=driven.certificate, namespace=driven.namespace)
 
@@ -241,22 +236,16 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
 
 
 async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why: str = "") -> list[CheckResult]:
-    """Return all findings, in the order in which people should read them.
-
-    Args:
-        wanted: what is to be checked.
-        credentials: of a cluster; None where there are none.
-        why: there are none.
-    """
+    """Run all checks; return the results in reading order. ``why`` says why credentials are missing."""
     found: list[CheckResult] = []
     if credentials is None:
-        found.append(warn("API server", f"not asked: {why}", "give --kubeconfig"))
+        found.append(warn("API server", f"not checked: {why}", "use --kubeconfig"))
     else:
         async with Client(credentials, user_agent=f"dra-kit/{__version__} check") as client:
             found += await _of_cluster(client, wanted, credentials.namespace or "default")
     if wanted.kubelet_dir is not None:
         found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
-        # its own word where it can be asked, else its file
+        # its own answer, or else its file
         found += await check_runtime(wanted.cri_socket, wanted.cdi_dir) or containerd_findings(wanted.cdi_dir)
     return found
 
@@ -264,7 +253,7 @@ async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why:
 async def _of_cluster(client: Client, wanted: CheckOptions, namespace: str) -> list[CheckResult]:
     server = await check_server(client)
     if has_failed([server]):
-        return [server]  # nothing else would be answered, or mean anything
+        return [server]  # further checks would fail or mean nothing
     features = ServerFeatures.from_version(await client.get_path("/version"))
     driven = DriverAccount(
         name=wanted.driver or "",
@@ -293,7 +282,7 @@ async def _of_cluster(client: Client, wanted: CheckOptions, namespace: str) -> l
 
 
 def _may_read_nodes(wanted: CheckOptions, driven: DriverAccount) -> bool:
-    """Whether a user asks, or a role that reads nodes for its own work."""
+    """Return whether the account belongs to a user, or to a role that reads nodes."""
     verb = "get" if wanted.nodes else "list"
     return wanted.account == "user" or any(
         (right.verb, right.group, right.resource) == (verb, "", "nodes")
@@ -302,13 +291,13 @@ def _may_read_nodes(wanted: CheckOptions, driven: DriverAccount) -> bool:
 
 
 async def _nodes(client: Client, wanted: CheckOptions) -> tuple[list[Mapping[str, Any]], list[CheckResult]]:
-    """Return nodes that may be read, and a finding where they may not."""
+    """Return the nodes, or a finding if they may not be read."""
     try:
         if wanted.nodes:
             return [await client.get(NODES, name) for name in wanted.nodes], []
         return list((await client.list(NODES)).items), []
     except KubeError as error:
-        return [], [warn("nodes", f"not known: {error}", "run this as somebody who may list nodes")]
+        return [], [warn("nodes", f"not known: {error}", "run this with an account that may list nodes")]
 
 
 _ACCESS_REVIEWS: Final = Resource(
@@ -320,19 +309,13 @@ _SUBJECT_REVIEWS: Final = Resource(
 
 
 async def check_rights(client: Client, account: Account, driven: DriverAccount) -> list[CheckResult]:
-    """Return a finding for each right that is missing, one for all when none is.
-
-    Args:
-        client: of the account.
-        account: what it is for.
-        driven: whose it is.
-    """
+    """Return a result for each missing right, or one if none is missing."""
     rights = required_rights(account, driven)
     try:
         name = await _name(client)
         answers = await asyncio.gather(*(_may(client, right) for right in rights))
     except KubeError as error:
-        return [warn("rights", f"not known: {error}", "look at the API server")]
+        return [warn("rights", f"not known: {error}", "check the API server")]
     missing = [right for right, may in zip(rights, answers, strict=True) if not may]
     if not missing:
         return [ok("rights", f"{name} may do all that {_title(account, driven)} needs{_but(account, driven)}")]
@@ -353,15 +336,15 @@ def _title(account: Account, driven: DriverAccount) -> str:
 
 
 def _but(account: Account, driven: DriverAccount) -> str:
-    """Return what was not asked for."""
+    """Return a hint about rights that were not checked."""
     if account == "user" or driven.code is not None:
         return ""
-    return "; give a TARGET for what its code needs beside that"
+    return "; add a TARGET to check the rights that its code needs"
 
 
 def _remedy(right: RequiredRight) -> str:
     if right.needed_for.startswith(("policy", "effects", "cluster provider", "binder", "taint rules")):
-        return "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+        return "install the chart with the values from dra-kit chart TARGET --values FILE"
     return "install the chart's roles, or that rule"
 
 
@@ -394,27 +377,18 @@ _COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {
     "webhook": ("webhook", 1),
     "decommission": ("decommission", 2),
 }
-"""Commands of roles, with the account of each, and how many words after the command its TARGET is."""
+"""Commands of roles, with the account and the position of TARGET after the command."""
 
 
 class RoleProcess(Struct, frozen=True):
-    """The first process of a role's container.
-
-    Attributes:
-        role: that runs.
-        target: its TARGET; empty where the command does not begin with it.
-    """
+    """The first process of a role's container; ``target`` is empty if options precede it."""
 
     role: Account
     target: str
 
 
 def role_process(processes: Path = Path("/proc")) -> RoleProcess | None:
-    """Return the role whose container this is; None where the first process is something else.
-
-    Args:
-        processes: the file system that shows processes.
-    """
+    """Return the role whose container this is; None if the first process is not a role."""
     try:
         words = (processes / "1" / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     except OSError:

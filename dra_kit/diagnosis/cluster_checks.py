@@ -1,4 +1,4 @@
-"""Checks of what the cluster answers: versions, feature gates, kubelets, driver; the result of a check."""
+"""Checks of the cluster: versions, feature gates, kubelets, driver; the result of a check."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
-from dra_kit.text import escape_unprintable
+from dra_kit.text import counted, escape_unprintable
 
 _DRIVER: Final = "gates.check.dra-kit.example"
 _NODE: Final = "dra-kit-check"
@@ -29,17 +29,12 @@ _WHOLE: Final[dict[str, dict[str, Any]]] = {
     },
     "DRAConsumableCapacity": {"allowMultipleAllocations": True},
 }
-"""A device's field that is stored where the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
+"""Fields of a device that are stored if the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
 _COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult:
-    """Return which gates are on and off; only a driver's slices say which of them it needs.
-
-    Args:
-        client: a client of the API server.
-        separate_counters: counter sets are in separate slices (Kubernetes 1.35 and newer).
-    """
+    """Return which feature gates are on and off; whether a driver needs them depends on its slices."""
     on: list[str] = []
     off: list[str] = []
     unknown: dict[str, str] = {}
@@ -49,7 +44,7 @@ async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult
         except Forbidden as error:
             return warn(
                 _GATES_CHECK, f"not known: {error}",
-                "run this as somebody who may create ResourceSlices; nothing is stored, it is a dry run",
+                "run this with an account that may create ResourceSlices (a dry run)",
             )  # fmt: skip
         except KubeError as error:
             unknown[gate] = str(error)
@@ -58,12 +53,14 @@ async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult
     if unknown:
         gate, why = next(iter(unknown.items()))
         return warn(
-            _GATES_CHECK, f"{gate} is not known: {why}", "an admission policy may refuse what nobody's driver writes"
+            _GATES_CHECK,
+            f"{gate} is not known: {why}",
+            "an admission policy may reject the probe",
         )
     text = "; ".join(f"{state}: {', '.join(gates)}" for state, gates in (("on", on), ("off", off)) if gates)
     if off:
         return warn(
-            _GATES_CHECK, text, "drivers that need one of those say so; kube-apiserver drops their fields silently"
+            _GATES_CHECK, text, "drivers report which of them they need; kube-apiserver silently drops their fields"
         )
     return ok(_GATES_CHECK, text)
 
@@ -99,13 +96,13 @@ Verdict = Literal["ok", "warn", "FAIL"]
 
 
 class CheckResult(Struct, frozen=True):
-    """One line.
+    """The result of a check, in one line.
 
     Attributes:
-        verdict: ``warn`` where a driver may do without, or where it is not known.
-        what: was looked at, in a word or two.
-        text: what was found.
-        remedy: what to do about it; empty for ``ok``.
+        verdict: ``warn`` if a driver may work anyway, or the result is unknown.
+        what: the checked object, in a word or two.
+        text: the result.
+        remedy: what to do; empty for ``ok``.
     """
 
     verdict: Verdict
@@ -119,7 +116,7 @@ class CheckResult(Struct, frozen=True):
 
 
 def ok(what: str, text: str) -> CheckResult:
-    """Return a finding that all is well."""
+    """Return a success."""
     return CheckResult("ok", what, text)
 
 
@@ -129,7 +126,7 @@ def warn(what: str, text: str, remedy: str) -> CheckResult:
 
 
 def fail(what: str, text: str, remedy: str) -> CheckResult:
-    """Return a finding that a driver will not work."""
+    """Return a failure: a driver will not work."""
     return CheckResult("FAIL", what, text, remedy)
 
 
@@ -139,33 +136,24 @@ def has_failed(findings: Sequence[CheckResult]) -> bool:
 
 
 async def check_server(client: Client) -> CheckResult:
-    """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    """Check that the API server's release is supported and serves resource.k8s.io/v1."""
     what = "API server"
     try:
         features = await discover_release(client)
     except ConfigurationError as error:
         return fail(what, error.problem, error.remedy)
     except KubeError as error:
-        return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
-    return server_finding(features)
-
-
-def server_finding(features: ServerFeatures) -> CheckResult:
-    """Return the finding about a release that serves resource.k8s.io/v1."""
+        return fail(what, str(error), "correct --kubeconfig or --context, and check the network")
     if (features.major, features.minor) > NEWEST:
         return warn(
-            "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
-            "fields that it adds are left alone; look for a newer dra-kit",
+            what, f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})",
+            "new fields are ignored; update dra-kit",
         )  # fmt: skip
-    return ok("API server", f"Kubernetes {features}, resource.k8s.io/v1")
+    return ok(what, f"Kubernetes {features}, resource.k8s.io/v1")
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
-    """Check the kubelets of nodes; return one line for all that are well.
-
-    Args:
-        nodes: Node objects.
-    """
+    """Check the kubelets of Node objects; return one line for all that are supported."""
     found: list[CheckResult] = []
     versions: dict[str, int] = {}
     for node in nodes:
@@ -175,7 +163,7 @@ def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckRe
             found.append(
                 fail(
                     "kubelet", f"node {name} has kubelet {version}",
-                    f"upgrade it to Kubernetes {OLDEST} or newer: an older one asks drivers in another way",
+                    f"upgrade it to Kubernetes {OLDEST} or newer: older kubelets use another interface to drivers",
                 )
             )  # fmt: skip
         else:
@@ -194,22 +182,17 @@ _DRIVER_CHECK: Final = "driver"
 
 
 async def check_driver(client: Client, driver: str) -> list[CheckResult]:
-    """Check its slices and classes.
-
-    Args:
-        client: of the API server.
-        driver: its name.
-    """
+    """Check the slices and DeviceClasses of a driver."""
     try:
         slices = (await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items
         classes = (await client.list(DEVICE_CLASSES)).items
     except KubeError as error:
-        return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this as somebody who may list them")]
+        return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this with an account that may list them")]
     return driver_findings(driver, slices, classes, [] if slices else await _node_pods(client, driver))
 
 
 async def _node_pods(client: Client, driver: str) -> Sequence[Mapping[str, Any]]:
-    """Return the pods of the driver's node role; none where they may not be listed."""
+    """Return the pods of the driver's node role; none if they may not be listed."""
     try:
         return (await client.list(PODS, label_selector=f"{driver_label(driver)},{NODE_PODS}")).items
     except KubeError:
@@ -222,35 +205,28 @@ def driver_findings(
     classes: Sequence[Mapping[str, Any]],
     pods: Sequence[Mapping[str, Any]] = (),
 ) -> list[CheckResult]:
-    """Return findings about a driver's slices, and all classes.
-
-    Args:
-        driver: its name.
-        slices: of the driver.
-        classes: all DeviceClasses.
-        pods: of its node role, where it has no slices: why one of them has ended.
-    """
+    """Check a driver's slices and all classes; ``pods`` of its node role show why it has no slices."""
     if not slices:
         for pod, exit_code, reason in _failures(pods):
             metadata = pod["metadata"]
             text = f"{driver} has published no slice: pod {metadata.get('namespace')}/{metadata['name']} "
-            remedy = "the log of that pod says more (kubectl logs --previous)"
+            remedy = "see the log of that pod (kubectl logs --previous)"
             return [fail(_DRIVER_CHECK, f"{text}exited with code {exit_code}{reason and f': {reason}'}", remedy)]
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_DRIVER_CHECK, f"{driver} has published no slice", remedy)]
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
-    found = [ok(_DRIVER_CHECK, f"{driver}: {_count(devices, 'device')}{_where(slices)}")]
+    found = [ok(_DRIVER_CHECK, f"{driver}: {counted(devices, 'device')}{_where(slices)}")]
     naming = [item["metadata"]["name"] for item in classes if driver in str((item.get("spec") or {}).get("selectors"))]
     if naming:
         found.append(ok("DeviceClass", f"{', '.join(sorted(naming))} for {driver}"))
     else:
-        remedy = "a class may choose by attributes alone; if none does, apply the driver's DeviceClasses"
+        remedy = "a class may select by attributes only; otherwise, apply the driver's DeviceClasses"
         found.append(warn("DeviceClass", f"no selector names {driver}", remedy))
     return found
 
 
 def _failures(pods: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str]]:
-    """Yield pods with a container that does not run because it failed, its exit code, and why it failed."""
+    """Yield pods with a failed container, its exit code, and the cause."""
     for pod in pods:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             state = status.get("state") or {}
@@ -272,49 +248,35 @@ def _reason(message: str) -> str:
 
 
 def _where(slices: Sequence[Mapping[str, Any]]) -> str:
-    """Return on how many nodes they are, and of how many pools that belong to none."""
+    """Return the number of nodes, and of pools that belong to no node."""
     nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
     pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
-    parts = [f"on {_count(len(nodes), 'node')}"] if nodes else []
-    parts += [f"in {_count(len(pools), 'pool')} of no node"] if pools else []
+    parts = [f"on {counted(len(nodes), 'node')}"] if nodes else []
+    parts += [f"in {counted(len(pools), 'pool')} of no node"] if pools else []
     return f" {' and '.join(parts)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 _KUBELET_CHECK: Final = "kubelet configuration"
 
 
 async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[CheckResult]:
-    """Check the kubelets of some nodes; who may not ask the first may ask none.
-
-    Args:
-        client: of the API server, which asks the kubelets.
-        nodes: names of their Node objects.
-    """
+    """Check the kubelets of nodes; stop at the first that may not be read."""
     found: list[CheckResult] = []
     for node in nodes:
         try:
             answer = await client.get_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
         except Forbidden:
-            remedy = "run this as somebody who may get nodes/proxy, or look for cpuManagerPolicy in the kubelet's file"
+            remedy = "run this with an account that may get nodes/proxy, or see cpuManagerPolicy in the kubelet's file"
             return [*found, warn(_KUBELET_CHECK, f"that of node {node} may not be read", remedy)]
         except KubeError as error:
-            found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "look at the kubelet"))
+            found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "check the kubelet"))
         else:
             found += kubelet_configuration_findings(node, answer.get("kubeletconfig") or {})
     return found
 
 
 def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list[CheckResult]:
-    """Return findings about a kubelet's configuration.
-
-    Args:
-        node: whose.
-        config: a KubeletConfiguration.
-    """
+    """Check the KubeletConfiguration of a node."""
     found: list[CheckResult] = []
     gates = config.get("featureGates") or {}
     if gates.get("DynamicResourceAllocation") is False:
@@ -328,15 +290,15 @@ def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list
         found.append(
             warn(
                 _KUBELET_CHECK, f"node {node} has cpuManagerPolicy: static",
-                "a driver that gives CPUs to containers does not go with it: the kubelet gives the same ones away; "
-                "others are not concerned",
+                "it conflicts with drivers that assign CPUs, since the kubelet assigns the same ones; "
+                "other drivers are not affected",
             )
         )  # fmt: skip
     if gates.get("KubeletPodResourcesDynamicResources") is False:
         found.append(
             warn(
                 _KUBELET_CHECK, f"node {node} has KubeletPodResourcesDynamicResources=false",
-                "dra-kit who and exporters do not learn there which container has a device; remove it",
+                "dra-kit who and exporters cannot see there which container has a device; remove it",
             )
         )  # fmt: skip
     return found or [ok(_KUBELET_CHECK, f"node {node}: cpuManagerPolicy {policy}")]

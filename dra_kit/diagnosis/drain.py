@@ -1,4 +1,4 @@
-"""Which claims still hold devices of a driver, and waiting until all are released and all nodes have confirmed."""
+"""Find claims that hold devices of a driver; wait until they are released and all nodes have confirmed."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _METADATA: Final = ("name", "namespace", "uid")
 
 
 class DrainQuery(Struct, frozen=True, kw_only=True):
-    """What is asked about a driver.
+    """What to wait for.
 
     Attributes:
-        driver: its name.
+        driver: the name of the driver.
         node: only devices of this node; None for all.
-        skip: nodes that are not waited for: neither for claims on them, nor for their confirmation.
+        skip: nodes whose claims and confirmations are ignored.
         until_removed: whether the nodes have to confirm; None: if a DaemonSet of the driver runs ``decommission`` and
             DaemonSets can be listed.
-        namespace: of the driver's DaemonSets; None for all.
-        may_be_unknown: whether a driver that nothing in the cluster mentions is accepted.
+        namespace: the namespace of the driver's DaemonSets; None for all.
+        may_be_unknown: whether to accept a driver that no object in the cluster mentions.
     """
 
     driver: str
@@ -100,12 +100,12 @@ class DrainStatus(Struct, frozen=True):
 
 
 class DrainState(Struct, frozen=True):
-    """What a look found.
+    """The state of a drain at one moment.
 
     Attributes:
-        holders: of devices.
-        removal: what the nodes confirm; None where they were not asked.
-        unreadable: resources that the user may not list, so that the driver's name could not be checked.
+        holders: the claims with devices of the driver.
+        removal: the confirmations of the nodes; None if they are not required.
+        unreadable: resources that the user may not list, so the driver's name could not be checked.
     """
 
     holders: DrainStatus
@@ -121,30 +121,30 @@ class DrainState(Struct, frozen=True):
 async def wait_drained(
     credentials: Credentials, query: DrainQuery, *, wait: float = 0.0, changed: Callable[[DrainState], None]
 ) -> DrainState:
-    """Return who holds devices of a driver and which nodes have confirmed, once all is over or the time is.
+    """Wait until no claim holds devices of a driver and all nodes have confirmed, or the time is over.
 
     Args:
-        credentials: may list resourceclaims in all namespaces. For confirmations they may also list resourceslices, and
-            daemonsets and pods of the driver; nodes, if they may.
-        query: what is asked.
-        wait: seconds to wait.
-        changed: called with each finding that differs from the one before.
+        credentials: must be allowed to list resourceclaims in all namespaces; for confirmations also resourceslices,
+            daemonsets and pods of the driver. The right to list nodes is optional.
+        query: what to wait for.
+        wait: maximum seconds to wait.
+        changed: called with each state that differs from the previous one.
 
     Raises:
-        ConfigurationError: a claim is not understood, the cluster does not serve resource.k8s.io/v1, nothing mentions
-            the driver, or confirmations are asked for and no DaemonSet of the driver runs ``decommission``.
-        KubeError: the API server refuses, or does not answer; while it is waited for, one that does not answer is asked
-            again until the time is over.
+        ConfigurationError: a claim cannot be read, the cluster does not serve resource.k8s.io/v1, no object mentions
+            the driver, or confirmations are required but no DaemonSet of the driver runs ``decommission``.
+        KubeError: the API server rejects a request, or does not answer. After the first answer, requests are retried
+            until the time is over.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
     before: DrainState | None = None
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
         await discover_release(client)
-        look = _Look(client, query)
+        reader = _StateReader(client, query)
         while True:
             try:
-                found = await look.once()
+                found = await reader.read()
             except Unavailable:
                 if before is None or loop.time() >= until:
                     raise
@@ -157,13 +157,8 @@ async def wait_drained(
             await asyncio.sleep(min(_LOOK_EVERY, max(until - loop.time(), 0.0)))
 
 
-class _Look:
-    """Looks again and again; remembers nodes that could disappear without having confirmed.
-
-    Args:
-        client: of the user.
-        query: what is asked.
-    """
+class _StateReader:
+    """Reads the holders repeatedly; remembers nodes that could disappear without having confirmed."""
 
     def __init__(self, client: Client, query: DrainQuery) -> None:
         self._client = client
@@ -171,15 +166,15 @@ class _Look:
         self._unconfirmed: frozenset[str] = frozenset()
         self._unreadable: tuple[str, ...] | None = None
 
-    async def once(self) -> DrainState:
-        """Return what there is now."""
+    async def read(self) -> DrainState:
+        """Return the current state."""
         query = self._query
         claims = (await self._client.list(RESOURCE_CLAIMS, keep=_relevant)).items
         found = drain_status(claims, query.driver, query.node, skip=query.skip)
         daemon_sets = await self._daemon_sets()
         if self._unreadable is None:
             self._unreadable = () if found.is_allocated or daemon_sets else await self._check_name(found)
-        if not self._asks_nodes(daemon_sets):
+        if not self._needs_confirmations(daemon_sets):
             return DrainState(found, unreadable=self._unreadable)
         removal = await self._removal(daemon_sets)
         self._unconfirmed |= {item.node for item in removal.unconfirmed if item.node}
@@ -188,8 +183,7 @@ class _Look:
     async def _check_name(self, found: DrainStatus) -> tuple[str, ...]:
         if self._query.may_be_unknown:
             return ()
-        mentions = await require_mentioned(self._client, self._query.driver, found.others, self._query.namespace)
-        return mentions.unreadable
+        return await _require_mentioned(self._client, self._query.driver, found.others, self._query.namespace)
 
     async def _daemon_sets(self) -> list[dict[str, Any]]:
         query = self._query
@@ -205,7 +199,7 @@ class _Look:
             return []
         return [item for item in listed.items if is_of_driver(item, query.driver)]
 
-    def _asks_nodes(self, daemon_sets: list[dict[str, Any]]) -> bool:
+    def _needs_confirmations(self, daemon_sets: list[dict[str, Any]]) -> bool:
         if any(map(is_decommissioning, daemon_sets)):
             return True
         if self._query.until_removed and daemon_sets:
@@ -227,7 +221,7 @@ class _Look:
                 await client.list(PODS, item["metadata"]["namespace"], label_selector=selector, keep=_of_pod)
             ).items
             pods += [pod for pod in listed if is_owned(pod, item)]
-        # after the pods: one that has confirmed has withdrawn its slices before
+        # read after the pods, which withdraw their slices before they confirm
         slices = (
             await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={query.driver}", keep=_of_slice)
         ).items
@@ -245,7 +239,7 @@ class _Look:
 
 
 def _relevant(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a claim that matters; configs may be most of it, and do not."""
+    """Return the relevant part of a claim, without its configuration, which may be large."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {
         "metadata": {key: metadata[key] for key in _METADATA if key in metadata},
@@ -291,7 +285,7 @@ def drain_status(
     """
     found: list[DrainHolder] = []
     drivers: set[str] = set()
-    for claim in map(_understood, claims):
+    for claim in map(_parsed, claims):
         drivers.update(result.driver for result in _results(claim))
         if (item := _holder(claim, driver)) and (not node or item.node in {"", node}):
             found.append(item)
@@ -305,7 +299,7 @@ def drain_status(
     )
 
 
-def _understood(raw: Mapping[str, Any]) -> ResourceClaim:
+def _parsed(raw: Mapping[str, Any]) -> ResourceClaim:
     metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
     relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
     try:
@@ -313,7 +307,7 @@ def _understood(raw: Mapping[str, Any]) -> ResourceClaim:
     except ValidationError as error:
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         raise ConfigurationError(
-            f"claim {name} is not understood: {error.errors(include_url=False)[0]['msg']}; use a newer release"
+            f"claim {name} cannot be read: {error.errors(include_url=False)[0]['msg']}; use a newer release"
         ) from error
 
 
@@ -335,7 +329,7 @@ def _holder(claim: ResourceClaim, driver: str) -> DrainHolder | None:
 
 
 def _node(selector: NodeSelector | None) -> str:
-    """Return the only node of a selector: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
+    """Return the only node of a selector, in the form the scheduler writes for node-local devices (Kubernetes 1.37)."""
     terms = selector.node_selector_terms if selector is not None else ()
     if len(terms) != 1:
         return ""
@@ -349,34 +343,15 @@ _NAMED: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 _TEXTS: Final = re.compile(r"""["']([^"']+)["']""")
 
 
-class DriverMentions(Struct, frozen=True):
-    """What was looked at for a driver's name.
-
-    Attributes:
-        drivers: names of drivers that the cluster mentions.
-        unreadable: resources that the user may not list.
-    """
-
-    drivers: frozenset[str]
-    unreadable: tuple[str, ...] = ()
-
-
-async def require_mentioned(
+async def _require_mentioned(
     client: Client, driver: str, others: Iterable[str], namespace: str | None
-) -> DriverMentions:
-    """Look for the driver in slices, DeviceClasses and DaemonSets.
+) -> tuple[str, ...]:
+    """Look for a driver without allocated devices in slices, DeviceClasses, and DaemonSets of a namespace.
 
-    Args:
-        client: of the user.
-        driver: its name; no claim has devices of it.
-        others: drivers of which claims have devices.
-        namespace: of the DaemonSets that are looked at; None for all.
-
-    Returns:
-        What was looked at. The driver is among its names, or something cannot be listed.
+    ``others`` are drivers with allocated devices. Return the resources that the user may not list.
 
     Raises:
-        ConfigurationError: nothing mentions the driver; offers the nearest name.
+        ConfigurationError: no object mentions the driver; suggests the nearest name.
     """
     found, unreadable = set(others), []
     looks: list[tuple[Resource, Callable[[], Awaitable[Iterable[str]]]]] = [
@@ -398,7 +373,7 @@ async def require_mentioned(
             f"correct --driver{hint}",
             code="unknown-driver",
         )
-    return DriverMentions(frozenset(found), tuple(unreadable))
+    return tuple(unreadable)
 
 
 async def _of_slices(client: Client, driver: str) -> Iterable[str]:
@@ -432,4 +407,4 @@ def _expressions(spec: Mapping[str, Any]) -> Iterator[str]:
 async def _of_daemon_sets(client: Client, driver: str, namespace: str | None) -> Iterable[str]:
     items = (await client.list(DAEMON_SETS, namespace, label_selector=DRIVER_LABEL)).items
     names = {str(item["metadata"]["labels"][DRIVER_LABEL]) for item in items if is_of_node_role(item)}
-    return {name for name in names if name == driver or "." in name}  # those of most drivers are domain names
+    return {name for name in names if name == driver or "." in name}  # names of drivers are usually domain names

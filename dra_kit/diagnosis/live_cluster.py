@@ -1,4 +1,4 @@
-"""Reads from an API server what ``explain`` and ``snapshot`` need."""
+"""Read the objects for ``explain`` and ``snapshot`` from an API server."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _RESOURCES: Final = {
 _NOT_AUTHENTICATED: Final = 401
 _NEEDED: Final = frozenset({"ResourceSlice", "DeviceClass"})
 _CONSEQUENCES: Final = {
-    "Node": "nodes are those that slices name; their labels, taints, cpu and memory are not known",
-    "ResourceClaim": "devices that claims of other namespaces hold look free",
-    "ResourceClaimTemplate": "claims of pods that are not made yet are not known",
-    "DeviceTaintRule": "taints of DeviceTaintRules are not known",
-    "Pod": "what runs on the nodes is not known, so that cpu and memory look free",
-    "Event": "what controllers and kubelets reported is not known",
+    "Node": "only nodes that slices name are known, without labels, taints, cpu and memory",
+    "ResourceClaim": "devices held by claims of other namespaces look free",
+    "ResourceClaimTemplate": "claims of pods that are not created yet are unknown",
+    "DeviceTaintRule": "taints of DeviceTaintRules are unknown",
+    "Pod": "running pods are unknown, so cpu and memory look free",
+    "Event": "reports of controllers and kubelets are unknown",
 }
 _ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
@@ -57,13 +57,7 @@ _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
 
 
 class ListScope(Struct, frozen=True):
-    """One list of objects of a kind.
-
-    Attributes:
-        namespace: whose objects; None for those of all.
-        fields: field selector.
-        labels: label selector.
-    """
+    """The namespace (None for all), field selector and label selector of a list request."""
 
     namespace: str | None
     fields: str = ""
@@ -71,7 +65,7 @@ class ListScope(Struct, frozen=True):
 
 
 class ReadScope(Struct, frozen=True):
-    """What to read; the API server does the selection.
+    """What to read; the API server selects it.
 
     Attributes:
         namespace: the namespace whose Events are read; also that of other objects if all namespaces may not be read.
@@ -79,7 +73,7 @@ class ReadScope(Struct, frozen=True):
         all_events: read Events of all namespaces, not only of this one.
         ended: names of pods of the namespace to read even if they have ended. Other ended pods are then left out, and
             of the Events only warnings on pods are read. None reads everything.
-        only_drivers: only pods of the drivers' node roles are needed; it is not a gap if they may not be read.
+        only_drivers: only pods of the drivers' node roles are needed; a missing right to list pods is then ignored.
     """
 
     namespace: str
@@ -89,7 +83,7 @@ class ReadScope(Struct, frozen=True):
     only_drivers: bool = False
 
     def parts(self, kind: str) -> Iterator[ListScope]:
-        """Yield the lists that have the objects of a kind."""
+        """Yield the list requests for objects of a kind."""
         if kind == PODS.kind and self.only_drivers:
             yield ListScope(None, _ACTIVE_PODS, NODE_PODS)
         elif kind == PODS.kind and self.ended is not None:
@@ -108,12 +102,12 @@ async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool =
     """Read the objects of a cluster.
 
     Args:
-        credentials: of its API server.
+        credentials: the credentials for its API server.
         scope: what to read.
-        alpha: the cluster's alpha features are on.
+        alpha: whether the cluster's alpha features are on.
 
     Raises:
-        Forbidden: slices or classes may not be read; names every right that is missing.
+        Forbidden: slices or classes may not be read; names every missing right.
         KubeError: the server does not answer.
         ConfigurationError: the cluster does not serve resource.k8s.io/v1.
     """
@@ -132,7 +126,7 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
     try:
         return await _lists(client, resource, parts), None
     except NotFound:
-        return [], None  # a release before the kind
+        return [], None  # the release does not have the kind
     except Forbidden as error:
         refusal = error
     if kind == PODS.kind and scope.only_drivers and refusal.status != _NOT_AUTHENTICATED:
@@ -140,7 +134,7 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
     if not resource.namespaced:
         return [], _gap(kind, resource, refusal)
     try:
-        # those of one namespace are better than nothing
+        # fall back to one namespace
         parts = [replace(part, namespace=scope.namespace) for part in parts]
         return await _lists(client, resource, parts), _gap(kind, resource, refusal)
     except Forbidden:
@@ -168,6 +162,6 @@ def _require(gaps: Sequence[MissingRight]) -> None:
         rules = ", ".join(missing_rules(gaps))
         raise Forbidden(
             f"nothing can be explained without ResourceSlices and DeviceClasses, which you may not list; a ClusterRole "
-            f"with these rules would do: {rules}",
+            f"needs these rules: {rules}",
             status=403,
         )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dra_kit.diagnosis.cluster_checks import CheckResult, fail, ok, warn
 from dra_kit.errors import Unavailable
+from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.cri import SOCKETS, RuntimeInfo, runtime_info
 from dra_kit.kubelet.sockets import is_listening
 
@@ -19,79 +20,58 @@ _RUNTIME_CHECK: Final = "container runtime"
 
 
 async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
-    """Ask the runtime whether it reads CDI files, and from where.
-
-    Args:
-        socket: of the runtime; None for the first of :data:`SOCKETS` that there is, and for nothing where none is.
-        cdi_dir: where drivers write their CDI files.
-    """
+    """Ask the container runtime whether it reads CDI files, and from where."""
     path = socket or next((path for path in SOCKETS if path.is_socket()), None)
     if path is None:
         return []
     try:
         info = await runtime_info(path)
     except Unavailable as error:
-        return [warn(_RUNTIME_CHECK, str(error), "run as root on the node, or give its socket as --cri-socket")]
+        return [warn(_RUNTIME_CHECK, str(error), "run as root on the node, or set --cri-socket")]
     return list(info_findings(info, cdi_dir))
 
 
 def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
-    """Yield findings about the runtime's own answer; a runtime that says nothing of CDI is judged by its release.
-
-    Args:
-        info: its answer.
-        cdi_dir: where drivers write their CDI files.
-    """
+    """Check a runtime's own answer; a runtime that reports nothing about CDI is judged by its release."""
     config = info.config
     enabled, directories = config.get("enableCDI"), config.get("cdiSpecDirs")
     if enabled is False:
         yield fail(
             _RUNTIME_CHECK, f"{info.name} has CDI off",
             "set enable_cdi = true in its configuration and restart it: "
-            "without CDI containers get no device, and nobody says so",
+            "without CDI containers get no device, and no error is reported",
         )  # fmt: skip
-    elif directories and cdi_dir.resolve() not in {Path(str(item)).resolve() for item in directories}:
+    elif directories and not _reads(cdi_dir, directories):
         yield fail(
             _RUNTIME_CHECK, f"{info.name} reads CDI files in {', '.join(map(str, directories))}, not in {cdi_dir}",
-            "add it to cdi_spec_dirs, or give --cdi-dir one of those",
+            "add it to cdi_spec_dirs, or set --cdi-dir to one of them",
         )  # fmt: skip
     elif enabled or directories:
         yield ok(_RUNTIME_CHECK, f"{info.name} reads CDI files in {cdi_dir}")
     else:
-        yield ok(_RUNTIME_CHECK, f"{info.name} answers; it tells nothing of CDI, its release does")
+        yield ok(_RUNTIME_CHECK, f"{info.name} answers, but does not report whether CDI is on; see its release")
 
 
 _ROOT_FLAG: Final = "--root-dir"
 
 
 def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -> Iterator[CheckResult]:
-    """Yield the findings about this node.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        cdi_dir: where drivers write their CDI files.
-        driver: whose sockets; None for those of all.
-    """
+    """Check this node, for one driver or (None) all."""
     yield from kubelet_root_findings(kubelet_dir)
     yield from _sockets(kubelet_dir, driver)
     yield _cdi(cdi_dir)
 
 
 def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) -> Iterator[CheckResult]:
-    """Yield whether this is the root directory of the kubelet that runs here.
-
-    Args:
-        kubelet_dir: the one that drivers are configured with.
-        processes: the file system that shows processes; in a pod it has those of the pod alone.
-    """
+    """Check that this is the root directory of the running kubelet, as far as ``processes`` shows it."""
     what, registry = "kubelet root", kubelet_dir / "plugins_registry"
     root = next(_root_dirs(processes), None)
     if root is not None and root.resolve() != kubelet_dir.resolve():
-        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {root}, not {kubelet_dir}", "give it as --kubelet-dir")
+        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {root}, not {kubelet_dir}", "set --kubelet-dir to it")
     elif not kubelet_dir.is_dir():
-        yield fail(what, f"{kubelet_dir} is not here", "give the kubelet's root directory as --kubelet-dir")
+        yield fail(what, f"{kubelet_dir} does not exist", "set --kubelet-dir to the kubelet's root directory")
     elif not registry.is_dir():
-        yield fail(what, f"{registry} is not here", "no kubelet has used this directory; correct --kubelet-dir")
+        yield fail(what, f"{registry} does not exist", "no kubelet has used this directory; correct --kubelet-dir")
     elif not os.access(registry, os.W_OK | os.X_OK):
         yield fail(what, f"{registry} cannot be written", "run as root; in a pod, mount it writable")
     else:
@@ -125,7 +105,7 @@ def _sockets(kubelet_dir: Path, driver: str | None) -> Iterator[CheckResult]:
         if answered:
             yield ok(what, f"{path} answers")
         elif answered is False:
-            yield warn(what, f"nobody listens at {path}", "a driver was killed; its next start removes it")
+            yield warn(what, f"no process listens at {path}", "a driver was killed; its next start removes it")
         else:
             yield warn(what, f"{path} cannot be opened", "run as root")
 
@@ -133,7 +113,7 @@ def _sockets(kubelet_dir: Path, driver: str | None) -> Iterator[CheckResult]:
 def _cdi(cdi_dir: Path) -> CheckResult:
     what = "CDI directory"
     if not cdi_dir.is_dir():
-        return warn(what, f"{cdi_dir} is not here", "a driver makes it; else correct --cdi-dir")
+        return warn(what, f"{cdi_dir} does not exist", "a driver creates it; otherwise, correct --cdi-dir")
     if not os.access(cdi_dir, os.W_OK | os.X_OK):
         return fail(what, f"{cdi_dir} cannot be written", "run as root; in a pod, mount it writable")
     return ok(what, f"{cdi_dir} with {len(list(cdi_dir.glob('*.json')))} files")
@@ -141,7 +121,6 @@ def _cdi(cdi_dir: Path) -> CheckResult:
 
 CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
 _CDI_CHECK: Final = "CDI in the runtime"
-_DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _ENABLED_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
 _KNOWN_SINCE: Final = {"containerd": (1, 7), "cri-o": (1, 23)}
 _SANDBOX: Final = "local-process://"
@@ -149,40 +128,32 @@ _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
 def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
-    """Return the findings from the versions of the nodes' runtimes; one line for all that are well.
-
-    Args:
-        nodes: Node objects.
-    """
+    """Check the runtime versions of Node objects; return one line for all that support CDI."""
     found: list[CheckResult] = []
-    well: dict[str, int] = {}
+    supported: dict[str, int] = {}
     for node in nodes:
         name, version = node["metadata"]["name"], _version(node)
         kind, number = _parsed(version)
         if is_of_sandbox(node):
-            well[version] = well.get(version, 0) + 1
+            supported[version] = supported.get(version, 0) + 1
         elif kind not in _ENABLED_SINCE:
-            remedy = "look into its documentation whether CDI is on"
+            remedy = "see its documentation whether CDI is on"
             found.append(warn(_CDI_CHECK, f"node {name} has {version or 'an unknown runtime'}", remedy))
         elif number < _KNOWN_SINCE[kind]:
-            remedy = f"upgrade {kind}; without CDI containers get no device, and nobody says so"
-            found.append(fail(_CDI_CHECK, f"node {name} has {version}, which knows no CDI", remedy))
+            remedy = f"upgrade {kind}; without CDI containers get no device, and no error is reported"
+            found.append(fail(_CDI_CHECK, f"node {name} has {version}, which does not support CDI", remedy))
         elif number < _ENABLED_SINCE[kind]:
-            remedy = "set enable_cdi = true in its configuration (dra-kit check on the node looks), or upgrade"
+            remedy = "set enable_cdi = true in its configuration (dra-kit check on the node reads it), or upgrade"
             found.append(warn(_CDI_CHECK, f"node {name} has {version}, where CDI is off by default", remedy))
         else:
-            well[version] = well.get(version, 0) + 1
-    if well:
-        found.append(ok(_CDI_CHECK, ", ".join(f"{count} x {version}" for version, count in sorted(well.items()))))
+            supported[version] = supported.get(version, 0) + 1
+    if supported:
+        found.append(ok(_CDI_CHECK, ", ".join(f"{count} x {version}" for version, count in sorted(supported.items()))))
     return found
 
 
 def is_of_sandbox(node: Mapping[str, Any]) -> bool:
-    """Return whether it is a node of ``dra-kit sandbox``: its runtime knows CDI, its kubelet has no settings to read.
-
-    Args:
-        node: a Node object.
-    """
+    """Return whether a node is simulated by ``dra-kit sandbox``, whose kubelet has no configuration to read."""
     return _version(node).startswith(_SANDBOX)
 
 
@@ -191,36 +162,32 @@ def _version(node: Mapping[str, Any]) -> str:
 
 
 def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[CheckResult]:
-    """Yield findings from containerd's configuration on this node, where it can be read.
-
-    Args:
-        cdi_dir: where the driver writes its CDI files.
-        config: of containerd; imports are not followed.
-    """
+    """Check containerd's configuration file, without its imports, if it can be read."""
     what = "containerd's configuration"
     try:
         parsed = tomllib.loads(config.read_text())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        yield warn(what, f"{config} cannot be read: {error}", "look whether enable_cdi is true in it")
+        yield warn(what, f"{config} cannot be read: {error}", "check that enable_cdi is true in it")
         return
     sections = [(parsed.get("plugins") or {}).get(name) or {} for name in _PLUGINS]
     switches = [section["enable_cdi"] for section in sections if "enable_cdi" in section]
     directories = next((section["cdi_spec_dirs"] for section in sections if "cdi_spec_dirs" in section), None)
     if False in switches:
         yield fail(what, f"{config} has enable_cdi = false", "set it to true and restart containerd")
-    elif not _reads(cdi_dir, directories or _DEFAULT_DIRECTORIES):
+    elif not _reads(cdi_dir, directories := directories or DEFAULT_DIRECTORIES):
         yield fail(
-            what, f"cdi_spec_dirs of {config} is {directories or list(_DEFAULT_DIRECTORIES)}, without {cdi_dir}",
-            "add it there, or give --cdi-dir one of those",
+            what,
+            f"cdi_spec_dirs of {config} is {', '.join(map(str, directories))}, without {cdi_dir}",
+            "add it there, or set --cdi-dir to one of them",
         )  # fmt: skip
     else:
         yield ok(what, f"{config} reads {cdi_dir}{'' if switches else ' (enable_cdi is not set)'}")
 
 
-def _reads(cdi_dir: Path, directories: Sequence[str]) -> bool:
-    return cdi_dir.resolve() in {Path(item).resolve() for item in directories}
+def _reads(cdi_dir: Path, directories: Sequence[object]) -> bool:
+    return cdi_dir.resolve() in {Path(str(item)).resolve() for item in directories}
 
 
 def _parsed(version: str) -> tuple[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Nodes that do not exist yet: their profile, their slices, and which claims would fit."""
+"""Nodes that do not exist yet: profiles, slices, and the claims that would fit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TemplateFit(Struct, frozen=True):
     """A kind of node that would help.
 
     Attributes:
-        node: the name of the node that stands for all of its kind.
-        certain: whether everything was looked at; without its Node object, what it has beside devices is not known.
+        node: the name of the example node.
+        certain: whether everything was checked; without a Node object, only its devices are known.
     """
 
     node: str
@@ -40,15 +40,11 @@ class TemplateFit(Struct, frozen=True):
     def __str__(self) -> str:
         if self.certain:
             return f"a node like {self.node} would fit"
-        return f"a node like {self.node} would have the devices; what else it has is not known"
+        return f"a node like {self.node} would have the devices; its other resources are not known"
 
 
 class NodeTemplates:
-    """The cluster with a single node made from a template, for each kind of node.
-
-    Args:
-        objects: the objects of the cluster.
-        given: nodes and slices of templates, by kind of node.
+    """The cluster with one additional node from a template, for each kind of node.
 
     Raises:
         ConfigurationError: no slice names the node, or an object does not have the structure of the API.
@@ -62,7 +58,7 @@ class NodeTemplates:
             ]
         )
         if not names:
-            raise ConfigurationError("the template has neither a Node nor slices of one; write one by dra-kit template")
+            raise ConfigurationError("the template has neither a Node nor slices of one; use dra-kit template")
         self._explainers = {name: ClaimExplainer(_alone(objects, given, name).cluster()) for name in names}
 
     def fits(self, subject: ExplainSubject) -> list[TemplateFit]:
@@ -111,14 +107,14 @@ class NodeTaint(BaseModel):
 
 
 class NodeProfile(BaseModel):
-    """A kind of node, as a file says it.
+    """A kind of node, read from a file.
 
     Attributes:
-        name: of the node that stands for all of its kind; without one, the file's name.
-        labels: of such a node; the driver's provider gets them.
-        taints: of such a node.
-        allocatable: what pods can have of such a node, by resource: ``cpu: "96"``.
-        settings: the driver's settings on such a node, by field name.
+        name: the name of the example node; by default the file's name.
+        labels: the node's labels; the driver's provider gets them.
+        taints: the node's taints.
+        allocatable: the node's allocatable resources: ``cpu: "96"``.
+        settings: the driver's settings on the node, by field name.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
@@ -134,11 +130,11 @@ def read_profile(path: Path) -> NodeProfile:
     """Return the profile of a file.
 
     Raises:
-        ConfigurationError: it cannot be read, or is none; with the field and what is wrong with it.
+        ConfigurationError: the file cannot be read, or is not a valid profile; names the field.
     """
     documents = read_values(source_file(path))
     if len(documents) > 1:
-        raise ConfigurationError(f"profile {path}: it has {len(documents)} documents; make a file of each")
+        raise ConfigurationError(f"profile {path}: it has {len(documents)} documents; use a file for each")
     found = documents[0] if documents else None
     try:
         profile = NodeProfile.model_validate({} if found is None else found)
@@ -167,19 +163,13 @@ def node_object(profile: NodeProfile) -> dict[str, Any]:
     return node
 
 
-_SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateName
+_SUFFIX: Final = "tmpl0"  # as long as the API server's suffix for generateName
 
 
 def template_slices(
     driver: Driver[Any, Any], inventory: Inventory[Device], node: str, features: ServerFeatures
 ) -> list[v1.ResourceSlice]:
-    """Return what the driver publishes of an inventory, by device; names lack the API server's suffix.
-
-    Args:
-        driver: whose slices they are.
-        inventory: what its provider finds.
-        node: the node's name.
-        features: what the API server that they are for can do.
+    """Return the slices that the driver publishes of an inventory; names lack the API server's suffix.
 
     Raises:
         ConfigurationError: the inventory cannot be published.
@@ -187,7 +177,7 @@ def template_slices(
     desired = DesiredSlices(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
     steps = plan(DesiredSlices(desired.driver, owner, desired.pools), [], features=features)
-    # no Node is there that could own them
+    # no Node exists that could own them
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
         for item in steps.creates

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.client.resources import DECOMMISSIONED
+from dra_kit.text import counted
 
 DRIVER_LABEL: Final = "app.kubernetes.io/name"
 """Label of a driver's DaemonSet; its value is the driver's name."""
@@ -17,25 +18,20 @@ Object = Mapping[str, Any]
 
 
 class UnconfirmedNode(Struct, frozen=True, order=True):
-    """A node on which something of the driver may be left.
-
-    Attributes:
-        node: its name; empty where the cluster does not say which node it is.
-        reason: why it has not confirmed.
-    """
+    """A node that may still have files or effects of the driver; ``node`` is empty if unknown."""
 
     node: str
     reason: str
 
 
 class RemovalConfirmations(Struct, frozen=True):
-    """What the nodes say of a driver's removal, by name.
+    """The nodes' confirmations of a driver's removal, by name.
 
     Attributes:
         confirmed: nodes on which nothing is left.
         unconfirmed: nodes on which something may be left.
-        skipped: nodes that would be among the unconfirmed ones, and that the user does not wait for.
-        not_asked: nodes of the cluster without a pod of the driver; None where nodes cannot be listed.
+        skipped: unconfirmed nodes that the user does not wait for.
+        not_asked: nodes without a pod of the driver; None if nodes cannot be listed.
     """
 
     confirmed: tuple[str, ...] = ()
@@ -45,14 +41,7 @@ class RemovalConfirmations(Struct, frozen=True):
 
 
 class DriverRemoval(Struct, frozen=True, kw_only=True):
-    """What the cluster has of a driver that is being removed.
-
-    Attributes:
-        daemon_sets: of the driver.
-        pods: of those DaemonSets.
-        slices: of the driver.
-        nodes: all nodes of the cluster; None where they cannot be listed.
-    """
+    """The objects of a driver that is being removed; ``nodes`` is None if nodes cannot be listed."""
 
     daemon_sets: Sequence[Object] = ()
     pods: Sequence[Object] = ()
@@ -84,7 +73,7 @@ def is_decommissioning(workload: Object) -> bool:
 
 
 def is_owned(pod: Object, owner: Object) -> bool:
-    """Return whether a DaemonSet has made a pod."""
+    """Return whether a DaemonSet has created a pod."""
     uids = {item["uid"] for item in pod["metadata"].get("ownerReferences") or ()}
     return owner["metadata"]["uid"] in uids
 
@@ -92,14 +81,14 @@ def is_owned(pod: Object, owner: Object) -> bool:
 def removal_confirmations(
     removal: DriverRemoval, *, skip: Collection[str] = (), node: str | None = None, remembered: Collection[str] = ()
 ) -> RemovalConfirmations:
-    """Return which nodes have confirmed the removal.
+    """Return the nodes that have confirmed the removal, and those that have not.
 
-    A node confirms by a pod of the driver's DaemonSet that has the condition ``dra-kit/Decommissioned``, while no other
-    pod of it and no slice of the driver is there. Nodes that are gone from the cluster have nothing to confirm.
+    A node has confirmed if its pod of the driver's DaemonSet has the condition ``dra-kit/Decommissioned`` and the node
+    has no other pod of the DaemonSet and no slice of the driver. Deleted nodes need not confirm.
 
     Args:
-        removal: what the cluster has of the driver.
-        skip: names of nodes that are not waited for.
+        removal: the objects of the driver.
+        skip: names of nodes to ignore.
         node: only this node; None for all.
         remembered: nodes that were unconfirmed before; without a pod they cannot confirm any more.
     """
@@ -109,7 +98,7 @@ def removal_confirmations(
     slices = {str(item["spec"]["nodeName"]) for item in removal.slices if item["spec"].get("nodeName")}
     known = None if removal.nodes is None else {str(item["metadata"]["name"]): item for item in removal.nodes}
     confirmed: list[str] = []
-    # the DaemonSet misses no pod on a node that is gone or misspelt
+    # a deleted or misspelt node accounts for no missing pod
     without_pod = {name for name in skip if known is None or name in known} - pods.keys()
     problems: list[UnconfirmedNode] = list(_rollout(removal.daemon_sets, removal.pods, len(without_pod)))
     for name in sorted({*pods, *slices, *remembered} - {""}):
@@ -132,13 +121,7 @@ def removal_confirmations(
 
 
 def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int) -> Iterable[UnconfirmedNode]:
-    """Yield what is missing of pods that the cluster has not created yet: their nodes have no names here.
-
-    Args:
-        daemon_sets: of the driver.
-        pods: of those.
-        skipped: how many nodes without a pod are not waited for.
-    """
+    """Yield the missing pods of DaemonSets, except ``skipped`` ones; their nodes have no names yet."""
     for item in daemon_sets:
         name = f"DaemonSet {item['metadata'].get('namespace')}/{item['metadata']['name']}"
         status = item.get("status") or {}
@@ -148,11 +131,11 @@ def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int
         theirs = {_node_of(pod) for pod in pods if is_owned(pod, item)}
         missing = status.get("desiredNumberScheduled", 0) - len(theirs) - skipped
         if missing > 0:
-            yield UnconfirmedNode("", f"{name} has no pod yet on {missing} node{'' if missing == 1 else 's'}")
+            yield UnconfirmedNode("", f"{name} has no pod yet on {counted(missing, 'node')}")
 
 
 def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
-    """Return why a node has not confirmed; empty where it has."""
+    """Return why a node has not confirmed; empty if it has."""
     confirming = [pod for pod in pods if is_decommissioning(pod)]
     if not pods:
         return (
@@ -170,7 +153,7 @@ def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
 
 
 def _problem(pod: Object) -> str:
-    """Return what is left, as the pod itself says, or why it does not say anything; empty where nothing is left."""
+    """Return what the pod reports as left, or why it reports nothing; empty if nothing is left."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition["type"] == DECOMMISSIONED:
@@ -183,7 +166,7 @@ def _problem(pod: Object) -> str:
 
 
 def _node_of(pod: Object) -> str:
-    """Return the node of a DaemonSet's pod, also before the pod is bound to it."""
+    """Return the node of a DaemonSet's pod, even before the pod is bound to it."""
     spec = pod["spec"]
     if spec.get("nodeName"):
         return str(spec["nodeName"])

@@ -1,13 +1,12 @@
-"""Snapshots of a cluster: written, read, and the files that may stand for one."""
+"""Write and read snapshots of a cluster; read manifests and saved objects in place of one."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import os
 import tarfile
-import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, reduced
 from dra_kit.errors import ConfigurationError, Invalid
+from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
@@ -32,16 +32,16 @@ from dra_kit.kubernetes.values.json import Object, ObjectView
 
 
 def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
-    """Return manifests of any of the kinds that explanations look at, as an API server would store them.
+    """Return manifests of the kinds that explanations read, as an API server would store them.
 
     Args:
-        paths: YAML or JSON files, or folders whose files of these kinds are taken; ``-`` is standard input.
-        namespace: of objects that name none.
-        alpha: the alpha features of resource.k8s.io are on.
+        paths: YAML or JSON files, or folders with such files; ``-`` is standard input.
+        namespace: the namespace of objects without one.
+        alpha: whether the alpha features of resource.k8s.io are on.
 
     Raises:
-        ConfigurationError: naming the file, the document and what is wrong with it.
-        Invalid: an API server would refuse an object; with the fields.
+        ConfigurationError: a document cannot be read; names file, document and problem.
+        Invalid: an API server would reject an object; lists the fields.
     """
     found: dict[str, list[ObjectView]] = {}
     for path in paths:
@@ -77,15 +77,12 @@ def load(path: Path) -> ClusterDocuments:
                 stored = _converted(as_stored(served, document, where), served)
                 documents.setdefault(kind, []).append(_defaulted(stored, served))
     if not documents:
-        raise ConfigurationError(f"{path} holds no objects that a claim could be explained with: {', '.join(KINDS)}")
+        raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     return ClusterDocuments(documents, index.version, index.alpha, index.gaps)
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:
-    """Return the slices and classes of a snapshot or of saved objects; the classes by name.
-
-    Args:
-        path: as for :func:`load`.
+    """Return the slices, and the classes by name, of a snapshot or of saved objects.
 
     Raises:
         ConfigurationError: as for :func:`load`, or an object does not have the shape of the API.
@@ -97,7 +94,7 @@ def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
-        raise ConfigurationError(f"{path} is none that an API server gave: {where}: {problem['msg']}") from None
+        raise ConfigurationError(f"{path} was not saved from an API server: {where}: {problem['msg']}") from None
     return slices, {one.metadata.name: one for one in classes}
 
 
@@ -107,7 +104,7 @@ def _index(name: str, content: bytes) -> SnapshotIndex:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         cause = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise ConfigurationError(f"{name} is damaged: {cause}; run dra-kit snapshot again") from None
+        raise ConfigurationError(f"{name} is corrupt: {cause}; run dra-kit snapshot again") from None
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -148,9 +145,9 @@ def _converted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
 
 
 def _defaulted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
-    """Return a saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
+    """Return a saved object with the API's defaults, which may be missing if it was not saved from a cluster."""
     if kind.model is not None:
-        # what does not have the shape of the API is reported when it becomes a model
+        # invalid structure is reported when the model is created
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             set_defaults(document, kind.name, V1, NO_TIME)
     return document
@@ -160,7 +157,9 @@ def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
     api_version = str(document.get("apiVersion"))
     kind = KNOWN_KINDS.get(str(document["kind"]))
     if kind is None or api_version not in kind.types:
-        raise ConfigurationError(f"{where}: {document['kind']} of {api_version} is no API of Kubernetes 1.34 to 1.37")
+        raise ConfigurationError(
+            f"{where}: {document['kind']} of {api_version} is not served by Kubernetes 1.34 to 1.37"
+        )
     return kind
 
 
@@ -173,13 +172,7 @@ _NEWEST: Final = "1.37"
 
 
 class SnapshotIndex(BaseModel):
-    """What a snapshot says of itself.
-
-    Attributes:
-        version: the Kubernetes release.
-        alpha: the alpha features of resource.k8s.io are on.
-        gaps: what could not be read.
-    """
+    """The index of a snapshot, with the same fields as :class:`ClusterDocuments`."""
 
     version: str = _NEWEST
     alpha: bool = False
@@ -190,15 +183,14 @@ def save(objects: ClusterDocuments, path: Path) -> int:
     """Write a snapshot.
 
     Args:
-        objects: what to save.
-        path: a new or empty directory, one that holds a snapshot, which is replaced, or an archive by the name of
-            ``….tar.gz``.
+        objects: the objects to save.
+        path: a new or empty directory, a directory with a snapshot, which is replaced, or a ``….tar.gz``.
 
     Returns:
-        How many objects that are.
+        The number of objects.
 
     Raises:
-        ConfigurationError: it cannot be written there.
+        ConfigurationError: it cannot be written.
     """
     index = SnapshotIndex(version=objects.version, alpha=objects.alpha, gaps=objects.gaps)
     files = {INDEX_FILE: index.model_dump_json(indent=2)}
@@ -215,90 +207,67 @@ def save(objects: ClusterDocuments, path: Path) -> int:
 
 
 def check_destination(path: Path) -> None:
-    """Check that a snapshot can be written under a name, before anything is read for it.
-
-    Args:
-        path: as for :func:`save`.
+    """Check that a snapshot can be written to a path, before anything is read.
 
     Raises:
-        ConfigurationError: it has the name of a file of another kind, or is a link, or a directory that holds
-            something else.
+        ConfigurationError: the path has another file's suffix, is a link, or a directory with other files.
     """
     if path.is_symlink():
-        raise ConfigurationError(f"snapshot {path}: it is a link to {path.readlink()}; name the place itself")
+        raise ConfigurationError(f"snapshot {path}: it is a link to {path.readlink()}; use the target's path")
     if path.is_dir():
         present = {entry.name for entry in path.iterdir()}
         others = sorted(present - {INDEX_FILE, *_FILES.values()}) if INDEX_FILE in present else sorted(present)
         if others:
             raise ConfigurationError(
-                f"snapshot {path}: the folder holds other files, which would be taken for the cluster's: {others[0]}"
-                f"{', …' if len(others) > 1 else ''}; name a new folder"
+                f"snapshot {path}: the folder has other files, which would be read as objects: {others[0]}"
+                f"{', …' if len(others) > 1 else ''}; use a new folder"
             )
     if not path.is_dir() and path.suffix in _OTHER_FILES and not path.name.endswith(ARCHIVES):
         raise ConfigurationError(
-            f"snapshot {path}: {path.suffix} is no kind of snapshot; name a folder, or an archive that ends in "
+            f"snapshot {path}: {path.suffix} is not a kind of snapshot; use a folder, or an archive that ends in "
             f"{' or '.join(ARCHIVES)}"
         )
 
 
 def _write(path: Path, files: Mapping[str, str]) -> None:
     if path.name.endswith(ARCHIVES):
-        _put(path, _archive(files))
+        replace_private(path, archive_of(files))
         return
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     stale = {INDEX_FILE, *_FILES.values()} - files.keys()
     for name in (INDEX_FILE, *stale):  # without an index, the directory does not count as a snapshot
         (path / name).unlink(missing_ok=True)
     for name, text in sorted(files.items(), key=lambda item: item[0] == INDEX_FILE):
-        _put(path / name, text.encode())
+        replace_private(path / name, text.encode())
 
 
-def _archive(files: Mapping[str, str]) -> bytes:
+def archive_of(files: Mapping[str, str]) -> bytes:
+    """Return texts by name as the content of a .tar.gz."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for name, text in files.items():
-            content = text.encode()
+            content = text.encode("utf-8", "backslashreplace")
             entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            entry.mode = 0o600
+            entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
             archive.addfile(entry, io.BytesIO(content))
     return made.getvalue()
 
 
-def _put(path: Path, content: bytes) -> None:
-    """Put a file into its place at once; a link that is there is replaced, not followed."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 _MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
-"""Kinds of resource.k8s.io that become models all at once, which look at their fields."""
+"""Kinds of resource.k8s.io whose models validate their fields."""
 _READ: Final = {
     "Event": ("metadata", "regarding", "involvedObject", "reason", "note", "message"),
     "Node": ("metadata", "spec", "status"),
     "Pod": ("metadata", "spec", "status"),
     "ResourceClaimTemplate": ("metadata", "spec"),
 }
-"""What is read as JSON of the other kinds, and what of resource.k8s.io has to be converted."""
+"""Fields that are read as JSON of other kinds, and of older versions of resource.k8s.io."""
 _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFields"})
-"""Of the metadata; deletionTimestamp is there or not."""
+"""Metadata that is not validated; only the presence of deletionTimestamp matters."""
 
 
 def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
-    """Raise the error of an API server if a new object is invalid.
-
-    Args:
-        kind: the kind of the object.
-        obj: the object, as returned by :func:`dra_kit.kubernetes.resource.new_object.complete_new_object`.
-        gates: the feature gates of the API server.
-        api_version: the API version in which the object was sent.
-        where: the file and document.
+    """Raise the error of an API server if a new object, sent in ``api_version``, is invalid.
 
     Raises:
         Invalid: the object is invalid; the error lists the fields.
@@ -308,7 +277,7 @@ def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_ver
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
-            f"{where}: the API server would refuse {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
+            f"{where}: the API server would reject {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
             status=422,
             reason="Invalid",
             causes=tuple(texts.values()),
@@ -316,12 +285,7 @@ def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_ver
 
 
 def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
-    """Return a saved object whose fields that are read later have the structure of the API.
-
-    Args:
-        kind: the kind of the object.
-        document: the saved document.
-        where: the file and document.
+    """Return a saved object after checking the structure of the fields that are read later.
 
     Raises:
         ConfigurationError: the object is not one that an API server stores.
@@ -331,7 +295,7 @@ def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
         raise _corrupt(kind, "", where, "it has no metadata.name")
     namespace = document["metadata"].get("namespace") or "default"
     if not isinstance(namespace, str):
-        raise _corrupt(kind, name, where, "its metadata.namespace is no text")
+        raise _corrupt(kind, name, where, "its metadata.namespace is not a string")
     if kind.namespaced:
         document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
     if kind.name in _MODELLED and document["apiVersion"] == V1:
@@ -357,7 +321,7 @@ def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
 
 
 def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
-    """Yield the fields that the API requires and that are empty."""
+    """Yield required fields that are empty."""
     if type_name.startswith(LIST):
         for index, item in enumerate(value):
             yield from _missing(item, item_type(type_name), f"{path}[{index}]")
@@ -375,6 +339,6 @@ def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
 
 def _corrupt(kind: ManifestKind, name: str, where: str, cause: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{where}: {' '.join(filter(None, (kind.name, name)))} is damaged: {cause}; save it again, "
+        f"{where}: {' '.join(filter(None, (kind.name, name)))} is corrupt: {cause}; save it again, "
         "with dra-kit snapshot or kubectl get -o yaml"
     )

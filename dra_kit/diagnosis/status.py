@@ -1,4 +1,4 @@
-"""The status of the drivers of a node: read at their sockets, judged, as text."""
+"""The status of a node's drivers: read from their sockets, checked for problems, rendered as text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dra_kit.kubelet.device_use import DeviceUse
 from dra_kit.kubelet.sockets import operation_link, operation_links, operation_sockets
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.operation_socket import STATUS, ask
-from dra_kit.text import escape_unprintable
+from dra_kit.text import counted, escape_unprintable
 
 
 def status_text(document: ObjectView) -> str:
-    """Return all of it, the problems first."""
+    """Return the status as text, problems first."""
     return "\n".join(_lines(document))
 
 
@@ -43,9 +43,9 @@ def _lines(document: ObjectView) -> Iterator[str]:
     effects = listed(document, "effects")
     if effects:
         yield from _section("Effects", [_effects(effects)])
-    ill = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
-    if ill:
-        rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in ill]
+    unhealthy = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
+    if unhealthy:
+        rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in unhealthy]
         yield from _section("Devices not known to be healthy", [table(("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows)])
     failures = listed(document, "failures")
     if failures:
@@ -64,7 +64,7 @@ def _registration(registration: Mapping[str, Any]) -> str:
 
 
 def _processes(documents: Sequence[ObjectView]) -> str:
-    """Return a row for each process of the driver; the first is the one that the kubelet calls."""
+    """Return a row for each process of the driver, first the one that the kubelet calls."""
     rows = []
     for number, document in enumerate(documents):
         state = (document.get("registration") or {}).get("state", "not known")
@@ -89,8 +89,8 @@ def _slices(document: ObjectView) -> Iterator[str]:
     for pool in slices.get("published") or ():
         fit = "not as wanted" if pool["pool"] in different else "as wanted"
         yield escape_unprintable(
-            f"pool {pool['pool']}: generation {pool['generation']}, {_count(len(pool['devices']), 'device')} in "
-            f"{_count(pool['slices'], 'slice')}, {fit}"
+            f"pool {pool['pool']}: generation {pool['generation']}, {counted(len(pool['devices']), 'device')} in "
+            f"{counted(pool['slices'], 'slice')}, {fit}"
         )
     if not slices.get("published"):
         yield "none is published" if slices.get("published") is not None else "not known"
@@ -98,10 +98,6 @@ def _slices(document: ObjectView) -> Iterator[str]:
         yield "discover has not yielded an inventory yet"
     if slices.get("lastPublished"):
         yield f"last published: {slices['lastPublished']}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _devices(uses: Sequence[DeviceUse]) -> str:
@@ -133,17 +129,13 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a document for each driver, and a line for each process that does not answer.
+    """Return a status document for each driver on this node, and a line for each process that does not answer.
 
-    The document is that of the process that the kubelet calls. Where an update is under way, ``others`` has the
-    documents of the driver's other processes, oldest first.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the only one; None for all that are here.
+    The document is from the process that the kubelet calls. During an update, ``others`` has the documents of the
+    driver's other processes, oldest first.
 
     Raises:
-        ConfigurationError: there is none here.
+        ConfigurationError: this node has no driver.
     """
     drivers = [link.parent.name for link in operation_links(kubelet_dir)] if driver is None else [driver]
     if not drivers:
@@ -177,21 +169,18 @@ async def _of_driver(kubelet_dir: Path, driver: str) -> tuple[dict[str, Any] | N
 
 
 def _called(document: ObjectView) -> tuple[bool, str, bool, str]:
-    """Return what is greatest for the process that the kubelet calls: the one that it registered last.
+    """Return a sort key, greatest for the process that the kubelet calls: the one that it registered last.
 
-    Processes of an older release do not say when that was, and of them the one that began last was registered last.
-    Where none is registered, it will be the one that does not wait for another.
+    Processes of older releases do not report that time; there the process that started last was registered last.
+    If none is registered, the process that does not wait for another one will be.
     """
     registration = document.get("registration") or {}
     state = registration.get("state")
     return state == "registered", registration.get("at") or "", state != "deferred", str(document.get("started"))
 
 
-"""What ``GET /v1/status`` answers; another release may leave out what this one knows."""
-
-
 def status_problems(document: ObjectView) -> list[str]:
-    """Return a line for each thing that needs attention; none when all is well."""
+    """Return a line for each problem."""
     return [
         *_of_update(document),
         *_of_registration(document),
@@ -209,7 +198,7 @@ def with_problems(document: ObjectView) -> dict[str, Any]:
 
 
 def listed(document: ObjectView, key: str) -> Sequence[Mapping[str, Any]]:
-    """Return a list of the document; none where it could not be read."""
+    """Return a list of the document; empty if it could not be read."""
     found = document.get(key)
     return found if isinstance(found, list) else ()
 
@@ -221,13 +210,13 @@ def _of_update(document: ObjectView) -> Iterator[str]:
 
 
 def process(document: ObjectView) -> str:
-    """Return which process of a driver it is, as people read it."""
+    """Return a name for the process: its pod, or its PID."""
     pod = document.get("podUID")
     return f"pod {pod}" if pod else f"process {document.get('pid')}"
 
 
 def waits_for(document: ObjectView) -> str:
-    """Return what a process of an update waits for before it registers; empty where it does not wait."""
+    """Return what a process waits for before it registers during an update; empty if it does not wait."""
     registration = document.get("registration") or {}
     return str(registration.get("text")) if registration.get("state") == "deferred" else ""
 
@@ -235,7 +224,7 @@ def waits_for(document: ObjectView) -> str:
 def _of_registration(document: ObjectView) -> Iterator[str]:
     registration = document.get("registration") or {}
     if registration.get("state") == "refused":
-        yield f"the kubelet refuses the driver: {registration.get('text')}"
+        yield f"the kubelet rejects the driver: {registration.get('text')}"
     elif registration.get("state") == "deferred":
         yield str(registration.get("text"))
     elif registration.get("state") == "waiting":
@@ -265,7 +254,7 @@ def _of_slices(document: ObjectView) -> Iterator[str]:
 
 
 def slice_differences(document: ObjectView) -> Iterator[str]:
-    """Yield how the published pools differ from those that are wanted, a line for each pool."""
+    """Yield a line for each pool that is published differently than wanted."""
     slices = document.get("slices") or {}
     if slices.get("wanted") is None or slices.get("published") is None:
         return
@@ -291,6 +280,6 @@ def _of_state(document: ObjectView) -> Iterator[str]:
         if isinstance(found, dict) and "notRead" in found:
             yield f"{key}: {found['notRead']}"
     state = document.get("state") or {}
-    yield from state.get("damaged") or ()
+    yield from state.get("corrupt") or ()
     if "transactions" in (state.get("incomplete") or ()):
-        yield "the state has lost transactions; look at the disk below --state-dir"
+        yield "the state has lost transactions; check the disk below --state-dir"

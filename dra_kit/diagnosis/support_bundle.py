@@ -1,21 +1,17 @@
 """Support bundles: the state of drivers and nodes for a bug report, without secrets.
 
-Objects are saved as :func:`dra_kit.diagnosis.explain.cluster.reduced` leaves them: no environment, no command, no
-annotation but two of Kubernetes. Beyond that, opaque configuration and what drivers write into a claim's status may
-hold anything. Texts, such as logs, are searched for those very values, in every form in which programs quote them, and
-for what looks like a credential. Long values are cut in errors and Events: their beginnings and ends are found, too.
+Objects are saved after :func:`dra_kit.diagnosis.explain.cluster.reduced`: without environments, commands and most
+annotations. Opaque configuration and the data of drivers in a claim's status may also be secret. Their values are
+redacted in all texts, such as logs, in every form in which programs quote them, also if errors and Events abbreviate
+them; so is text that looks like a credential.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 import re
-import tarfile
-import tempfile
-import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,25 +25,27 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.diagnosis.check import CheckOptions, run_checks
 from dra_kit.diagnosis.explain.cluster import reduced
+from dra_kit.diagnosis.snapshot import archive_of
 from dra_kit.diagnosis.status import statuses
 from dra_kit.diagnosis.who import device_uses
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.files import replace_private
 from dra_kit.kubelet.sockets import operation_link
 from dra_kit.node.operation_socket import METRICS, WHO, ask, ask_text
 
 REMOVED: Final = "(removed)"
-_SHORTEST: Final = 6  # shorter words are found in any text, and hide nothing
-_LINE: Final = 12  # characters of a line that is a part of a word: shorter ones are in many words
-_WHOLE: Final = 64  # a text that is itself the beginning of a word is more likely a name, such as a driver's
+_SHORTEST: Final = 6  # shorter words occur in any text, and are not secret
+_LINE: Final = 12  # shorter lines are part of many words
+_WHOLE: Final = 64  # a shorter text that is a prefix of a word is more likely a name, such as a driver's
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")  # names of fields, which errors and logs need
 _CUT: Final = re.compile(r"[ \t]*(?:\.\.\.|…)|[ \t]*(?=[\r\n]|\\n)|\Z")
-"""What follows the beginning of a word that was cut: a mark, or the end of the line or of the text."""
-_RESUMED: Final = re.compile(r"(?:\.\.\.|… (?:\d+ bytes in all … )?)")
-"""What comes before the end of a word whose middle was cut out."""
-_SCHEMA: Final = frozenset({"apiVersion", "kind"})  # of opaque configuration: the driver's documentation has them
+"""What follows the beginning of an abbreviated word: a mark, or the end of the line or text."""
+_RESUMED: Final = re.compile(r"(?:\.\.\.|… (?:\d+ bytes in total … )?)")
+"""What precedes the end of a word whose middle was cut out."""
+_SCHEMA: Final = frozenset({"apiVersion", "kind"})  # in opaque configuration, these are documented by the driver
 _HIDDEN_FIELDS: Final = frozenset({"parameters", "data"})  # of opaque configuration, and of status.devices[]
 _SECRET_NAMES: Final = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
-_SETTING: Final = "DRIVER_"  # what the environment variables of an author's settings begin with
+_SETTING: Final = "DRIVER_"  # prefix of the environment variables of a driver's settings
 _LOOKS_SECRET: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"),  # a JWT, such as a service account's
@@ -59,12 +57,7 @@ _LOOKS_SECRET: Final = (
 
 
 def redact_object(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object without what may be secret.
-
-    Args:
-        kind: of the object.
-        document: as the API server sends it.
-    """
+    """Return an API object without possible secrets."""
     cleaned: dict[str, Any] = _without_hidden(reduced(kind, dict(document)))
     return cleaned
 
@@ -79,11 +72,7 @@ def _without_hidden(value: Any) -> Any:
 
 
 def secrets_in_objects(documents: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return all words of opaque configuration and of devices' status data, which no text may repeat.
-
-    Args:
-        documents: objects as the API server sends them.
-    """
+    """Return all words of opaque configuration and device status data, which must be redacted everywhere."""
     return {word for document in documents for word in _hidden(document) if len(word) >= _SHORTEST}
 
 
@@ -121,20 +110,20 @@ def secrets_of_environment(environment: Mapping[str, str]) -> set[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable of that name may hold a secret: a driver's settings, and names that sound like one."""
+    """Return whether a variable may hold a secret: it is a driver's setting, or its name suggests a secret."""
     return name.startswith(_SETTING) or _SECRET_NAMES.search(name) is not None
 
 
 def _forms_of(word: str) -> Iterator[str]:
-    """Yield a word in the forms in which texts have it: as it is, on one line, line by line, quoted, and encoded."""
+    """Yield a word in all forms that texts may contain: unchanged, on one line, line by line, quoted, and encoded."""
     plain = {word, " ".join(word.split()), "; ".join(filter(None, map(str.strip, word.splitlines())))}
     quoted = set(plain)
     for _ in range(2):  # JSON in a text that is quoted in JSON
         quoted |= {json.dumps(form, ensure_ascii=escaped)[1:-1] for form in quoted for escaped in (False, True)}
     quoted |= {repr(form)[1:-1] for form in quoted} | {ascii(form)[1:-1] for form in plain}
-    # quoted by repr in the other quotes, since the text around it has some of these
+    # repr uses other quotes if the surrounding text contains some
     quoted |= {repr(f"{form}\"'")[1:-4] for form in plain}
-    # as Go's encoding/json has it, and programs that write JSON into web pages
+    # like Go's encoding/json, and programs that write JSON into web pages
     quoted |= {form.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e") for form in quoted}
     yield from quoted
     yield from word.splitlines()
@@ -147,11 +136,7 @@ def _forms_of(word: str) -> Iterator[str]:
 
 
 class HiddenWords:
-    """Words that no text may have, indexed to be found in long texts.
-
-    Args:
-        words: each of which is found in every form, and where it is cut.
-    """
+    """Words to redact in any form, also truncated, indexed to be found in long texts."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._by_beginning: dict[str, list[str]] = {}
@@ -166,7 +151,7 @@ class HiddenWords:
                 self._long.append(form)
 
     def safe_text(self, text: str) -> str:
-        """Return a text, such as a log, without these words, and without what looks like a credential."""
+        """Return a text, such as a log, without these words and without text that looks like a credential."""
         if self._by_beginning:
             text = self._without_parts(self._without_beginnings(self._without_ends(text)))
         for pattern in _LOOKS_SECRET:
@@ -174,7 +159,7 @@ class HiddenWords:
         return text
 
     def safe_json(self, text: str) -> str:
-        """Return JSON without these words, and without what looks like a credential; a hidden number becomes a text."""
+        """Return JSON without these words and credentials; a redacted number becomes a string."""
         return json.dumps(self._safe_value(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
 
     def _safe_value(self, value: Any) -> Any:
@@ -191,12 +176,12 @@ class HiddenWords:
         return REMOVED if any(self._whole_at(written, at) for at in range(len(written))) else value
 
     def _whole_at(self, text: str, at: int) -> int:
-        """Return the length of the longest word at a place; 0 where there is none."""
+        """Return the length of the longest word at a position; 0 if there is none."""
         forms = self._by_beginning.get(text[at : at + _SHORTEST], ())
         return max((len(form) for form in forms if text.startswith(form, at)), default=0)
 
     def _without_beginnings(self, text: str) -> str:
-        """Remove words, and their beginnings where they are cut."""
+        """Remove words, and the beginnings of abbreviated ones."""
         found: list[str] = []
         done = at = 0
         while at <= len(text) - _SHORTEST:
@@ -210,15 +195,15 @@ class HiddenWords:
         return "".join([*found, text[done:]])
 
     def _cut_at(self, text: str, at: int, forms: Iterable[str]) -> int:
-        """Return the length of the beginning of a word that is cut at a place; 0 where it goes on otherwise."""
+        """Return the length of the beginning of an abbreviated word at a position; 0 if there is none."""
         length = max(_common(form, text, at) for form in forms)
         if at == 0 and length == len(text) < _WHOLE:
             return 0
-        # a mark may begin as the word goes on: with a dot, for example
+        # the mark may begin with the word's next character, such as a dot
         return next((size for size in range(length, _SHORTEST - 1, -1) if _CUT.match(text, at + size)), 0)
 
     def _without_ends(self, text: str) -> str:
-        """Remove the ends of words whose beginning was cut off, with the middle that is left."""
+        """Remove the ends of words whose beginning was cut off."""
         places = [(found.end(), text.find("\n", found.end())) for found in _RESUMED.finditer(text)]
         for begin, stop in reversed(places):
             line = text[begin : stop if stop >= 0 else len(text)]
@@ -236,7 +221,7 @@ class HiddenWords:
         return text
 
     def _without_parts(self, text: str) -> str:
-        """Remove lines that are a part of a word, as where it is wrapped."""
+        """Remove lines that are part of a word, such as a wrapped one."""
         if "\n" not in text or not self._long:
             return text
         known: dict[str, bool] = {}
@@ -253,7 +238,7 @@ class HiddenWords:
 
 
 def _common(form: str, text: str, at: int) -> int:
-    """Return how many characters of a form are at a place of a text."""
+    """Return the length of the common prefix of a form and a text at a position."""
     low, high = _SHORTEST, min(len(form), len(text) - at)
     while low < high:
         middle = (low + high + 1) // 2
@@ -265,32 +250,14 @@ def _common(form: str, text: str, at: int) -> int:
 
 
 def write_archive(path: Path, files: Mapping[str, str]) -> None:
-    """Write a .tar.gz, below one folder of its own name.
-
-    Args:
-        path: of the archive.
-        files: texts by their names.
+    """Write texts by name into a .tar.gz, below a folder named like the archive.
 
     Raises:
-        ConfigurationError: it cannot be written there.
+        ConfigurationError: the file cannot be written.
     """
     folder = path.name.removesuffix(".tar.gz").removesuffix(".tgz")
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name, text in sorted(files.items()):
-            content = text.encode("utf-8", "backslashreplace")
-            entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
-            archive.addfile(entry, io.BytesIO(content))
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(made.getvalue())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_private(path, archive_of({f"{folder}/{name}": text for name, text in sorted(files.items())}))
     except OSError as error:
         raise ConfigurationError(
             f"support bundle {path}: {error.strerror or error}; name a file in a folder that can be written"
@@ -303,13 +270,7 @@ _NAME_LABEL: Final = "app.kubernetes.io/name"
 
 
 class SupportBundle(Struct):
-    """The gathered data.
-
-    Attributes:
-        files: the files by name, not redacted.
-        missing: what could not be read and why, one line each.
-        words: words that must not appear in any file.
-    """
+    """The gathered files before redaction, what is missing and why, and the words to redact."""
 
     files: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -320,14 +281,14 @@ class SupportBundle(Struct):
         self.files[name] = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
     async def attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a part of the work; report where it fails."""
+        """Do a part of the work; record its failure."""
         try:
             await work()
         except DraKitError as error:
             self.missing.append(f"{what}: {error}")
 
     def safe_files(self) -> dict[str, str]:
-        """Return all files without secrets, with an index of what there is and what is not."""
+        """Return all files, redacted, with an index of existing and missing ones."""
         index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
         files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
         hidden = HiddenWords(self.words)
@@ -338,14 +299,7 @@ class SupportBundle(Struct):
 
 
 async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path, why: str = "") -> SupportBundle:
-    """Read everything that may be read.
-
-    Args:
-        driver: the name of the driver.
-        credentials: the credentials for the cluster; None without credentials.
-        kubelet_dir: the kubelet's root directory if this machine is a node.
-        why: why the credentials are missing.
-    """
+    """Read everything for the bundle that may be read; ``why`` says why credentials are missing."""
     bundle = SupportBundle(words=secrets_of_environment(os.environ))
     if credentials is None:
         bundle.missing.append(f"objects and logs: {why}")
@@ -374,7 +328,7 @@ async def _of_node(driver: str, kubelet_dir: Path, bundle: SupportBundle) -> Non
     link = operation_link(kubelet_dir, driver)
 
     async def status() -> None:
-        documents, silent = await statuses(kubelet_dir, driver)  # of all its processes, while it is updated
+        documents, silent = await statuses(kubelet_dir, driver)  # of all its processes, during an update
         for document in documents:
             bundle.add_json("node/status.json", document)
         bundle.missing += [f"status: {line}" for line in silent]
@@ -390,7 +344,7 @@ async def _of_node(driver: str, kubelet_dir: Path, bundle: SupportBundle) -> Non
 
 
 class _Part(Struct, frozen=True):
-    """Objects of one kind: which the server selects, and which of those are the driver's."""
+    """Objects of one kind: the server's selection, and a filter for those of the driver."""
 
     resource: Resource
     keep: Callable[[Mapping[str, Any]], bool] = lambda _: True
@@ -417,7 +371,7 @@ async def _of_cluster(client: Client, driver: str, bundle: SupportBundle) -> Non
 
 
 async def _objects(client: Client, part: _Part, bundle: SupportBundle) -> Sequence[dict[str, Any]]:
-    """Return the objects as they are; those in the bundle are safe ones."""
+    """Return the original objects; add redacted ones to the bundle."""
     resource = part.resource
     try:
         listed = await client.list(resource, field_selector=part.field_selector, label_selector=part.label_selector)

@@ -1,7 +1,7 @@
 """Who has which device: hardware, claim, pod, container; from the cluster or on a node.
 
 Drivers of dra-kit name their CDI devices by claim, request, pool and device (:mod:`dra_kit.kubelet.cdi.names`); those
-of the Go helper, and others after it, begin the name with the claim's UID.
+of the Go helper and of its users begin with the claim's UID.
 """
 
 from __future__ import annotations
@@ -31,19 +31,13 @@ from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.kubernetes.resource.objects import claim_uses, containers, init_containers, is_sidecar, phase, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.operation_socket import WHO, ask
-from dra_kit.text import escape_unprintable
+from dra_kit.text import align_columns, escape_unprintable
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _PodUse(Struct, frozen=True):
-    """What a pod does with one claim.
-
-    Attributes:
-        node: where it is.
-        ended: it has ended, and the claim is reserved for it for a moment longer.
-        containers: those that use the claim, with the request that they name, empty for all.
-    """
+    """A pod's use of a claim: each container with the request that it names, empty for all requests."""
 
     node: str
     ended: bool
@@ -56,14 +50,14 @@ _Uses: TypeAlias = Mapping[tuple[str, str, str], _PodUse]
 def device_uses(
     claims: Iterable[ObjectView], pods: Iterable[ObjectView], slices: Iterable[ObjectView] = ()
 ) -> list[DeviceUse]:
-    """Return all devices that are allocated, each with the containers of pods that have not ended.
+    """Return all allocated devices, each with the containers of pods that have not ended.
 
-    A device that no container gets is returned with the pods that its claim is reserved for, or without any.
+    A device that no container uses is returned with the pods that its claim is reserved for, if any.
 
     Args:
         claims: ResourceClaims.
-        pods: those that may be read; the others are known by name only, from what claims are reserved for.
-        slices: ResourceSlices, which say on which node a pool is.
+        pods: the readable pods; claims contain only the names of others.
+        slices: ResourceSlices, which contain the node of a pool.
     """
     uses = _pod_uses(pods)
     nodes = {(item["spec"]["driver"], item["spec"]["pool"]["name"]): item["spec"].get("nodeName") for item in slices}
@@ -124,7 +118,7 @@ def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
 
 
 def _that_run(pod: ObjectView) -> list[ObjectView]:
-    """Return containers and sidecars, as PodResources of the kubelet; init containers while the pod has not begun."""
+    """Return containers and sidecars, like PodResources of the kubelet; of pending pods also init containers."""
     begun = phase(pod) != "Pending"
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)
 
@@ -135,11 +129,7 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def uses_in_cdi_files(directories: Iterable[Path]) -> dict[str, DeviceUse]:
-    """Return the devices of claims, by their qualified CDI names; corrupt and unreadable files are left out.
-
-    Args:
-        directories: the directories in which runtimes look for CDI files.
-    """
+    """Return the devices of claims by qualified CDI name; ignore corrupt and unreadable files."""
     found: dict[str, DeviceUse] = {}
     for directory in directories:
         for spec in _specs(directory):
@@ -155,7 +145,7 @@ def _device_use(kind: str, name: str) -> DeviceUse | None:
     vendor = kind.rpartition("/")[0]
     driver = vendor.removeprefix(_VENDOR_PREFIX)
     if kind == claim_kind(driver):
-        # a request has no '_', so that the first one of a pool's is a slash again
+        # request names have no '_', which replaces the slash in pool names
         uid, *rest = name.split(":")
         if len(rest) in {3, 4}:
             request, pool, device, *share = rest
@@ -198,14 +188,10 @@ _CONSEQUENCES: Final = {
 
 
 async def in_cluster(credentials: Credentials, namespace: str | None = None) -> DeviceUsesOnNode:
-    """Read claims, pods and slices.
-
-    Args:
-        credentials: of the API server.
-        namespace: whose claims; None for all.
+    """Read claims, pods and slices of a namespace, or of all (None).
 
     Raises:
-        Forbidden: claims may not be listed; names the rule that is missing.
+        Forbidden: claims may not be listed; names the missing rule.
         KubeError: the server does not answer.
     """
     async with Client(credentials, user_agent=f"dra-kit/{__version__} who", timeout=60) as client:
@@ -214,7 +200,7 @@ async def in_cluster(credentials: Credentials, namespace: str | None = None) -> 
 
         async def optional(resource: Resource, where: str | None) -> list[dict[str, Any]]:
             try:
-                # what of a pod may be secret, its environment above all, is never kept
+                # possible secrets of pods, such as environments, are never kept in memory
                 keep = _reduced_pod if resource is PODS else _reduced_slice
                 return list((await client.list(resource, where, keep=keep)).items)
             except Forbidden as error:
@@ -245,13 +231,7 @@ def _reduced_slice(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class DeviceUsesOnNode(Struct, frozen=True):
-    """What a look has found.
-
-    Attributes:
-        uses: devices in use.
-        gaps: what is not known and why, a line each.
-        is_silent: a driver does not answer, so that more devices may be in use.
-    """
+    """Devices in use, and what is unknown and why; more may be in use if a driver ``is_silent``."""
 
     uses: Sequence[DeviceUse]
     gaps: Sequence[str] = ()
@@ -259,21 +239,12 @@ class DeviceUsesOnNode(Struct, frozen=True):
 
 
 def is_node(kubelet_dir: Path) -> bool:
-    """Return whether there is something to ask: a driver of dra-kit, or the PodResources of the kubelet.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-    """
+    """Return whether this machine has a driver of dra-kit, or the kubelet's PodResources."""
     return bool(operation_links(kubelet_dir)) or pod_resources_socket(kubelet_dir).is_socket()
 
 
 async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> DeviceUsesOnNode:
-    """Ask all that is on this node.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        cdi_directories: where runtimes look for CDI files.
-    """
+    """Query all sources on this node."""
     gaps: list[str] = []
     answers = await asyncio.gather(*map(_of_driver, operation_links(kubelet_dir)), return_exceptions=True)
     uses: list[DeviceUse] = []
@@ -320,18 +291,14 @@ async def _of_driver(link: Path) -> tuple[str, list[DeviceUse]]:
     try:
         return str(answer["node"]), [DeviceUse.from_json(item) for item in answer["devices"]]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Unavailable(f"{link} tells of devices in another form: {error}", code="no-answer") from error
+        raise Unavailable(f"{link} returns devices in an unknown format: {error}", code="no-answer") from error
 
 
 _HEADINGS: Final = ("DRIVER", "POOL", "DEVICE", "SHARE", "HARDWARE", "CLAIM", "POD", "CONTAINER")
 
 
 def who_table(uses: Sequence[DeviceUse]) -> str:
-    """Return the table; with a column for nodes where there are several.
-
-    Args:
-        uses: its rows.
-    """
+    """Return the table of device uses, with a column for nodes if there are several."""
     several = len({use.node for use in uses}) > 1
     rows = [
         [
@@ -355,14 +322,6 @@ def _named(namespace: str, name: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return lines of columns as wide as their content; what is empty is ``-``.
-
-    Args:
-        headings: of the columns.
-        rows: cells, as many as headings; text of others, made printable here.
-    """
-    cells = [list(headings), *([escape_unprintable(cell) or "-" for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
-    return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
+    """Return rows, whose cells are made printable here, as aligned columns; empty cells are ``-``."""
+    cells = [[escape_unprintable(cell) or "-" for cell in row] for row in rows]
+    return "\n".join(align_columns([headings, *cells], gap=3))

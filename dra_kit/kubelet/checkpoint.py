@@ -57,10 +57,10 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
         outer = json.loads(content)
         text = outer["Data"]
         if zlib.crc32(text.encode()) != outer["Checksum"]:
-            raise ValueError("checkpoint is corrupted")
+            raise ValueError("checkpoint is corrupt: wrong checksum")
         data = json.loads(text)
         if data["apiVersion"] != _API_VERSION:
-            raise ValueError(f"its form is {data['apiVersion']}, not {_API_VERSION}")
+            raise ValueError(f"its format is {data['apiVersion']}, not {_API_VERSION}")
         return list(data["ClaimInfoStateList"] or ())
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -68,9 +68,6 @@ def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
 
 def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
     """Return UIDs of the claims that the kubelet knows, and will release when their containers have exited.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
 
     Returns:
         By claim, the UIDs of its pods with containers that have not exited.
@@ -89,10 +86,6 @@ def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
 def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
     """Return claims that the kubelet will ask a driver to release: those with its entry in ``DriverState``.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-
     Raises:
         OSError: the file does not exist, or cannot be read from here.
         ValueError: it is corrupt, or has another format.
@@ -108,11 +101,7 @@ def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
 
 
 class KubeletCheckpoint:
-    """The current content of the checkpoint; reading it blocks as briefly as reading one small file.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-    """
+    """The current content of the checkpoint; reading it blocks as briefly as reading one small file."""
 
     def __init__(self, kubelet_dir: Path) -> None:
         self._kubelet_dir = kubelet_dir
@@ -121,7 +110,9 @@ class KubeletCheckpoint:
     def pods(self) -> Mapping[str, frozenset[str]]:
         """Return the result of :func:`read_claim_pods`; nothing if it cannot be read, which is logged."""
         return self._read(
-            partial(read_claim_pods, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
+            partial(read_claim_pods, self._kubelet_dir),
+            {},
+            "checkpoint of the kubelet not read, using the age of claims only",
         )
 
     def claims(self, driver: str) -> AbstractSet[ClaimReference]:
@@ -129,7 +120,7 @@ class KubeletCheckpoint:
         return self._read(
             partial(read_driver_claims, self._kubelet_dir, driver),
             set(),
-            "checkpoint of the kubelet not read, the state alone tells",
+            "checkpoint of the kubelet not read, using the claims of the state only",
         )
 
     def _read(self, read: Callable[[], _T], otherwise: _T, message: str) -> _T:

@@ -21,7 +21,6 @@ class RuntimeInfo(Struct, frozen=True):
 
     Attributes:
         name: such as ``containerd 2.4.2``.
-        config: its reported configuration; empty if it reports none.
     """
 
     name: str
@@ -30,10 +29,6 @@ class RuntimeInfo(Struct, frozen=True):
 
 async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
     """Query a runtime (CRI ``Version`` and verbose ``Status``; containerd reports its configuration, CRI-O does not).
-
-    Args:
-        socket: of the runtime.
-        timeout: seconds for each response.
 
     Raises:
         Unavailable: it does not respond.
@@ -45,7 +40,8 @@ async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
             status = await runtime.Status(pb.StatusRequest(verbose=True), timeout=timeout)
     except grpc.aio.AioRpcError as error:
         raise Unavailable(
-            f"nobody tells at {socket} how the runtime is configured ({error.code().name})", code="no-answer"
+            f"the container runtime at {socket} does not report its configuration ({error.code().name})",
+            code="no-answer",
         ) from error
     name = f"{version.runtime_name} {version.runtime_version.removeprefix('v')}"
     return RuntimeInfo(name.strip() or "the runtime", _config(status.info))

@@ -29,18 +29,10 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
     """What is known about a device in use; unknown fields are empty.
 
     Attributes:
-        driver: its driver.
-        pool: its pool.
-        device: the device.
         share: the share, if several claims share the device (KEP-5075).
         request: the claim's request that it satisfies.
         hardware_ids: the names by which the hardware itself knows it, as reported by its driver.
-        namespace: of claim and pod.
-        claim: the ResourceClaim that it is allocated to.
-        claim_uid: the claim's UID.
-        pod: the pod that uses the claim.
         container: the container of the pod that gets the device.
-        node: where the pod is.
     """
 
     driver: str
@@ -95,7 +87,7 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
         texts = {field: value.get(key, "") for key, field in _TEXTS.items()}
         ids = value.get("hardwareIDs", [])
         if not all(isinstance(item, str) for item in [*texts.values(), *ids]):
-            raise ValueError(f"this is no device in use: {value}")
+            raise ValueError(f"not a device in use: {value}")
         return cls(**texts, hardware_ids=tuple(ids))
 
 

@@ -31,14 +31,7 @@ _STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.
 
 
 class ReportedHealth(Struct, frozen=True):
-    """The health of a device.
-
-    Attributes:
-        pool: its pool.
-        device: its name.
-        status: the health state.
-        message: for people.
-    """
+    """The health of a device."""
 
     pool: str
     device: str

@@ -46,7 +46,6 @@ class PluginServer:
     """The driver's gRPC server on its service socket; every method runs on the event loop that calls it.
 
     Args:
-        service: prepares and releases claims.
         socket: path of the service socket, as returned by ``plugin_socket``.
         versions: which of ``DRA_VERSIONS`` to serve.
         health: reports the health of the devices; None for a driver that does not.
@@ -85,8 +84,8 @@ class PluginServer:
     async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listen and serve; the driver can be registered when it returns.
 
-        bound: called when the socket is bound but does not have its final name yet.
-            bound: called when the socket is there and has not got its name yet.
+        Args:
+            bound: called when the socket is bound but does not have its final name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -97,8 +96,10 @@ class PluginServer:
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ]
         )
-        for version in self._versions:
-            _ADD[version](self._service, server)
+        if "v1" in self._versions:
+            v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._service), server)
+        if "v1beta1" in self._versions:
+            v1beta1_grpc.add_DRAPluginServicer_to_server(_PluginV1beta1(self._service), server)
         if self._health is not None:
             self._health.add_to(server)
         self._socket.bind(server.add_insecure_port)
@@ -151,14 +152,6 @@ class _PluginV1beta1(v1beta1_grpc.DRAPluginServicer):
         return unprepare_response_v1beta1(await answer_unprepare(self._service, claim_refs(request)))
 
 
-def _add_v1(service: NodeService, server: grpc.aio.Server) -> None:
-    v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(service), server)
-
-
-def _add_v1beta1(service: NodeService, server: grpc.aio.Server) -> None:
-    v1beta1_grpc.add_DRAPluginServicer_to_server(_PluginV1beta1(service), server)
-
-
 class NodeService(Protocol):
     """Prepares and releases claims; called by ``PluginServer`` from its event loop, also concurrently.
 
@@ -180,9 +173,6 @@ class NodeService(Protocol):
         An unknown claim is a success.
         """
         ...
-
-
-_ADD: Mapping[str, Callable[[NodeService, grpc.aio.Server], None]] = {"v1": _add_v1, "v1beta1": _add_v1beta1}
 
 
 class KubeletDevice(Struct, frozen=True):
@@ -265,7 +255,8 @@ async def _answer(
         text = error_text(error, f"{verb} of {len(asked)} ResourceClaims" if len(asked) > 1 else _doing(verb, asked))
         return answered | dict.fromkeys(asked, text)
     if unasked:
-        logger.error("%s answered for claims nobody asked for: %s: %s", verb, ", ".join(map(str, unasked)), _BUG)
+        listed = ", ".join(map(str, unasked))
+        logger.error("%s returned results for claims that were not requested: %s: %s", verb, listed, _BUG)
     for uid, claim in asked.items():
         try:
             answered[uid] = _result(results, uid, check)
@@ -295,7 +286,7 @@ def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimRefer
 
 def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T]) -> T:
     if uid not in results:
-        raise InternalError("the node service gave no answer")
+        raise InternalError("the node service returned no result")
     result = results[uid]
     if isinstance(result, Exception):
         raise result
@@ -304,13 +295,13 @@ def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T
 
 def _devices(result: object) -> list[v1.Device]:
     if not isinstance(result, Sequence) or not all(isinstance(device, KubeletDevice) for device in result):
-        raise InternalError(f"the node service answered {result!r} instead of prepared devices")
+        raise InternalError(f"the node service returned {result!r} instead of prepared devices")
     return [device_message(device) for device in result]
 
 
 def _nothing(result: object) -> None:
     if result is not None:
-        raise InternalError(f"the node service answered {result!r} instead of None")
+        raise InternalError(f"the node service returned {result!r} instead of None")
 
 
 def _doing(verb: str, asked: Mapping[str, ClaimReference]) -> str:

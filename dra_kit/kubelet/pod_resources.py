@@ -25,7 +25,6 @@ class ContainerDevice(Struct, frozen=True):
     Attributes:
         namespace: of pod and claim.
         share: the share of a shared device; empty for none.
-        cdi_devices: the CDI names passed to the container runtime.
     """
 
     namespace: str
@@ -40,20 +39,12 @@ class ContainerDevice(Struct, frozen=True):
 
 
 def pod_resources_socket(kubelet_dir: Path) -> Path:
-    """Return the path of the kubelet's PodResources socket.
-
-    Args:
-        kubelet_dir: the kubelet's root directory.
-    """
+    """Return the path of the kubelet's PodResources socket."""
     return kubelet_dir / "pod-resources" / "kubelet.sock"
 
 
 async def list_container_devices(socket: Path, *, timeout: float = 5.0) -> list[ContainerDevice]:
     """List the devices in use, from the kubelet.
-
-    Args:
-        socket: as returned by :func:`pod_resources_socket`.
-        timeout: seconds for the response.
 
     Raises:
         Unavailable: it does not respond.

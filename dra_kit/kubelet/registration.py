@@ -36,7 +36,6 @@ class RegistrationServer:
     in separate threads, no matter what the event loop and the author's code are doing.
 
     Args:
-        driver: the driver's name.
         endpoint: path of the service socket as the host sees it.
         supported_versions: what the service socket serves, newest first.
         socket: path of the registration socket, as returned by ``registration_socket``.
@@ -128,7 +127,7 @@ class _Registration(pb_grpc.RegistrationServicer):
         if request.plugin_registered:
             logger.info("the kubelet registered driver %s", self._info.name)
         else:
-            logger.error("the kubelet refuses driver %s: %s", self._info.name, request.error)
+            logger.error("the kubelet rejects driver %s: %s", self._info.name, request.error)
         self._verdict(RegistrationStatus(registered=request.plugin_registered, error=request.error))
         return pb.RegistrationStatusResponse()
 

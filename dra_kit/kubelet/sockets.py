@@ -45,10 +45,7 @@ def plugin_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
 def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
     """Return the path of the registration socket: ``plugins_registry/<driver>-<uid>-reg.sock``, or a shorter one.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-        pod_uid: UID of the driver's pod, or None for ``<driver>-reg.sock``.
+    The arguments are those of :func:`plugin_socket`; without a UID the name is ``<driver>-reg.sock``.
 
     Raises:
         ConfigurationError: no form of the path is short enough for a socket.
@@ -65,10 +62,7 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
 def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
     """Return the path of an instance's operation socket: ``plugins/<driver>/ops-<uid>.sock``, or a hash of the UID.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-        pod_uid: UID of the driver's pod; None for ``ops-node.sock``.
+    The arguments are those of :func:`plugin_socket`; without a UID the name is ``ops-node.sock``.
 
     Raises:
         ConfigurationError: no form of the path is short enough for a socket.
@@ -252,7 +246,7 @@ class SocketFile:
         check_length(self.path, "socket")
         try:
             _make_directory(self.path.parent)
-            self._refuse_what_is_no_leftover()
+            self._reject_files_in_use()
             self._hidden.unlink(missing_ok=True)
             if not os.access(self.path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write to {self.path.parent}")
@@ -279,12 +273,12 @@ class SocketFile:
             self.path.unlink(missing_ok=True)
         self._identity = None
 
-    def _refuse_what_is_no_leftover(self) -> None:
+    def _reject_files_in_use(self) -> None:
         if not os.path.lexists(self.path):
             return
         if not self.path.is_socket():
             raise ConfigurationError(
-                f"{self.path} is in the way of the driver's socket and is no socket: remove it",
+                f"{self.path} is at the path of the driver's socket and is not a socket: remove it",
                 code="socket-path-taken",
             )
         if is_listening(self.path) is not False:

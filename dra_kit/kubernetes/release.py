@@ -21,18 +21,18 @@ _ALPHA: Final = frozenset({
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
-    "DeclarativeValidationBeta": "validation here has one form",
+    "DeclarativeValidationBeta": "validation has only one implementation here",
     "DRAResourcePoolStatus": "no controller here fills the status of a ResourcePoolStatusRequest",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
-    "DRAWorkloadResourceClaims": "there are no PodGroups here",
-    "GenericWorkload": "there are no PodGroups here",
+    "DRAWorkloadResourceClaims": "PodGroups are not supported here",
+    "GenericWorkload": "PodGroups are not supported here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
-    "ResourceHealthStatus": "the health of devices does not come into the status of pods here",
-    "ResourceHealthStatusMessage": "the health of devices does not come into the status of pods here",
-    "SchedulerPreQueueingHints": "it makes a scheduler faster and changes no decision",
+    "ResourceHealthStatus": "the status of pods does not report the health of devices here",
+    "ResourceHealthStatusMessage": "the status of pods does not report the health of devices here",
+    "SchedulerPreQueueingHints": "it only makes a scheduler faster",
 }
-"""Gates of Kubernetes' DRA that have no effect here, and why."""
+"""Gates for DRA in Kubernetes that have no effect here, with the reason."""
 _LOCKED: Final = frozenset({
     "DRAAdminAccess", "DRAExtendedResource", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
     "DynamicResourceAllocation", "NodeDeclaredFeatures",
@@ -48,11 +48,7 @@ _SWITCH: Final = {"true": True, "false": False}
 
 
 class FeatureGates(Struct, frozen=True):
-    """The set of enabled features.
-
-    Attributes:
-        enabled: names of the gates that are on.
-    """
+    """The names of the feature gates that are on."""
 
     enabled: frozenset[str] = _ON
 
@@ -71,10 +67,7 @@ class FeatureGates(Struct, frozen=True):
         return FeatureGates(self.enabled - set(names))
 
     def switched(self, flags: str) -> FeatureGates:
-        """Return these gates with the changes that ``flags`` lists.
-
-        Args:
-            flags: ``Name=true,Name=false``, as kube-apiserver's ``--feature-gates``.
+        """Return these gates with changes in the form of ``--feature-gates``: ``Name=true,Name=false``.
 
         Raises:
             ValueError: a gate is unknown, not implemented here, locked by Kubernetes 1.37 or depends on another gate
@@ -84,9 +77,9 @@ class FeatureGates(Struct, frozen=True):
         for flag in filter(None, (part.strip() for part in flags.split(","))):
             name, _, value = flag.partition("=")
             if name not in _IMPLEMENTED:
-                raise ValueError(f"{_unknown(name)}; there are {', '.join(sorted(_IMPLEMENTED))}")
+                raise ValueError(f"{_unknown(name)}; known gates are {', '.join(sorted(_IMPLEMENTED))}")
             if value.lower() not in _SWITCH:
-                raise ValueError(f"{flag!r} is no feature gate with its value; write {name}=true or {name}=false")
+                raise ValueError(f"{flag!r} is not a feature gate with a value; write {name}=true or {name}=false")
             if not _SWITCH[value.lower()] and name in _LOCKED:
                 raise ValueError(f"{name} cannot be switched off: it is generally available in Kubernetes 1.37")
             (enabled.add if _SWITCH[value.lower()] else enabled.discard)(name)
@@ -99,7 +92,7 @@ class FeatureGates(Struct, frozen=True):
 
     @property
     def declared_by_nodes(self) -> tuple[str, ...]:
-        """Those of them that kubelets declare in ``status.declaredFeatures``."""
+        """The gates that kubelets declare in ``status.declaredFeatures``."""
         return tuple(name for name in _DECLARED if name in self.enabled)
 
     def __contains__(self, name: str) -> bool:
@@ -108,8 +101,8 @@ class FeatureGates(Struct, frozen=True):
 
 def _unknown(name: str) -> str:
     if name in _INERT:
-        return f"{name} is a feature gate of Kubernetes that nothing implements here ({_INERT[name]}): leave it out"
-    return f"{name} is no feature gate of resource.k8s.io"
+        return f"{name} is a feature gate of Kubernetes without effect here ({_INERT[name]}); remove it"
+    return f"{name} is not a feature gate of resource.k8s.io"
 
 
 class Release(NamedTuple):
@@ -125,4 +118,4 @@ class Release(NamedTuple):
 OLDEST: Final = Release(1, 34)
 """The first release that serves resource.k8s.io/v1 by default."""
 NEWEST: Final = Release(1, 37)
-"""The release whose fields, feature gates and rules are known, and that the sandbox uses as its model."""
+"""The release whose fields, feature gates and rules dra-kit implements; the sandbox simulates it."""

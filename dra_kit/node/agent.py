@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.context import NodeInfo, Stopping
 from dra_kit.author.device import Device
@@ -23,8 +21,9 @@ from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
-from dra_kit.kubelet.plugin_server import NodeService
-from dra_kit.kubelet.sockets import operation_link, operation_socket
+from dra_kit.kubelet.plugin_server import NodeService, PluginServer
+from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEventRecorder, ClaimEvents
 from dra_kit.node.claims.files import ClaimFiles, FileRepair, StrayFileSweeper
@@ -40,17 +39,16 @@ from dra_kit.node.device_policy import PolicyPart
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
-from dra_kit.node.effects.engine import EffectEngine, EffectReverter, Replaced
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
-from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
+from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
-from dra_kit.node.health_monitor import HealthMonitor, create_monitor
+from dra_kit.node.health_monitor import HealthMonitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
     KubeletService,
     MeasuredService,
     NodeStartup,
-    kubelet_parts,
 )
 from dra_kit.node.locks import NodeLocks
 from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
@@ -60,11 +58,11 @@ from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
-from dra_kit.process.metrics import Metrics, Reading
+from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.discovery import Discovery
-from dra_kit.slices.inventory import CurrentInventory, ProviderSource, node_source
+from dra_kit.slices.inventory import CurrentInventory, node_source
 from dra_kit.slices.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -124,6 +122,8 @@ class NodeAgent:
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._probes: Probes | None = None
+        self._health: HealthMonitor | None = None
+        self._policy: PolicyPart | None = None
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
         self._store = StateStore(settings.database(driver.name))
@@ -184,12 +184,8 @@ class NodeAgent:
             every=settings.leftovers_interval,
         )  # fmt: skip
         self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
-        self._health, self._policy = Advertising()
         if self._decommission is None:
-            self._health, self._policy = advertise(
-                driver, settings, self._client,
-                source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
-            )  # fmt: skip
+            self._connect_publisher()
         else:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
@@ -198,17 +194,17 @@ class NodeAgent:
             self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
             clock=self._clock,
         )  # fmt: skip
-        service, kubelet = self._kubelet(boot_id)
+        service, kubelet = self._kubelet_sockets(boot_id)
         startup = NodeStartup(
             driver, context, self._service.unasked, facts,
             started=started, hardware=hardware, takeover=self._takeover,
         )  # fmt: skip
-        self._mending = FileRepair(
+        self._file_repair = FileRepair(
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
-            boot_id=boot_id, every=settings.mending_interval,
+            boot_id=boot_id, every=settings.repair_interval,
         )  # fmt: skip
         self.orphans: OrphanReleaser = OrphanReleaser(
-            name, self._client, self._store, self._service.unasked,
+            self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
         self._kubelet_part = kubelet
@@ -221,8 +217,8 @@ class NodeAgent:
             end = self._decommission.remaining(
                 name, self._store, checkpoint, publisher, title=self._classes.title,
                 all_known=lambda: self._unrecorded.has_looked or not driver.effects,
-                others=self._processes.has_others if self._decommission.stays else lambda: False,
-                confirmation=self._decommission.confirmation, ended=self._nothing_left,
+                others=self._processes.has_others if self._decommission.keep_running else lambda: False,
+                confirmation=self._decommission.confirmation, finished=self._nothing_left,
             )  # fmt: skip
             self.supervisor.add(end, after=startup)
 
@@ -248,7 +244,7 @@ class NodeAgent:
         serving = (startup, kubelet)
         self.supervisor.add(self._replugging, after=serving)
         self.supervisor.add(self._leftovers, after=serving)
-        self.supervisor.add(self._mending, after=serving)
+        self.supervisor.add(self._file_repair, after=serving)
         if self._driver.effects:
             self.supervisor.add(self._reapplying, after=serving)
             self.supervisor.add(self._unrecorded, after=serving)
@@ -284,17 +280,38 @@ class NodeAgent:
     def _effects(
         self, facts: ClusterFacts, locks: NodeLocks, boot_id: str
     ) -> tuple[HardwareHandle, EffectEngine, EffectVerifier]:
-        wired = wire_effects(
-            self._driver, self._settings, self._decommission.classes if self._decommission else None,
-            store=self._store, client=self._client, facts=facts, locks=locks,
-            boot_id=boot_id, replaced=self._effect_replaced,
+        driver, settings, store = self._driver, self._settings, self._store
+        without_code = self._decommission.classes if self._decommission is not None else None
+        self._classes = classes = without_code or EffectClasses(driver.effects)
+        runner: ChildProcesses | None = None
+        keeper: ClusterObjects | None = None
+        finders: list[EffectFinder] = []
+        if driver.effects or store.effects():
+            keeper = ClusterObjects(self._client, driver.name, facts, records=store.effects)
+            finders.append(ClusterObjectFinder(keeper, driver.effects.values(), settings.author))
+        if classes.runs_programs:
+            directory = settings.state(driver.name) / "children"
+            runner = ChildProcesses(
+                directory, locks.children, environment=settings.child_environment, records=store.effects
+            )  # fmt: skip
+            finders.append(runner)
+        hardware = HardwareHandle(driver, runner, keeper)
+        reverter = EffectReverter(store, classes, hardware, locks.effects)
+        self._engine = engine = EffectEngine(
+            store, classes, hardware, reverter, boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced
         )  # fmt: skip
-        self._classes, self._engine, self._unrecorded = wired.classes, wired.engine, wired.unrecorded
-        self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
-        if wired.runner is not None:
-            self.supervisor.add(wired.runner)  # stopped once no claim needs a program
-            wired.runner.listen(self._reapplying.look_again)
-        return wired.hardware, wired.engine, wired.holding
+        verifier = EffectVerifier(
+            store, driver.effects, classes, hardware, engine,
+            boot_id=boot_id, locks=locks.effects, every=settings.effects_interval,
+        )  # fmt: skip
+        self._unrecorded = UnrecordedEffects(
+            store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
+        )  # fmt: skip
+        self._reapplying = verifier
+        if runner is not None:
+            self.supervisor.add(runner)  # stopped once no claim needs a program
+            runner.listen(verifier.look_again)
+        return hardware, engine, verifier
 
     def _report(self, news: ClaimEvents, status: ClaimStatusWriter) -> None:
         news.prepared.listen(status.submit)
@@ -315,20 +332,45 @@ class NodeAgent:
         )
         self.supervisor.add(self._probes)  # stopped last: a process that is shutting down is still alive
 
-    def _kubelet(self, boot_id: str) -> tuple[KubeletService, KubeletRegistration]:
-        name, service = self._driver.name, self._service
+    def _connect_publisher(self) -> None:
+        """Connect the inventory to the publisher, through health and policy if the driver has them."""
+        driver, settings, inventory = self._driver, self._settings, self._inventory
+        publish: Callable[[Inventory[Device]], None] = self._publisher.publish
+        if driver.policy is not None:
+            self._policy = PolicyPart(
+                driver.policy, self._client, settings.node_name,
+                current=inventory, publish=publish, serving=self._source.serving,
+            )  # fmt: skip
+            publish = self._policy.publish
+        if driver.health is not None:
+            self._health = HealthMonitor(
+                driver.name, driver.health, state_dir=settings.state(driver.name),
+                current=inventory, publish=publish, changed=self._events.device_changed,
+            )  # fmt: skip
+            publish = self._health.inventory_changed
+        inventory.listen(publish)
+
+    def _kubelet_sockets(self, boot_id: str) -> tuple[KubeletService, KubeletRegistration]:
+        name, service, settings = self._driver.name, self._service, self._settings
         calls: NodeService = service
         if self._decommission is not None:
             in_force, title = self._engine.is_in_force, self._classes.title
             calls = self._decommission.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
         self._calls = MeasuredService(calls)
-        streams = None if self._health is None else self._health.streams
-        return kubelet_parts(name, self._settings, service, self._takeover, calls=self._calls, health=streams)
+        endpoint = plugin_socket(settings.kubelet_dir, name, settings.pod_uid)
+        health = None if self._health is None else self._health.streams
+        plugin = PluginServer(self._calls, endpoint, versions=settings.dra_versions, health=health)
+        registration = RegistrationServer(
+            name, endpoint=endpoint, supported_versions=plugin.supported_versions,
+            socket=registration_socket(settings.kubelet_dir, name, settings.pod_uid),
+        )  # fmt: skip
+        return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, self._takeover)
 
     def _operation(self, kubelet: KubeletRegistration, kopf: SliceWatch) -> OperationServer:
-        settings, store = self._settings, self._store
+        name, settings = self._driver.name, self._settings
+        in_use = DevicesInUse(name, settings.node_name, self._store, settings.kubelet_dir)
         view = NodeView(
-            prepared=DevicesInUse(self._driver.name, settings.node_name, store, settings.kubelet_dir),
+            prepared=in_use,
             store=self._store,
             in_force=self._engine.is_in_force,
             publisher=self._publisher,
@@ -340,17 +382,25 @@ class NodeAgent:
             supervisor=self.supervisor,
             failures=self._failures,
         )
-        return operation_of(
-            view, settings,
-            calls=self._calls, watchdog=self._watchdog, kopf_restarts=kopf.restarts, metrics=self._metrics,
-            serving=self._takeover.done,
-        )  # fmt: skip
+        self._metrics.read(NodeMetrics(view, self._loop, self._calls, self._watchdog, kopf.restarts), driver=name)
+
+        async def who() -> Mapping[str, Any]:
+            uses = await in_use.in_use()
+            return {"driver": name, "node": in_use.node, "devices": [use.to_json() for use in uses]}
+
+        return OperationServer(
+            operation_socket(settings.kubelet_dir, name, settings.pod_uid),
+            operation_link(settings.kubelet_dir, name),
+            {WHO: who, STATUS: NodeStatus(view).document},
+            self._metrics.text,
+            self._takeover.done,
+        )
 
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; return the exit code."""
         try:
             with self._processes.present():
-                self._events.damaged()
+                self._events.report_corrupt_records()
                 await self._leftovers.sweep()
                 hit(Failpoint.FILES_SWEPT)
                 code = await self._run_parts()
@@ -364,12 +414,12 @@ class NodeAgent:
                 self._probes.close()
 
     async def _run_parts(self) -> int:
-        telling = asyncio.create_task(self._announce_stop())
+        announcing = asyncio.create_task(self._announce_stop())
         try:
             return await self.supervisor.run()
         finally:
             self._stopping.set()
-            telling.cancel()
+            announcing.cancel()
 
     async def _announce_stop(self) -> None:
         """Notify the author's code immediately that the driver stops, however long running calls take to drain."""
@@ -403,9 +453,7 @@ class NodeAgent:
 
         async def inject() -> None:
             if self._health is None:
-                raise ConfigurationError(
-                    f"driver {self._driver.name} has no health source; write Driver(…, health=…) to make devices ill"
-                )
+                raise ConfigurationError(f"driver {self._driver.name} has no health source; write Driver(…, health=…)")
             await self._health.inject(device, pool, reason, None if message is None else (message, None))
             await self._publisher.published()
 
@@ -428,7 +476,7 @@ class NodeAgent:
         self._replugging.process_ended()
         if self._health is not None:
             self._health.process_ended()
-        self._mending.look_again()
+        self._file_repair.look_again()
         self._reapplying.look_again()
         self._publisher.look_again()
 
@@ -436,165 +484,3 @@ class NodeAgent:
         """Report facts that the author's code reports later, from any thread."""
         with suppress(RuntimeError):  # the process has stopped, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.report, facts)
-
-
-class NodeEffects(Struct, frozen=True):
-    """The parts of a node that handle effects.
-
-    Attributes:
-        classes: interpret stored effects.
-        runner: runs the programs of effects; None if no effect is a program.
-        hardware: the author's handle.
-        engine: applies effects.
-        holding: verifies that effects still hold.
-        unrecorded: finds results of effects that have no record.
-    """
-
-    classes: EffectClasses
-    runner: ChildProcesses | None
-    hardware: HardwareHandle
-    engine: EffectEngine
-    holding: EffectVerifier
-    unrecorded: UnrecordedEffects
-
-
-def wire_effects(
-    driver: Driver[Any, Any],
-    settings: NodeSettings,
-    classes: EffectClasses | None,
-    *,
-    store: StateStore,
-    client: Client,
-    facts: ClusterFacts,
-    locks: NodeLocks,
-    boot_id: str,
-    replaced: Replaced,
-) -> NodeEffects:
-    """Create and connect the parts that handle effects.
-
-    Args:
-        driver: the driver that defines the effects.
-        settings: of the node.
-        classes: interpret stored effects; None for the driver's own classes.
-        store: the records.
-        client: for objects in the cluster.
-        facts: about the API server.
-        locks: shared by all processes of the driver.
-        boot_id: of this boot.
-        replaced: notified when the outcome of an effect changes.
-    """
-    classes, runner = classes or EffectClasses(driver.effects), None
-    if classes.runs_programs:
-        directory = settings.state(driver.name) / "children"
-        runner = ChildProcesses(
-            directory, locks.children, environment=settings.child_environment, records=store.effects
-        )  # fmt: skip
-    keeper: ClusterObjects | None = None
-    finders: list[EffectFinder] = [] if runner is None else [runner]
-    if driver.effects or store.effects():
-        keeper = ClusterObjects(client, driver.name, facts, records=store.effects)
-        finders.insert(0, ClusterObjectFinder(keeper, driver.effects.values(), settings.author))
-    hardware = HardwareHandle(driver, runner, keeper)
-    undoing = EffectReverter(store, classes, hardware, locks.effects)
-    engine = EffectEngine(
-        store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects, replaced=replaced
-    )  # fmt: skip
-    holding = EffectVerifier(store, driver.effects, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
-    unrecorded = UnrecordedEffects(
-        store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
-    )  # fmt: skip
-    return NodeEffects(classes, runner, hardware, engine, holding, unrecorded)
-
-
-class Advertising(NamedTuple):
-    """The parts between inventory and publisher; parts that the driver does not need are not created."""
-
-    health: HealthMonitor | None = None
-    policy: PolicyPart | None = None
-
-
-def advertise(
-    driver: Driver[Any, Any],
-    settings: NodeSettings,
-    client: Client,
-    *,
-    source: ProviderSource,
-    inventory: CurrentInventory,
-    publisher: Publisher,
-    changed: Callable[..., None],
-) -> Advertising:
-    """Connect the inventory to the publisher, through health and policy if the driver has them.
-
-    Args:
-        driver: with or without a health source and a policy.
-        settings: of the node.
-        client: of the node.
-        source: of the inventory.
-        inventory: notifies of each new inventory.
-        publisher: publishes the devices.
-        changed: notified of devices whose health changes.
-    """
-    publish: Callable[[Inventory[Device]], None] = publisher.publish
-    policy: PolicyPart | None = None
-    if driver.policy is not None:
-        policy = PolicyPart(
-            driver.policy, client, settings.node_name, current=inventory, publish=publish, serving=source.serving
-        )
-        publish = policy.publish
-    health: HealthMonitor | None = None
-    if driver.health is not None:
-        health = create_monitor(
-            driver.name,
-            driver.health,
-            state_dir=settings.state(driver.name),
-            current=inventory,
-            publish=publish,
-            changed=changed,
-        )
-    inventory.listen(publish if health is None else health.inventory_changed)
-    return Advertising(health, policy)
-
-
-def operation_of(
-    view: NodeView,
-    settings: NodeSettings,
-    *,
-    calls: MeasuredService,
-    watchdog: LoopWatchdog,
-    kopf_restarts: Callable[[], int],
-    metrics: Metrics,
-    serving: asyncio.Event,
-) -> OperationServer:
-    """Return the operation socket of a node, and add the node's metrics to those of the process.
-
-    Args:
-        view: the data that is reported.
-        settings: of the node.
-        calls: of the kubelet.
-        watchdog: of the event loop that this is called in.
-        kopf_restarts: how often kopf was restarted.
-        metrics: of the process.
-        serving: set once the kubelet calls this process.
-
-    Raises:
-        ConfigurationError: the path of the socket is too long.
-    """
-    driver, prepared = view.prepared.driver, view.prepared
-    loop = asyncio.get_running_loop()
-
-    def readings() -> Iterator[Reading]:
-        return NodeMetrics(view, loop, calls, watchdog, kopf_restarts)()
-
-    metrics.read(readings, driver=driver)
-
-    async def who() -> Mapping[str, Any]:
-        uses = await prepared.in_use()
-        return {"driver": driver, "node": prepared.node, "devices": [use.to_json() for use in uses]}
-
-    return OperationServer(
-        operation_socket(settings.kubelet_dir, driver, settings.pod_uid),
-        operation_link(settings.kubelet_dir, driver),
-        {WHO: who, STATUS: NodeStatus(view).document},
-        metrics.text,
-        serving,
-    )

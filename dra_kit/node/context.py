@@ -34,7 +34,7 @@ class DeviceUpdate(Struct, frozen=True):
 
     Attributes:
         pool: its pool.
-        device: the device.
+        device: its name.
         claim: UID of the only claim concerned; None for all claims that have the device.
         share: of a shared device, the only share concerned; None for all shares of the claim.
         status: replaces what was reported before; None leaves that unchanged.
@@ -75,15 +75,15 @@ class NodeContext(Context[Any]):
     """The context that the author's code gets; all methods are thread-safe.
 
     Args:
-        driver: the driver's name.
+        driver: its name.
         node: the node this process runs on.
         state_dir: the author's own directory; created if missing.
         settings: the author's settings, already filled in; None if the driver has none.
-        store: where prepared claims are looked up.
-        rescan: starts ``discover`` again.
+        store: has the prepared claims.
+        rescan: restarts ``discover``.
         update: takes facts that are reported later.
         effects: returns the stored effects; thread-safe.
-        stopping: whether the process was asked to stop.
+        stopping: set when the process is asked to stop.
         metrics: of the process.
 
     Raises:
@@ -108,7 +108,7 @@ class NodeContext(Context[Any]):
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f"the author's directory {state_dir} cannot be made: {error}; correct --state-dir"
+                f"the author's directory {state_dir} cannot be created: {error}; correct --state-dir"
             ) from error
         self.driver = driver
         self.node: NodeInfo = node
@@ -247,10 +247,7 @@ class HardwareHandle:
 class ClusterFacts:
     """Facts about the cluster, requested once and cached until :meth:`forget`; errors are not cached.
 
-    Args:
-        client: sends the requests.
-        node_name: the Node object's name.
-        node_known: notified each time the Node was read.
+    ``node_known`` is called each time the Node was read.
     """
 
     def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:

@@ -15,10 +15,10 @@ from dra_kit.errors import TransientError
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
-_TO_TELL: Final = 0.1  # of the deadline, in seconds: reserved for retrying work to report its progress
-_ON_ITS_WAY: Final = 0.02  # seconds until an answer has left the process
-_UNDOING: Final = 2.0  # seconds for cancelled work to undo what it began, on shutdown
+_CANCELLED: Final = "cancelled, because the driver stops or its code has cancelled itself; the kubelet retries"
+_REPORT_RESERVE: Final = 0.1  # of the deadline, in seconds: reserved for retrying work to report its progress
+_ANSWER_SENT: Final = 0.02  # seconds until an answer has left the process
+_ROLLBACK: Final = 2.0  # seconds for cancelled work to undo what it began, on shutdown
 _try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
 
 
@@ -81,7 +81,7 @@ class DeadlineRunner:
         if self._rest is not None:
             self._rest.cancel()
         context = copy_context()
-        context.run(_try_until.set, loop.time() + self.deadline * (1 - _TO_TELL))
+        context.run(_try_until.set, loop.time() + self.deadline * (1 - _REPORT_RESERVE))
         task = loop.create_task(call.run(), context=context)
         alarm = loop.call_later(self.deadline, call.cut_short, task)
         self._running.add(task)
@@ -91,7 +91,7 @@ class DeadlineRunner:
             alarm.cancel()
             call.ended()
             if not self._running and self._at_rest is not None:
-                self._rest = loop.call_later(_ON_ITS_WAY, self._at_rest)
+                self._rest = loop.call_later(_ANSWER_SENT, self._at_rest)
 
         task.add_done_callback(ended)
         return call.answer
@@ -103,7 +103,7 @@ class DeadlineRunner:
         if self._running:
             for task in self._running:
                 task.cancel()
-            await asyncio.wait(set(self._running), timeout=_UNDOING)
+            await asyncio.wait(set(self._running), timeout=_ROLLBACK)
         for task in self._running:
             task.cancel()  # for the second time, which no work survives
         self._drained = True
@@ -164,7 +164,7 @@ class _Call(Generic[T]):
         """Note that the task is done, even if it was cancelled before it began."""
         self._work.close()
         if not self.answer.done():
-            self.answer.set_result(self._failed(TransientError(_CUT_OFF)))
+            self.answer.set_result(self._failed(TransientError(_CANCELLED)))
 
 
 P = ParamSpec("P")

@@ -35,9 +35,15 @@ from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation, StopRequest, answer_late_calls, removed_error
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.without_code import REMEDY, EffectsWithoutCode, effect_without_class, title_without_class
+from dra_kit.node.removal_confirmation import (
+    PodName,
+    RemovalConfirmation,
+    StopRequest,
+    answer_late_calls,
+    removed_error,
+)
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.salvage import needs_salvage
@@ -48,35 +54,23 @@ from dra_kit.slices.publisher import Publisher
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class StateNeedingCode(Struct, frozen=True, kw_only=True):
-    """The part of a driver's state that cannot be undone without its code.
-
-    Attributes:
-        claims: claims that only its ``unprepare`` can release, by UID, as text for people.
-        effects: effects that only their class can revert, as text for people.
-    """
-
-    claims: dict[str, str]
-    effects: list[str]
-
-
 async def run_decommission(
     name: str,
     settings: NodeSettings,
     driver: Driver[Any, Any] | None,
     *,
     abandon: bool = False,
-    stays: bool = False,
+    keep_running: bool = False,
     pod: PodName | None = None,
 ) -> int:
-    """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`decommission_agent`.
+    """Run until nothing is left of a driver on this node, or until SIGTERM.
 
     Args:
         name: of the driver.
         settings: of its node role.
         driver: its code; None if that is gone.
         abandon: without code, forget what only the code could undo.
-        stays: keep running when nothing is left, and answer late calls of the kubelet until SIGTERM.
+        keep_running: keep running when nothing is left, and answer late calls of the kubelet until SIGTERM.
         pod: the pod of this process; gets the condition that nothing is left, once the state is removed.
 
     Returns:
@@ -87,17 +81,17 @@ async def run_decommission(
         StoreError: likewise.
     """
     directory = settings.state(name)
-    if not stays and is_decommissioned(directory) and not _of_kubelet(settings, name):
+    if not keep_running and is_decommissioned(directory) and not _claims_of_kubelet(settings, name):
         logger.info(
-            "nothing is left to undo: there is no state, and no claim that the kubelet has to release",
-            extra={"driver": name, "path": str(directory), "remedy": "if there should be, correct STATE_DIR"},
+            "nothing is left to undo: the state is removed, and the kubelet has no claim to release",
+            extra={"driver": name, "path": str(directory), "remedy": "if that is unexpected, correct STATE_DIR"},
         )
-        if is_emptied(directory):
+        if _is_emptied(directory):
             _remove_state(settings, name)
         return 0
     stop = StopRequest()
     async with AsyncExitStack() as stack:
-        stack.enter_context(stop.noted())
+        stack.enter_context(stop.recorded())
         confirmation = None
         if pod is not None:
             credentials = await load_credentials(settings.kubeconfig)
@@ -106,16 +100,17 @@ async def run_decommission(
             )
             confirmation = RemovalConfirmation(client, pod)
         agent = await decommission_agent(
-            name, settings, driver, abandon=abandon, stays=stays, confirmation=confirmation
+            name, settings, driver, abandon=abandon, keep_running=keep_running, confirmation=confirmation
         )
         code = await agent.run()
         if not (agent.nothing_left and _remove_state(settings, name)):
             return code
         try:
-            if code == 0 and stays and not agent.supervisor.signalled:
+            if code == 0 and keep_running and not agent.supervisor.signalled:
                 code = await answer_late_calls(name, settings, confirmation, stop=stop)
         finally:
-            _remove_folder(settings.kubelet_dir / "plugins" / name)
+            with suppress(OSError):  # another process has sockets there
+                (settings.kubelet_dir / "plugins" / name).rmdir()
         return code
 
 
@@ -125,61 +120,47 @@ async def decommission_agent(
     driver: Driver[Any, Any] | None,
     *,
     abandon: bool = False,
-    stays: bool = False,
+    keep_running: bool = False,
     confirmation: RemovalConfirmation | None = None,
 ) -> NodeAgent:
     """Return the node role that decommissions a driver; it is not running yet.
 
-    Args:
-        name: of the driver.
-        settings: of its node role.
-        driver: its code; None if that is gone.
-        abandon: without code, forget what only the code could undo.
-        stays: the process keeps running afterwards, see :class:`dra_kit.node.decommission.Decommission`.
-        confirmation: gets what is left.
+    See :func:`run_decommission` for the arguments. The ``confirmation`` gets what is left.
 
     Raises:
-        ConfigurationError: there is no state, the driver has another name, or a setting is invalid.
+        ConfigurationError: no state exists, the driver has another name, or a setting is invalid.
         StoreError: the durable state cannot be opened.
     """
     if driver is not None and driver.name != name:
-        raise ConfigurationError(f"TARGET is driver {driver.name}, --driver says {name}; correct one of them")
+        raise ConfigurationError(f"TARGET is driver {driver.name}, but --driver is {name}; correct one of them")
     database = settings.database(name)
-    is_there = database.exists() or needs_salvage(database)
-    if not (is_there or stays or _of_kubelet(settings, name)):
+    has_state = database.exists() or needs_salvage(database)
+    if not (has_state or keep_running or _claims_of_kubelet(settings, name)):
         raise ConfigurationError(
-            f"{database.parent} is no directory of a driver's state, and the kubelet has no claim of {name} to "
+            f"{database.parent} is not the state directory of a driver, and the kubelet has no claim of {name} to "
             "release; correct STATE_DIR"
         )
     classes = None
     if driver is None:
-        left = state_needing_code(settings, name) if is_there else StateNeedingCode(claims={}, effects=[])
-        if left.claims or left.effects:
-            fields = {"claims": list(left.claims.values()), "effects": left.effects}
+        claims: dict[str, str] = {}  # by UID: those that only the driver's unprepare can release
+        effects: list[str] = []
+        if has_state:
+            with closing(StateStore(database)) as store:
+                claims = {record.uid: str(record.reference) for record in store.claims() if record.imperative}
+                effects = [title_without_class(item) for item in store.effects() if effect_without_class(item) is None]
+        if claims or effects:
+            fields = {"claims": list(claims.values()), "effects": effects}
             if abandon:
-                logger.warning("abandoned when their claims are released: their hardware stays as it is", extra=fields)
+                logger.warning("abandoned when their claims are released; their hardware stays unchanged", extra=fields)
             else:
                 logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
-        driver = driver_without_code(name, left.claims, abandon=abandon)
+        driver = Driver(name, provider=_NoDevices(), preparer=_NoCode(claims, abandon=abandon))
         classes = EffectsWithoutCode(abandon=abandon)
-    decommission = Decommission(classes=classes, stays=stays, confirmation=confirmation)
+    decommission = Decommission(classes=classes, keep_running=keep_running, confirmation=confirmation)
     return NodeAgent(driver, settings, await load_credentials(settings.kubeconfig), decommission=decommission)
 
 
-def state_needing_code(settings: NodeSettings, name: str) -> StateNeedingCode:
-    """Return the part of a driver's state that needs its code.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    with closing(StateStore(settings.database(name))) as store:
-        return StateNeedingCode(
-            claims={record.uid: str(record.reference) for record in store.claims() if record.imperative},
-            effects=[title_without_class(effect) for effect in store.effects() if effect_without_class(effect) is None],
-        )
-
-
-def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
+def _claims_of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
     """Return the claims that the kubelet will still ask for: an answer may have been lost, or the state."""
     return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
@@ -190,27 +171,21 @@ def _remove_state(settings: NodeSettings, name: str) -> bool:
     try:
         others = remove_state(directory)
     except OSError as error:
-        failed = StoreError(f"state {directory} is not removed: {error}; remove it by hand")
-        logger.error("state not removed", extra={"error": str(failed), "code": failed.code})
+        failed = StoreError(f"state {directory} cannot be removed: {error}; remove it manually")
+        logger.error("state cannot be removed", extra={"error": str(failed), "code": failed.code})
         return False
     if others:
         fields = {"path": str(directory), "kept": others}
-        logger.warning("state removed, but what is not the framework's", extra=fields)
+        logger.warning("state removed, except files of the author", extra=fields)
     else:
         logger.info("state removed", extra={"path": str(directory)})
     return True
 
 
-def _remove_folder(directory: Path) -> None:
-    """Remove the directory of the sockets, unless another process has sockets in it."""
-    with suppress(OSError):
-        directory.rmdir()
-
-
 LOOK_EVERY: Final = 0.5
 """Seconds between two checks of the state, which is a file."""
 _DATABASE: Final = "state.sqlite"
-_BESIDE_IT: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
+_OTHER_FILES: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
 _LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
 _UNFINISHED: Final = tuple(f"{_DATABASE}.{of}-*" for of in ("new", "rebuilt"))
 _OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
@@ -221,7 +196,7 @@ class Remainder(Struct, frozen=True):
     """What is left of a driver; nothing by default.
 
     Attributes:
-        claims: not released yet, or still to be asked for by the kubelet, which may not have got an answer.
+        claims: not released yet, or still known to the kubelet, which may not have received an answer.
         effects: needed by no claim, and not reverted yet.
         processes: other processes of the driver run on this node, and might write state again.
         slices: slices still have to be withdrawn, and no attempt has failed. The kubelet removes remaining ones 30 s
@@ -241,22 +216,22 @@ class Remainder(Struct, frozen=True):
         ]
         parts += ["its slices"] if self.slices else []
         parts += ["another process of the driver"] if self.processes else []
-        return f"left: {'; '.join(parts)}" if parts else "nothing is left"
+        return f"not removed yet: {'; '.join(parts)}" if parts else "nothing is left"
 
 
 class RemainderWatch:
-    """A part of the process: reports what is left, and when nothing is.
+    """A part of the process: reports what is left, and stops the process when nothing is left.
 
     Args:
-        driver: the driver that is being decommissioned.
+        driver: its name.
         store: the records.
         checkpoint: the claims that the kubelet knows.
         publisher: withdraws the devices.
         title: returns the text of an effect for people.
-        all_known: whether effects without a record were searched for; before that, more may be left than is recorded.
-        others: whether other processes of the driver, which must stop first, run on this node.
+        all_known: whether effects without a record were searched for; until then, unrecorded effects may be left.
+        others: whether other processes of the driver run on this node; they must stop first.
         confirmation: gets what is left; None if no client waits for it.
-        ended: called once when nothing is left.
+        finished: called once when nothing is left.
     """
 
     name = "remaining"
@@ -272,7 +247,7 @@ class RemainderWatch:
         all_known: Callable[[], bool],
         others: Callable[[], bool],
         confirmation: RemovalConfirmation | None,
-        ended: Callable[[], None],
+        finished: Callable[[], None],
     ) -> None:
         self._driver = driver
         self._store = store
@@ -282,13 +257,13 @@ class RemainderWatch:
         self._all_known = all_known
         self._others = others
         self._confirmation = confirmation
-        self._ended = ended
+        self._finished = finished
         self._logged: Remainder | None = None
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
         ready.set()
-        writing = None if self._confirmation is None else asyncio.create_task(self._confirmation.run())
+        writing = None if self._confirmation is None else asyncio.create_task(self._confirmation.run(asyncio.Event()))
         try:
             await self._watch()
         finally:
@@ -300,13 +275,13 @@ class RemainderWatch:
             try:
                 left = self.left()
             except DraKitError as error:  # a failing disk must not stop the process
-                logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
+                logger.error("state cannot be read", extra={"error": str(error), "code": error.code})
             else:
                 if left != Remainder():
                     self._log(left)
                 elif self._all_known():
                     logger.info("nothing is left")
-                    self._ended()
+                    self._finished()
                     await asyncio.Event().wait()
             await asyncio.sleep(LOOK_EVERY)
 
@@ -327,7 +302,7 @@ class RemainderWatch:
         if self._logged == left:
             return
         self._logged = left
-        logger.info("left", extra=to_builtins(left))
+        logger.info("not removed yet", extra=to_builtins(left))
         if self._confirmation is not None:
             self._confirmation.set(False, str(left))
 
@@ -336,23 +311,16 @@ def is_decommissioned(directory: Path) -> bool:
     """Return whether a driver's state is removed: its directory is gone, or has only what :func:`remove_state` leaves.
 
     A directory whose parent does not exist, or that contains anything else, never belonged to a driver.
-
-    Args:
-        directory: of the durable state.
     """
     if not directory.exists():
         return directory.parent.is_dir()
     return directory.is_dir() and all(
-        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.damaged-") for path in directory.iterdir()
+        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.corrupt-") for path in directory.iterdir()
     )
 
 
-def is_emptied(directory: Path) -> bool:
-    """Return whether the state directory has no files left: the process that removed the state was killed at the end.
-
-    Args:
-        directory: of the durable state.
-    """
+def _is_emptied(directory: Path) -> bool:
+    """Return whether the state directory has no files left: the last decommission was killed at its very end."""
     return (
         directory.is_dir()
         and all(path.name == _AUTHORS for path in directory.iterdir())
@@ -367,12 +335,8 @@ def remove_state(directory: Path) -> list[str]:
     Without it, the files beside it would make the driver's next release believe that its state was lost. The directory
     is removed too, unless it is a mount point: then it is left empty.
 
-    Args:
-        directory: of the durable state. The author's own files, and corrupt databases that were renamed, stay; empty
-            directories do not.
-
     Returns:
-        The names of what stays.
+        The names of the files that stay: the author's own, and corrupt databases that were renamed.
 
     Raises:
         OSError: something cannot be removed.
@@ -381,7 +345,7 @@ def remove_state(directory: Path) -> list[str]:
         if (directory / name).is_dir():
             shutil.rmtree(directory / name)
     unfinished = (path.name for pattern in _UNFINISHED for path in directory.glob(pattern))
-    for name in (*unfinished, *_BESIDE_IT, _DATABASE, *_LOGS):
+    for name in (*unfinished, *_OTHER_FILES, _DATABASE, *_LOGS):
         (directory / name).unlink(missing_ok=True)
     # directories without files, such as that of a journal without entries, are removed too
     for folder in (*_folders(directory / _AUTHORS), directory):
@@ -401,18 +365,6 @@ def _folders(top: Path) -> list[Path]:
     return [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
 
 
-class EffectFacts(Struct, frozen=True):
-    """What is known about effects when the driver's code is not available to apply them again.
-
-    Attributes:
-        is_in_force: whether an effect is in force, as far as is known.
-        title: returns the text of an effect for people.
-    """
-
-    is_in_force: Callable[[EffectRecord], bool]
-    title: Callable[[EffectRecord], str]
-
-
 class ReleaseOnlyService:
     """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares no new claims.
 
@@ -421,18 +373,27 @@ class ReleaseOnlyService:
         store: the records.
         driver: the driver's name.
         boot_id: of this boot; what was prepared in another one is not prepared again.
-        without_code: set if the driver's code is missing; None if it is available, and prepares again what does not
-            hold any more.
+        is_in_force: whether an effect is in force, as far as is known; None if the driver's code is available, and
+            prepares again what does not hold any more.
+        title: returns the text of an effect for people.
     """
 
     def __init__(
-        self, service: NodeService, store: StateStore, driver: str, boot_id: str, *, without_code: EffectFacts | None
+        self,
+        service: NodeService,
+        store: StateStore,
+        driver: str,
+        boot_id: str,
+        *,
+        is_in_force: Callable[[EffectRecord], bool] | None,
+        title: Callable[[EffectRecord], str],
     ) -> None:
         self._service = service
         self._store = store
         self._driver = driver
         self._boot_id = boot_id
-        self._without_code = without_code
+        self._is_in_force = is_in_force
+        self._title = title
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         """Answer for claims that are prepared; reject all others."""
@@ -451,15 +412,15 @@ class ReleaseOnlyService:
             return error
         if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
             return removed_error(claim, self._driver)
-        if self._without_code is None:
+        if self._is_in_force is None:
             return None
-        lost = [item for item in effects if not self._without_code.is_in_force(item)]
+        lost = [item for item in effects if not self._is_in_force(item)]
         if not (lost or record.outdated):
             return None
-        what = f"{', '.join(map(self._without_code.title, lost))} not in force" if lost else "its device is another one"
+        what = f"{', '.join(map(self._title, lost))} not in force" if lost else "its device was replaced"
         return PermanentError(
             f"claim {claim} is not prepared again ({what}): driver {self._driver} is being removed from this node, and "
-            "its code is not here; delete the pod, or run dra-kit decommission with the driver's TARGET, in the "
+            "its code is not available; delete the pod, or run dra-kit decommission with the driver's TARGET, in the "
             "driver's image",
             code="no-driver-code",
         )
@@ -471,19 +432,14 @@ class _NoDevices(DeviceProvider[Device]):
 
 
 class _NoCode(Preparer):
-    """Releases claims for which the driver's code has nothing to undo.
-
-    Args:
-        imperative: UIDs of claims that only the driver's ``unprepare`` can release.
-        abandon: forget those, too.
-    """
+    """Releases claims; those in ``imperative`` need the driver's ``unprepare``, unless they are abandoned."""
 
     def __init__(self, imperative: Collection[str], *, abandon: bool) -> None:
         self._imperative = frozenset(imperative)
         self._abandon = abandon
 
     def prepare(self, claim: Claim, device: AllocatedDevice) -> Prepared:
-        raise PermanentError(f"claim {claim} is not prepared with {device.name}: the driver's code is not here")
+        raise PermanentError(f"claim {claim} is not prepared with {device.name}: the driver's code is not available")
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> None:
         if claim.uid not in self._imperative:
@@ -497,26 +453,8 @@ class _NoCode(Preparer):
         logger.warning("claim abandoned", extra={"claim": str(claim), "devices": names})
 
 
-def driver_without_code(name: str, imperative: Collection[str], *, abandon: bool) -> Driver[Any, Any]:
-    """Return a driver that has no devices and prepares nothing.
-
-    Args:
-        name: the name of the driver whose state exists.
-        imperative: UIDs of claims that only its own ``unprepare`` can release.
-        abandon: release them anyway.
-
-    Raises:
-        ConfigurationError: the name is invalid.
-    """
-    return Driver(name, provider=_NoDevices(), preparer=_NoCode(imperative, abandon=abandon))
-
-
 class DecommissionDiscovery:
-    """A part of the process: discovers the devices, so that a claim whose effects do not hold can be prepared again.
-
-    Args:
-        discovery: of the driver's provider.
-    """
+    """A part of the process: discovers the devices, so that a claim whose effects do not hold can be prepared again."""
 
     name = "discovery"
 
@@ -534,15 +472,15 @@ class Decommission(Struct, frozen=True, kw_only=True):
 
     Attributes:
         classes: revert the effects in force; None for the driver's own effect classes.
-        stays: the process keeps running when nothing is left, as a DaemonSet requires. Another process of the driver,
-            such as the pod before an update, is waited for: it might write state again.
+        keep_running: the process keeps running when nothing is left, as a DaemonSet requires. It first waits for other
+            processes of the driver, such as the pod before an update, which might write state again.
         confirmation: gets what is left; None if no client waits for it.
         devices: the part that replaces the discovery.
         remaining: the part that watches what is left.
     """
 
     classes: EffectClasses | None = None
-    stays: bool = False
+    keep_running: bool = False
     confirmation: RemovalConfirmation | None = None
     devices: ClassVar[type[DecommissionDiscovery]] = DecommissionDiscovery
     remaining: ClassVar[type[RemainderWatch]] = RemainderWatch
@@ -562,6 +500,6 @@ class Decommission(Struct, frozen=True, kw_only=True):
         is_in_force: Callable[[EffectRecord], bool],
         title: Callable[[EffectRecord], str],
     ) -> ReleaseOnlyService:
-        """Return the replacement for a service; see :class:`ReleaseOnlyService` and :class:`EffectFacts`."""
-        without_code = None if self.has_code else EffectFacts(is_in_force, title)
-        return ReleaseOnlyService(service, store, driver, boot_id, without_code=without_code)
+        """Return the replacement for a service; see :class:`ReleaseOnlyService`."""
+        in_force = None if self.has_code else is_in_force
+        return ReleaseOnlyService(service, store, driver, boot_id, is_in_force=in_force, title=title)

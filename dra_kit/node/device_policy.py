@@ -19,22 +19,23 @@ from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer
 from dra_kit.client.resources import Resource
 from dra_kit.errors import InvalidDevice, KubeError, NotFound
-from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.node.health_ledger import with_taints
 from dra_kit.slices.inventory import CurrentInventory, validate_device
 
 logger: logging.Logger = logging.getLogger(__name__)
 ASK_AGAIN: Final = 10.0
 """Seconds until a policy that failed is called again."""
-_OF_NODE: Final = ProviderCapabilities("node")
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
 
 
-class PolicyFilter:
+class PolicyPart:
     """A part of the node process, between the health-checked inventory and the publisher; used in the main loop.
 
     Args:
         policy: the author's policy.
+        client: of the node.
+        node_name: the name of the object that the policy watches.
         current: knows the devices as ``discover`` yielded them.
         publish: takes what is to be published.
         serving: what can be served for the devices.
@@ -46,10 +47,12 @@ class PolicyFilter:
     def __init__(
         self,
         policy: DevicePolicy[Any, Any, Any],
+        client: Client,
+        node_name: str,
+        *,
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
-        *,
-        serving: ProviderCapabilities = _OF_NODE,
+        serving: ProviderCapabilities,
         again: float = ASK_AGAIN,
     ) -> None:
         self._policy = policy
@@ -59,6 +62,9 @@ class PolicyFilter:
         self._again = again
         self._wanted: Inventory[Device] | None = None
         self._news = asyncio.Event()
+        self._watched: WatchedObjectFollower | None = None
+        if policy.watches is not None:
+            self._watched = WatchedObjectFollower(client, policy.watches, node_name, self._news.set)
         self._decided: dict[Key, Device] = {}
         self._reported: dict[str, str] = {}
 
@@ -67,17 +73,15 @@ class PolicyFilter:
         self._wanted = inventory
         self._news.set()
 
-    def watched_changed(self) -> None:
-        """React to a change of the object that the policy reads."""
-        self._news.set()
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when an inventory was published for the first time."""
+        async with asyncio.TaskGroup() as group:
+            if self._watched is not None:
+                group.create_task(self._watched.follow(), name="watched object")
+            await self._decide_on_changes(ready)
 
-    async def run(self, ready: asyncio.Event, watched: WatchedObjectFollower | None = None) -> None:
-        """Call the policy again whenever something changes.
-
-        Args:
-            ready: set when an inventory was published for the first time.
-            watched: follows the object that the policy reads.
-        """
+    async def _decide_on_changes(self, ready: asyncio.Event) -> None:
+        watched = self._watched
         while True:
             await self._news.wait()
             self._news.clear()
@@ -115,13 +119,15 @@ class PolicyFilter:
             return True
         if not failed:
             self._reported.clear()
-        logger.info("policy asked", extra={"devices": len(shown), "withheld": len(shown) - len(decided)})
+        logger.info("policy applied", extra={"devices": len(shown), "withheld": len(shown) - len(decided)})
         self._publish(inventory.model_copy(update={"pools": tuple(pools)}))
         return failed
 
     def _of_pool(self, pool: Pool[Device], asked: Mapping[Key, Device]) -> list[Device]:
         keys = [((pool.name or "", device.name), device) for device in pool.devices]
-        return [_with_taints(self._decided[key], asked[key], device) for key, device in keys if key in self._decided]
+        return [
+            _with_health_taints(self._decided[key], asked[key], device) for key, device in keys if key in self._decided
+        ]
 
     def _found(self) -> Sequence[Pool[Device]]:
         return self._current.latest.pools if self._current.latest is not None else ()
@@ -188,18 +194,14 @@ def _checked(device: Device, answer: object, serving: ProviderCapabilities) -> D
     if made.name == device.name:
         return made
     return InvalidDevice(
-        f"device {device.name}: the policy returned one that is called {made.name}; a device keeps its name, which "
-        "claims and preparer know it by"
+        f"device {device.name}: the policy returned a device named {made.name}; return it with its name, which claims "
+        "and the preparer refer to"
     )
 
 
-def _with_taints(decided: Device, raw: Device, shown: Device) -> Device:
+def _with_health_taints(decided: Device, raw: Device, shown: Device) -> Device:
     """Return a device with the taints that health has added to the discovered device."""
-    added = shown.taints[len(raw.taints) :] if shown is not raw else ()
-    if not added:
-        return decided
-    fields = {field: getattr(decided, field) for field in Device.model_fields}
-    return Device(**{**fields, "taints": (*decided.taints, *added)[:TAINTS_MAX]})
+    return with_taints(decided, shown.taints[len(raw.taints) :] if shown is not raw else ())
 
 
 def _pool(pool: Pool[Device], devices: Sequence[Device]) -> Pool[Device]:
@@ -257,11 +259,11 @@ class WatchedObjectFollower:
                     self._reported = ""
                     self._set(None if change.type == "DELETED" else change.object)
             except NotFound:
-                self._trouble("the kind does not exist in the cluster", "create its CustomResourceDefinition")
+                self._report("the kind does not exist in the cluster", "create its CustomResourceDefinition")
                 self._set(None)
             except KubeError as error:
-                self._trouble(
-                    str(error), "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+                self._report(
+                    str(error), "install the chart with the values that dra-kit chart TARGET --values FILE writes"
                 )
             finally:
                 synced.cancel()
@@ -278,48 +280,10 @@ class WatchedObjectFollower:
         self.known, self.object = True, found
         self._changed()
 
-    def _trouble(self, error: str, remedy: str) -> None:
+    def _report(self, error: str, remedy: str) -> None:
         if error != self._reported:
             logger.warning(
-                "what the policy watches is not there",
+                "object of the policy cannot be watched",
                 extra={"object": f"{self._resource.full_name} {self._node_name}", "error": error, "remedy": remedy},
             )
         self._reported = error
-
-
-class PolicyPart:
-    """The policy as a part of the process, see :class:`dra_kit.process.supervisor.Part`.
-
-    Args:
-        policy: the author's policy.
-        client: of the node.
-        node_name: of the node.
-        current: knows the devices.
-        publish: takes what is to be published.
-        serving: what can be served for the devices.
-    """
-
-    name = "policy"
-
-    def __init__(
-        self,
-        policy: DevicePolicy[Any, Any, Any],
-        client: Client,
-        node_name: str,
-        *,
-        current: CurrentInventory,
-        publish: Callable[[Inventory[Device]], None],
-        serving: ProviderCapabilities,
-    ) -> None:
-        self._filter = PolicyFilter(policy, current, publish, serving=serving)
-        self.publish: Callable[[Inventory[Device]], None] = self._filter.publish
-        self._watched: WatchedObjectFollower | None = None
-        if policy.watches is not None:
-            self._watched = WatchedObjectFollower(client, policy.watches, node_name, self._filter.watched_changed)
-
-    async def run(self, ready: asyncio.Event) -> None:
-        """Run until cancelled; ready when an inventory was published."""
-        async with asyncio.TaskGroup() as group:
-            if self._watched is not None:
-                group.create_task(self._watched.follow(), name="watched object")
-            await self._filter.run(ready, self._watched)

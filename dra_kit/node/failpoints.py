@@ -13,50 +13,50 @@ from enum import StrEnum
 class Failpoint(StrEnum):
     """The steps, in the order of a claim's life and of the process's life."""
 
-    STATE_REBUILT = "what can be read of a damaged database is in a new one"
-    STATE_SET_ASIDE = "the damaged database has another name, the new one has not got its own"
+    STATE_REBUILT = "the readable part of a corrupt database is copied to a new one"
+    STATE_MOVED_AWAY = "the corrupt database is renamed, the new one does not have its final name yet"
     STATE_OPENED = "the database is open"
-    FILES_SWEPT = "files without a record are gone"
-    SERVICE_BOUND = "the service socket is there and has not got its name"
+    FILES_SWEPT = "files without a record are removed"
+    SERVICE_BOUND = "the service socket is bound, it does not have its final name yet"
     SERVING = "the service socket listens"
-    REGISTRATION_BOUND = "the registration socket is there and has not got its name"
-    REGISTERED = "the registration socket is there"
-    RESUMED = "what the last process left half done is done"
+    REGISTRATION_BOUND = "the registration socket is bound, it does not have its final name yet"
+    REGISTERED = "the registration socket has its final name"
+    RESUMED = "the unfinished work of the last process is done"
 
     SLICE_DELETED = "a slice is deleted"
     SLICE_UPDATED = "a slice is updated"
     SLICE_CREATED = "a slice is created"
 
-    HEALTH_STORED = "what is wrong with devices is stored, the slices and the kubelet do not know it"
+    HEALTH_STORED = "problems of devices are stored, not yet published or reported to the kubelet"
 
     CLAIM_FETCHED = "the claim is read"
-    CLAIM_BEGUN = "the claim's record says that it is being prepared, the author's code has not run"
+    CLAIM_BEGUN = "the claim is recorded as being prepared, the author's code has not run"
     EFFECT_INTENDED = "an effect's intent is stored"
-    EFFECT_APPLIED = "an effect is applied, its outcome not stored"
+    EFFECT_APPLIED = "an effect is applied, its outcome is not stored"
     OUTCOME_STORED = "an effect's outcome is stored"
-    EFFECT_LOST = "an effect does not hold any more, and is not in force"
-    EFFECT_REPLACED = "an effect came to another outcome, and the claims that need it are marked"
+    EFFECT_LOST = "an effect that no longer holds is recorded as not in force"
+    EFFECT_REPLACED = "an effect has another outcome, and the claims that need it are marked"
     AUTHOR_RETURNED = "the author's prepare has returned"
     CLAIM_STORED = "the claim's record is stored"
     FILES_WRITTEN = "the claim's files are written"
-    PREPARED = "the claim is prepared, the kubelet not answered"
-    STATUS_WRITTEN = "the claim's status says what became of its devices"
+    PREPARED = "the claim is prepared, the kubelet has no answer yet"
+    STATUS_WRITTEN = "the status of the claim's devices is written"
 
-    EPOCH_ENDED = "older work for the claim is refused"
-    EPOCH_ENDED_ELSEWHERE = "work of another process for the claim is refused"
-    RELEASE_BEGUN = "the claim's record says that it is being released"
-    FILES_REMOVED = "the claim's files are removed, its record is not"
+    EPOCH_ENDED = "older work for the claim is rejected"
+    EPOCH_ENDED_ELSEWHERE = "work of another process for the claim is rejected"
+    RELEASE_BEGUN = "the claim is recorded as being released"
+    FILES_REMOVED = "the claim's files are removed, its record is still there"
     EFFECT_RELEASED = "an effect is no longer needed"
-    EFFECT_REVERTING = "an effect that makes way is marked as being undone"
-    EFFECT_REVERTED = "an effect is undone, its record is still there"
+    EFFECT_REVERTING = "an effect that another one replaces is recorded as being reverted"
+    EFFECT_REVERTED = "an effect is reverted, its record is still there"
     EFFECT_FORGOTTEN = "an effect's record is deleted"
     AUTHOR_UNPREPARED = "the author's unprepare has returned"
-    CLAIM_FORGOTTEN = "the claim's record is deleted, the kubelet not answered"
-    EPOCH_FORGOTTEN = "no older work for the claim is left"
+    CLAIM_FORGOTTEN = "the claim's record is deleted, the kubelet has no answer yet"
+    EPOCH_FORGOTTEN = "all older work for the claim is done"
 
-    DRAINING = "the process stops: no new calls"
-    UNREGISTERED = "the registration socket is gone"
-    DRAINED = "no call runs any more"
+    DRAINING = "the process stops and accepts no new calls"
+    UNREGISTERED = "the registration socket is removed"
+    DRAINED = "no call is running"
 
 
 LIFE_OF_A_CLAIM = (
@@ -83,7 +83,7 @@ _listener: Callable[[Failpoint], None] | None = None
 
 
 def hit(step: Failpoint) -> None:
-    """Notify the listener, if any, that a step is done. Thread-safe."""
+    """Report to the listener, if any, that a step is done. Thread-safe."""
     if _listener is not None:
         _listener(step)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -16,8 +17,8 @@ from dra_kit.author.health import HealthReport, HealthRule, HealthSource, Health
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import short_repr
 from dra_kit.errors import ConfigurationError
-from dra_kit.slices import inventory as slices_identity
-from dra_kit.slices.inventory import CurrentInventory, identity_differs
+from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.slices.inventory import device_identity, identity_differs
 from dra_kit.text import did_you_mean
 
 _ABSENT_MAX: Final = 1024
@@ -62,13 +63,7 @@ Identity: TypeAlias = Mapping[str, str]
 
 
 class StoredHealth(Struct, frozen=True):
-    """What is stored about a device for the next process.
-
-    Attributes:
-        key: pool and name.
-        identity: of the device.
-        problems: the problems in effect.
-    """
+    """What is stored about a device for the next process: the problems in effect."""
 
     key: Key
     identity: Identity
@@ -76,17 +71,12 @@ class StoredHealth(Struct, frozen=True):
 
 
 class DeviceConditions:
-    """The conditions of one device.
-
-    Args:
-        policy: the author's policy.
-        stale_after: the author's setting.
-    """
+    """The conditions of one device, by the policy and ``stale_after`` of the author's health source."""
 
     def __init__(self, policy: Mapping[str, HealthRule], stale_after: float | None = None) -> None:
         self._policy = policy
         self._stale_after = stale_after
-        self._heard: float | None = None  # when the source last reported the device
+        self._reported_at: float | None = None  # when the source last reported the device
         self._unknown: str | None = None  # why the health is unknown
         self._stale = False
         self._conditions: dict[str, _Condition] = {}
@@ -98,8 +88,8 @@ class DeviceConditions:
     ) -> None:
         """Take a report of a problem; an injected one takes effect at once and stays until it is withdrawn."""
         if not injected:
-            self._listen(now)
-        condition = self._of(reason)
+            self._note_report(now)
+        condition = self._condition(reason)
         if condition.injected and not injected:
             return
         condition.injected = injected
@@ -115,37 +105,37 @@ class DeviceConditions:
 
     def healthy(self, reason: str, now: HealthTime) -> None:
         """Take a report that one problem, or every problem, is over."""
-        self._listen(now)
+        self._note_report(now)
         for one in [reason] if reason else list(self._conditions):
-            condition = self._of(one)
+            condition = self._condition(one)
             condition.unknown = None
             if not condition.injected and not (condition.rule.sticky and condition.problem is not None):
-                _well(condition, now)
+                _end_problem(condition, now)
         self.settle(now)
 
     def unknown(self, reason: str, message: str, now: HealthTime) -> None:
         """Take a report that one problem, or the whole health, is unknown; known problems stay in effect."""
-        self._listen(now)
+        self._note_report(now)
         if reason:
-            self._of(reason).unknown = message
+            self._condition(reason).unknown = message
         else:
             self._unknown = message
 
-    def taken_back(self, reason: str, now: HealthTime) -> None:
+    def withdraw(self, reason: str, now: HealthTime) -> None:
         """Withdraw an injected problem; from now on the reports of the source count again."""
-        condition = self._of(reason)
+        condition = self._condition(reason)
         condition.injected = False
         if not condition.rule.sticky:
             condition.turned = None if condition.problem is None else -math.inf
         self.settle(now)
 
-    def asked(self, reason: str, now: HealthTime, *, recovered: bool) -> None:
+    def answered(self, reason: str, now: HealthTime, *, recovered: bool) -> None:
         """Take the answer of the author's ``recovered``."""
-        condition = self._of(reason)
+        condition = self._condition(reason)
         if condition.problem is None or condition.injected:
             return
         if recovered:
-            _well(condition, now)
+            _end_problem(condition, now)
         else:
             condition.turned = None
         self.settle(now)
@@ -153,7 +143,7 @@ class DeviceConditions:
     def restore(self, problem: HealthProblem) -> None:
         """Restore a problem that was in effect when the previous process stored it."""
         if problem.reason in self._policy:
-            condition = self._of(problem.reason)
+            condition = self._condition(problem.reason)
             condition.problem, condition.message, condition.value = problem, problem.message, problem.value
 
     # -- consequences
@@ -161,7 +151,7 @@ class DeviceConditions:
     def settle(self, now: HealthTime) -> None:
         """Let reports take effect that have lasted long enough."""
         for reason, condition in self._conditions.items():
-            if condition.turned is None or now.seconds < condition.turned + _patience(condition):
+            if condition.turned is None or now.seconds < condition.turned + _damping(condition):
                 continue
             condition.turned = None
             if condition.problem is None:
@@ -174,7 +164,7 @@ class DeviceConditions:
 
     def due(self) -> float | None:
         """Return when :meth:`settle` has something to do; None for never, unless there are further reports."""
-        times = [item.turned + _patience(item) for item in self._conditions.values() if item.turned is not None]
+        times = [item.turned + _damping(item) for item in self._conditions.values() if item.turned is not None]
         if not self._stale and self._stale_at is not None:
             times.append(self._stale_at)
         return min(times, default=None)
@@ -197,30 +187,30 @@ class DeviceConditions:
         if wrong:
             texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)
             return "Unhealthy", "; ".join(texts)
-        if self._heard is None:
+        if self._reported_at is None:
             return None
         unknown = [self._unknown, *(item.unknown for item in self._reported())]
         if why := [text for text in unknown if text is not None]:
             return "Unknown", "; ".join(filter(None, why))
         if self._stale:
-            return "Unknown", f"nothing was heard of it for {self._stale_after:g} s"
+            return "Unknown", f"not reported for {self._stale_after:g} s"
         return "Healthy", ""
 
     def _reported(self) -> Iterator[_Condition]:
         return (item for item in self._conditions.values() if item.rule.report)
 
-    def _listen(self, now: HealthTime) -> None:
+    def _note_report(self, now: HealthTime) -> None:
         """Note that the source has reported the device."""
-        self._heard, self._stale, self._unknown = now.seconds, False, None
+        self._reported_at, self._stale, self._unknown = now.seconds, False, None
 
     @property
     def _stale_at(self) -> float | None:
-        return None if self._heard is None or self._stale_after is None else self._heard + self._stale_after
+        return None if self._reported_at is None or self._stale_after is None else self._reported_at + self._stale_after
 
-    def _of(self, reason: str) -> _Condition:
+    def _condition(self, reason: str) -> _Condition:
         known = self._conditions.get(reason)
         if known is None:
-            known = self._conditions[reason] = _Condition(self._policy.get(reason, _REPORTED_ALONE))
+            known = self._conditions[reason] = _Condition(self._policy.get(reason, _DEFAULT_RULE))
         return known
 
 
@@ -230,26 +220,17 @@ class _Entry(Struct, frozen=True):
 
 
 class HealthLedger:
-    """The health of all devices.
+    """The health of all devices; the driver's name is part of the keys of taints."""
 
-    Args:
-        driver: its name, for the keys of taints.
-        source: the health source with the policy.
-        identity_of: returns the identity of a reported device that is not the one in the inventory.
-    """
-
-    def __init__(
-        self, driver: str, source: HealthSource[Any, Any, Any], identity_of: Callable[[Device], Identity]
-    ) -> None:
+    def __init__(self, driver: str, source: HealthSource[Any, Any, Any]) -> None:
         self._driver = driver
         self._source = source
         self._policy = source.policy
-        self._identity_of = identity_of
         self._devices: dict[Key, Device] = {}
         self._by_name: dict[str, list[Key]] = {}
         self._entries: dict[Key, _Entry] = {}  # also of missing devices, with their problems
 
-    def remember(self, known: Sequence[StoredHealth]) -> None:
+    def restore(self, known: Sequence[StoredHealth]) -> None:
         """Restore what the previous process stored."""
         for item in known:
             entry = self._entries[item.key] = _Entry(item.identity, self._new())
@@ -306,7 +287,7 @@ class HealthLedger:
         if key is None:
             return
         entry, present = self._entries[key], self._devices[key]
-        if report.device != present and identity_differs(entry.identity, self._identity_of(report.device)):
+        if report.device != present and identity_differs(entry.identity, device_identity(report.device).hashes):
             return
         conditions = entry.conditions
         match report:
@@ -319,7 +300,7 @@ class HealthLedger:
         if report.reason and report.reason not in self._policy:
             raise ConfigurationError(
                 f"{self._title}.watch: reason {short_repr(report.reason)} is not in its policy"
-                f"{did_you_mean(report.reason, self._policy) or ';'} the kubelet alone is told of it",
+                f"{did_you_mean(report.reason, self._policy) or ';'} the problem is reported to the kubelet only",
                 code="unknown-health-reason",
             )
 
@@ -344,14 +325,14 @@ class HealthLedger:
             )
         conditions = self._entries[key].conditions
         if problem is None:
-            conditions.taken_back(reason, now)
+            conditions.withdraw(reason, now)
         else:
             conditions.unhealthy(reason, *problem, now, injected=True)
 
-    def asked(self, key: Key, reason: str, now: HealthTime, *, recovered: bool) -> None:
+    def answered(self, key: Key, reason: str, now: HealthTime, *, recovered: bool) -> None:
         """Take the answer of ``recovered`` about a device."""
         if key in self._entries:
-            self._entries[key].conditions.asked(reason, now, recovered=recovered)
+            self._entries[key].conditions.answered(reason, now, recovered=recovered)
 
     def settle(self, now: HealthTime) -> None:
         """Let reports take effect that have lasted long enough."""
@@ -376,7 +357,7 @@ class HealthLedger:
         found = ((key, entry.conditions.problems()) for key, entry in self._entries.items())
         return {key: problems for key, problems in found if problems}
 
-    def remembered(self) -> list[StoredHealth]:
+    def to_store(self) -> list[StoredHealth]:
         """Return what to store for the next process."""
         return [
             StoredHealth(key, entry.identity, tuple(problems.values()))
@@ -412,8 +393,8 @@ class HealthLedger:
         found = [key for key in self._by_name.get(device, ()) if pool in {None, key[0]}]
         if len(found) > 1:
             raise ConfigurationError(
-                f"health of device {device}: pools {', '.join(name for name, _ in found)} have one of that name; say "
-                "which with pool=",
+                f"health of device {device}: pools {', '.join(name for name, _ in found)} have a device of that "
+                "name; set pool=",
                 code="invalid-health-report",
             )
         return found[0] if found else None
@@ -426,7 +407,7 @@ class HealthLedger:
         return type(self._source).__name__
 
 
-_REPORTED_ALONE: Final = HealthRule()
+_DEFAULT_RULE: Final = HealthRule()
 """The rule for a reason that has none."""
 
 
@@ -457,29 +438,20 @@ class _Condition(Struct):
     injected: bool = False  # reports of the source are ignored
 
 
-def _well(condition: _Condition, now: HealthTime) -> None:
+def _end_problem(condition: _Condition, now: HealthTime) -> None:
     if condition.problem is None:
         condition.turned = None
     elif condition.turned is None:
         condition.turned = now.seconds
 
 
-def _patience(condition: _Condition) -> float:
+def _damping(condition: _Condition) -> float:
     rule = condition.rule
     return rule.unhealthy_after if condition.problem is None else rule.healthy_after
 
 
-TAINTS_MAX: Final = 16
-"""Maximum number of taints of one device (resource.k8s.io/v1)."""
-
-
 def advertised_inventory(inventory: Inventory[Device], verdicts: Mapping[Key, HealthVerdict]) -> Inventory[Device]:
-    """Return the inventory without withdrawn devices, and with the taints of health in addition to the author's own.
-
-    Args:
-        inventory: as ``discover`` yielded it.
-        verdicts: by pool and name.
-    """
+    """Return the inventory without withdrawn devices, and with the taints of health in addition to the author's own."""
     pools = [_pool(pool, verdicts) for pool in inventory.pools]
     if all(new is old for new, old in zip(pools, inventory.pools, strict=True)):
         return inventory
@@ -493,30 +465,15 @@ def _pool(pool: Pool[Device], verdicts: Mapping[Key, HealthVerdict]) -> Pool[Dev
         if verdict is None:
             devices.append(device)
         elif not verdict.withdrawn:
-            devices.append(_tainted(device, verdict.taints))
-    if len(devices) == len(pool.devices) and all(map(_same, devices, pool.devices)):
+            devices.append(with_taints(device, verdict.taints))
+    if len(devices) == len(pool.devices) and all(map(operator.is_, devices, pool.devices)):
         return pool
     return pool.model_copy(update={"devices": tuple(devices)})
 
 
-def _same(new: Device, old: Device) -> bool:
-    return new is old
-
-
-def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
-    if not taints:
+def with_taints(device: Device, added: Sequence[DeviceTaint]) -> Device:
+    """Return the device with taints in addition to its own, which come first: the API limits their number."""
+    if not added:
         return device
     published = {field: getattr(device, field) for field in Device.model_fields}
-    all_taints = (*device.taints, *taints)
-    # the API accepts equivalent taints; if there are too many, the author's own come first
-    return Device(**{**published, "taints": all_taints[:TAINTS_MAX]})
-
-
-def identity(current: CurrentInventory, key: Key) -> Identity:
-    """Return the identity of a device in the latest inventory; it was computed when the device was discovered."""
-    return current.identity(*key).hashes
-
-
-def identity_of(device: Device) -> Identity:
-    """Return the identity of a device that is not in any inventory any more."""
-    return slices_identity.device_identity(device).hashes
+    return Device(**{**published, "taints": (*device.taints, *added)[:TAINTS_MAX]})

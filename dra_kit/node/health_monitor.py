@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import inspect
 import json
 import logging
 import secrets
@@ -12,13 +11,19 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from dra_kit.author.calls import author_exc_info, author_location, call, contained_exception, describe_error
+from dra_kit.author.calls import (
+    GeneratorMessages,
+    GeneratorThread,
+    author_exc_info,
+    call,
+    call_threadsafe,
+    describe_error,
+)
 from dra_kit.author.device import Device
 from dra_kit.author.health import HealthReport, HealthSource, Healthy
 from dra_kit.author.inventory import Inventory
@@ -31,13 +36,10 @@ from dra_kit.node.health_ledger import (
     HealthProblem,
     HealthTime,
     HealthVerdict,
-    Identity,
     Key,
     StoredHealth,
     advertised_inventory,
     health_time_now,
-    identity,
-    identity_of,
 )
 from dra_kit.node.state.database_files import sync
 from dra_kit.node.state.rows import checksum
@@ -60,52 +62,16 @@ class DeviceChanged(Protocol):
         ...
 
 
-def create_monitor(
-    driver: str,
-    source: HealthSource[Any, Any, Any],
-    *,
-    state_dir: Path,
-    current: CurrentInventory,
-    publish: Callable[[Inventory[Device]], None],
-    changed: DeviceChanged,
-) -> HealthMonitor:
-    """Return the monitor of a node's driver, with what the previous process has stored.
-
-    Args:
-        driver: its name.
-        source: the author's health source.
-        state_dir: where health is stored.
-        current: knows the devices.
-        publish: takes what is to be published from now on.
-        changed: notified of each problem.
-    """
-    memory = HealthFile(state_dir / FILE)
-    ledger = HealthLedger(driver, source, identity_of)
-    memory.sweep()
-    ledger.remember(memory.read())
-    return HealthMonitor(
-        source,
-        ledger,
-        memory,
-        identity=partial(identity, current),
-        publish=publish,
-        streams=HealthService(),
-        changed=changed,
-    )
-
-
 class HealthMonitor:
     """A part of the node process; used in the main loop.
 
     Args:
+        driver: its name.
         source: the author's health source.
-        ledger: computes the consequences; has what the previous process has stored.
-        memory: the file in which health is stored.
-        identity: returns the identity of a device in the latest inventory.
+        state_dir: where health is stored; what the previous process has stored there is restored.
+        current: knows the devices.
         publish: takes what is to be published from now on.
-        streams: see the attribute.
         changed: notified of each problem that takes effect or ends.
-        now: returns the current time.
 
     Attributes:
         streams: report to the kubelet.
@@ -115,33 +81,32 @@ class HealthMonitor:
 
     def __init__(
         self,
+        driver: str,
         source: HealthSource[Any, Any, Any],
-        ledger: HealthLedger,
-        memory: HealthFile,
         *,
-        identity: Callable[[Key], Identity],
+        state_dir: Path,
+        current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
-        streams: HealthService,
         changed: DeviceChanged,
-        now: Callable[[], HealthTime] = health_time_now,
     ) -> None:
         self._source = source
-        self._ledger = ledger
-        self._memory = memory
-        self._identity = identity
+        self._file = HealthFile(state_dir / FILE)
+        self._file.sweep()
+        self._ledger = ledger = HealthLedger(driver, source)
+        ledger.restore(self._file.read())
+        self._current = current
         self._publish = publish
-        self.streams = streams
+        self.streams: HealthService = HealthService()
         self._changed = changed
-        self._now = now
-        self._watching = Watching(source, self._wake)
-        self._recovery = RecoveryPoller(source, ledger, now, self._wake)
+        self._reports = HealthReports(source, self._wake)
+        self._recovery = RecoveryPoller(source, ledger, self._wake)
         self._inventory: Inventory[Device] | None = None
         self._known = asyncio.Event()  # set with the first inventory
         self._news = asyncio.Event()
         self._published: object = None  # the consequences for slices, as published last
         self._shown: list[ReportedHealth] = []  # as last reported to the kubelet
         self._problems = ledger.problems()
-        self._stored = _worth_storing(ledger.remembered())
+        self._stored = _worth_storing(ledger.to_store())
         self._store_at: float | None = None
         self._logged: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []  # done when the consequences are passed on
@@ -150,7 +115,7 @@ class HealthMonitor:
         """Publish a new inventory with the known health of its devices."""
         self._inventory = inventory
         found = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
-        self._ledger.inventory({key: (device, self._identity(key)) for key, device in found.items()})
+        self._ledger.inventory({key: (device, self._current.identity(*key).hashes) for key, device in found.items()})
         self._source.devices = tuple(found.values())
         self._known.set()
         self._advertise(inventory, self._ledger.verdicts())
@@ -162,7 +127,7 @@ class HealthMonitor:
 
     def process_ended(self) -> None:
         """React when another process of the driver stops, whose source may have reported more than this one's."""
-        self._ledger.adopt(self._memory.of_another())
+        self._ledger.adopt(self._file.changes_of_other_process())
         self._wake()
 
     async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
@@ -173,7 +138,7 @@ class HealthMonitor:
         Raises:
             ConfigurationError: the device does not exist, or the policy has no such reason.
         """
-        now = self._now()
+        now = health_time_now()
         self._ledger.inject(device, pool, reason, problem, now)
         if problem is None:
             self._recovery.soon([(device, reason)], now)
@@ -184,21 +149,21 @@ class HealthMonitor:
 
     def hanging(self, patience: float) -> list[str]:
         """Return a line while the source hangs, as far as that can be detected. Thread-safe."""
-        return self._watching.hanging(patience)
+        return self._reports.hanging(patience)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
         await self._known.wait()
-        self._watching.start()
+        watching = asyncio.create_task(self._reports.run())
         try:
             while True:
                 self._news.clear()
-                now = self._now()
+                now = health_time_now()
                 self._take(now)
                 self._ledger.settle(now)
                 if self._is_to_be_stored(now):  # do not overwrite what another process has stored
-                    self._ledger.adopt(self._memory.of_another())
+                    self._ledger.adopt(self._file.changes_of_other_process())
                 self._recovery.ask(now)
                 waiting, self._waiting = self._waiting, []
                 await self._follow(now)
@@ -210,7 +175,7 @@ class HealthMonitor:
                         await self._news.wait()
                         await asyncio.sleep(SETTLE)  # a source reports all devices in quick succession
         finally:
-            self._watching.stop()
+            watching.cancel()
             self._recovery.stop()
 
     def _wake(self) -> None:
@@ -220,17 +185,17 @@ class HealthMonitor:
         """Return the seconds until something is due without a report."""
         times = (self._ledger.due(), self._store_at, self._recovery.due())
         at = min((time for time in times if time is not None), default=None)
-        return None if at is None else max(0.0, at - self._now().seconds)
+        return None if at is None else max(0.0, at - health_time_now().seconds)
 
     def _take(self, now: HealthTime) -> None:
         healthy = set()
-        for report in self._watching.take():
+        for report in self._reports.take():
             try:
                 self._ledger.take(report, now)
             except ConfigurationError as error:
                 if (text := str(error)) not in self._logged and len(self._logged) < _LINES_MAX:
                     self._logged.add(text)
-                    logger.error("health report not understood", extra={"error": text, "code": error.code})
+                    logger.error("health report is invalid", extra={"error": text, "code": error.code})
             else:
                 if isinstance(report, Healthy):
                     healthy.add((report.device.name, report.reason))
@@ -274,7 +239,7 @@ class HealthMonitor:
                 problem, over = (old[reason], True) if reason in old else (new[reason], False)
                 logger.log(
                     logging.INFO if over else logging.WARNING,
-                    "device is well again" if over else "device is unhealthy",
+                    "device has recovered" if over else "device is unhealthy",
                     extra={"pool": key[0], "device": key[1], "reason": reason, "error": problem.message},
                 )
                 if not over:
@@ -285,18 +250,18 @@ class HealthMonitor:
     async def _store(self, now: HealthTime) -> None:
         if not self._is_to_be_stored(now):
             return
-        known = self._ledger.remembered()
+        known = self._ledger.to_store()
         try:
-            await run_in_thread_to_completion(self._memory.write, known)
+            await run_in_thread_to_completion(self._file.write, known)
         except StoreError as error:  # the consequences are more urgent than the next process's knowledge
             if self._store_at is None:
-                logger.error("health of devices not stored", extra={"error": str(error), "code": error.code})
+                logger.error("health of devices cannot be stored", extra={"error": str(error), "code": error.code})
             self._store_at = now.seconds + STORE_AGAIN
         else:
             self._stored, self._store_at = _worth_storing(known), None
 
     def _is_to_be_stored(self, now: HealthTime) -> bool:
-        different = _worth_storing(self._ledger.remembered()) != self._stored
+        different = _worth_storing(self._ledger.to_store()) != self._stored
         return different and (self._store_at is None or now.seconds >= self._store_at)
 
 
@@ -311,13 +276,12 @@ def _worth_storing(known: Sequence[StoredHealth]) -> object:
     ]
 
 
-RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 _WAITING_MAX: Final = 1024
 """Maximum number of reports that wait for the main loop; a source that has more of them blocks."""
 
 
-class Watching:
-    """The thread of one health source.
+class HealthReports:
+    """Runs a health source in a thread and queues its reports.
 
     Args:
         source: the author's health source.
@@ -327,28 +291,40 @@ class Watching:
     def __init__(self, source: HealthSource[Any, Any, Any], arrived: Callable[[], None]) -> None:
         self._source = source
         self._arrived = arrived
+        self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
-        self._reports: deque[HealthReport] = deque()
+        self._queue: deque[HealthReport] = deque()
         self._stopping = False
-        self._failure = ""  # why it failed the last time; empty if it did not
-        self._asked: float | None = None  # since when its next report is awaited
+        self._title = f"{type(source).__name__}.watch"
+        self._thread = GeneratorThread(
+            source.watch,
+            self._deliver,
+            failed=lambda _: None,
+            words=GeneratorMessages(
+                title=self._title,
+                failed="health source failed; the last reports stay in effect",
+                again="health source failed again",
+                returns="write 'yield dra_kit.Healthy(device)'",
+                empty="",
+                code="invalid-health-report",
+            ),
+            logger=logger,
+        )
 
-    def start(self) -> None:
-        """Start the thread; call it in the main loop."""
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._work, args=(loop,), name="health", daemon=True).start()
-
-    def stop(self) -> None:
-        """Accept no more reports; a thread that blocks in the author's code is stopped with the process."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+    async def run(self) -> None:
+        """Run the source until cancelled."""
+        try:
+            await self._thread.run()
+        finally:
+            with self._changed:
+                self._stopping = True
+                self._changed.notify_all()
 
     def take(self) -> list[HealthReport]:
         """Return the reports that have arrived, in order."""
         with self._changed:
-            reports = list(self._reports)
-            self._reports.clear()
+            reports = list(self._queue)
+            self._queue.clear()
             self._changed.notify_all()
         return reports
 
@@ -360,87 +336,19 @@ class Watching:
         Args:
             patience: seconds in addition to ``stale_after``.
         """
-        asked, stale_after, now = self._asked, self._source.stale_after, time.monotonic()
+        asked, stale_after, now = self._thread.asked, self._source.stale_after, time.monotonic()
         if asked is None or stale_after is None or not self._source.devices or now - asked <= stale_after + patience:
             return []
-        return [f"{type(self._source).__name__}.watch has not reported anything for {now - asked:.0f} s"]
+        return [f"{self._title} has not reported anything for {now - asked:.0f} s"]
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        attempt = 0
-        while not self._stopping:
-            began = time.monotonic()
-            try:
-                self._once(loop)
-            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; reported and tried again
-                error = contained_exception(raised)
-            else:
-                return  # the source has finished
-            finally:
-                self._asked = None
-            if time.monotonic() - began > RETRY_SECONDS[-1]:
-                attempt, self._failure = 0, ""  # it worked for a while, so this is a new problem
-            delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-            attempt += 1
-            self._report(error, delay)
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopping, timeout=delay)
-
-    def _once(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the generator once, until it stops."""
-        self._asked = time.monotonic()
-        produced: object = self._source.watch()
-        if isinstance(produced, AsyncIterable):
-            asyncio.run(self._drain(produced, loop))
-        elif inspect.isgenerator(produced):
-            for report in produced:
-                self._deliver(report, loop)
-                if self._stopping:
-                    break
-        else:
-            if inspect.iscoroutine(produced):
-                produced.close()
-            raise ConfigurationError(
-                f"{type(self._source).__name__}.watch must be a generator; write 'yield dra_kit.Healthy(device)'",
-                code="invalid-health-report",
-            )
-
-    async def _drain(self, produced: AsyncIterable[HealthReport], loop: asyncio.AbstractEventLoop) -> None:
-        async for report in produced:
-            self._deliver(report, loop)
-            if self._stopping:
-                break
-
-    def _deliver(self, report: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._asked = None
+    def _deliver(self, report: Any) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or len(self._reports) < _WAITING_MAX)
-            self._reports.append(report)
-            first = len(self._reports) == 1
+            self._changed.wait_for(lambda: self._stopping or len(self._queue) < _WAITING_MAX)
+            self._queue.append(report)
+            first = len(self._queue) == 1
         if first:
-            try:
-                loop.call_soon_threadsafe(self._arrived)
-            except RuntimeError:
-                self._stopping = True  # the main loop has stopped: the process is shutting down
-        self._asked = time.monotonic()
-
-    def _report(self, error: Exception, delay: float) -> None:
-        expected = isinstance(error, DraKitError)
-        text = str(error) if expected else describe_error(error)
-        if text == self._failure:
-            logger.info("health not watched again", extra={"again_in": delay})  # the same error as before
-            return
-        self._failure = text
-        module = type(self._source).__module__
-        fields: dict[str, object] = {"error": text, "again_in": delay}
-        if isinstance(error, DraKitError):
-            fields["code"] = error.code
-        if place := author_location(error, module):
-            fields["at"] = place
-        logger.error(
-            "health not watched, all stays as it was reported last",
-            extra=fields,
-            exc_info=None if expected else author_exc_info(error, module),
-        )
+            call_threadsafe(self._loop, self._arrived)
+        self._thread.asked = time.monotonic()
 
 
 FILE: Final = "health.json"
@@ -450,11 +358,7 @@ _FORM: Final = 1
 
 
 class HealthFile:
-    """The file :data:`FILE` of the state directory.
-
-    Args:
-        path: of the file; its directory exists.
-    """
+    """The file :data:`FILE` of the state directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -469,15 +373,15 @@ class HealthFile:
         """Return what was written last; nothing if the file is missing, or is corrupt, which is reported."""
         self._seen = self._signature()
         try:
-            return [_remembered(item) for item in _stored(self._path)]
+            return [_stored_health(item) for item in _stored(self._path)]
         except (OSError, ValueError, KeyError, TypeError) as cause:
-            error = _damaged(self._path, cause)
+            error = _unreadable(self._path, cause)
             logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
             with suppress(OSError):  # the next write replaces it
-                self._path.replace(_aside(self._path))
+                self._path.replace(_corrupt_name(self._path))
             return []
 
-    def of_another(self) -> list[StoredHealth]:
+    def changes_of_other_process(self) -> list[StoredHealth]:
         """Return what another process has written since the last read or write of this one; nothing if none has."""
         return self.read() if self._signature() != self._seen else []
 
@@ -523,7 +427,7 @@ def dump_health(path: Path) -> list[dict[str, Any]]:
     try:
         return [{name: item[name] for name in ("pool", "device", "problems")} for item in _stored(path)]
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise _damaged(path, cause) from cause
+        raise _unreadable(path, cause) from cause
 
 
 def _stored(path: Path) -> list[dict[str, Any]]:
@@ -533,22 +437,22 @@ def _stored(path: Path) -> list[dict[str, Any]]:
         return []
     text = document["devices"]
     if document["form"] != _FORM or document["checksum"] != checksum([text]):
-        msg = "its checksum is not that of what was stored"
+        msg = "its checksum does not match its content"
         raise ValueError(msg)
     stored: list[dict[str, Any]] = json.loads(text)
     return stored
 
 
-def _damaged(path: Path, cause: Exception) -> StoreError:
+def _unreadable(path: Path, cause: Exception) -> StoreError:
     return StoreError(
-        f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node sets it aside as "
-        f"{_aside(path).name}, and the driver's health source finds out again what is wrong",
-        code="damaged-health",
+        f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node renames the file to "
+        f"{_corrupt_name(path).name}, and the driver's health source has to report the problems again",
+        code="corrupt-health",
     )
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.damaged")
+def _corrupt_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}.corrupt")
 
 
 def _json(item: StoredHealth) -> dict[str, Any]:
@@ -560,7 +464,7 @@ def _json(item: StoredHealth) -> dict[str, Any]:
     return {"pool": pool, "device": device, "identity": dict(item.identity), "problems": problems}
 
 
-def _remembered(item: dict[str, Any]) -> StoredHealth:
+def _stored_health(item: dict[str, Any]) -> StoredHealth:
     problems = tuple(
         HealthProblem(one["reason"], one["message"], one["value"], dt.datetime.fromisoformat(one["since"]))
         for one in item["problems"]
@@ -576,25 +480,16 @@ _Question: TypeAlias = tuple[Key, str]
 
 
 class RecoveryPoller:
-    """Calls ``recovered``; used in the main loop.
-
-    Args:
-        source: the author's health source.
-        ledger: knows the problems to ask about, and takes the answers.
-        now: returns the current time.
-        answered: called after each answer.
-    """
+    """Calls ``recovered`` for sticky problems, and ``answered`` after each answer; used in the main loop."""
 
     def __init__(
         self,
         source: HealthSource[Any, Any, Any],
         ledger: HealthLedger,
-        now: Callable[[], HealthTime],
         answered: Callable[[], None],
     ) -> None:
         self._source = source
         self._ledger = ledger
-        self._now = now
         self._answered = answered
         self._under_way: dict[_Question, asyncio.Task[None]] = {}
         self._due: dict[_Question, float] = {}  # missing: at once, for problems older than this process
@@ -605,12 +500,7 @@ class RecoveryPoller:
         self._due[key, reason] = now.seconds + ASK_EVERY
 
     def soon(self, healthy: Collection[tuple[str, str]], now: HealthTime) -> None:
-        """Ask soon about devices that are reported healthy.
-
-        Args:
-            healthy: names of devices, each with the reason that is over; an empty reason stands for all.
-            now: the current time.
-        """
+        """Ask soon about devices, by name and reason, that are reported healthy; an empty reason means all."""
         for key, _, one in self._open():
             if (key[1], "") in healthy or (key[1], one) in healthy:
                 self._due[key, one] = min(self._due.get((key, one), 0.0), now.seconds + ASK_AT_MOST)
@@ -641,13 +531,13 @@ class RecoveryPoller:
             text = str(error) if isinstance(error, DraKitError) else describe_error(error)
             if text != self._failure:
                 logger.error(
-                    "not known whether a device has recovered",
+                    "recovered failed; the device stays unhealthy",
                     extra={"device": device.name, "reason": reason, "error": text},
                     exc_info=author_exc_info(error, type(self._source).__module__),
                 )
             self._failure = text
-        now = self._now()
+        now = health_time_now()
         self._due[key, reason] = now.seconds + ASK_EVERY
         del self._under_way[key, reason]
-        self._ledger.asked(key, reason, now, recovered=recovered)
+        self._ledger.answered(key, reason, now, recovered=recovered)
         self._answered()

@@ -9,28 +9,23 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from prometheus_client import Metric
 
 from dra_kit.author.calls import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServer
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
-from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.recovery import ClaimRecovery
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
-from dra_kit.node.settings import NodeSettings
-from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
-from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
+from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, BoundedLabel
 from dra_kit.process.tracing import span
-
-if TYPE_CHECKING:
-    from dra_kit.kubelet.health import HealthService
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 KUBELET_WAIT: Final = 10.0
@@ -42,13 +37,7 @@ RESUME_AGAIN: Final = 2.0
 
 
 class KubeletService:
-    """The service socket, on which the kubelet's calls are answered.
-
-    Args:
-        server: answers the calls.
-        service: does what the kubelet asks for.
-        drain: seconds that calls of the kubelet may take to finish when the process stops.
-    """
+    """The service socket, on which the kubelet's calls are answered; on stop, they have ``drain`` seconds."""
 
     name = "service"
 
@@ -71,12 +60,7 @@ class KubeletService:
 
 
 class KubeletRegistration:
-    """The registration socket, through which the kubelet finds the service socket.
-
-    Args:
-        server: answers the kubelet's requests there.
-        takeover: decides when this process may register.
-    """
+    """The registration socket, through which the kubelet finds the service socket, once the takeover allows it."""
 
     name = "kubelet"
 
@@ -103,7 +87,7 @@ class KubeletRegistration:
         """Return what it waits for, as text. Thread-safe."""
         status = self._server.status
         if status is not None and not status.registered:
-            return f"the kubelet refuses the driver: {status.error}"
+            return f"the kubelet rejects the driver: {status.error}"
         return self._takeover.waits_for
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -140,40 +124,9 @@ class KubeletRegistration:
                 "no kubelet has registered the driver",
                 extra={
                     "waited": KUBELET_WAIT,
-                    "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
+                    "remedy": "no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory",
                 },
             )
-
-
-def kubelet_parts(
-    driver: str,
-    settings: NodeSettings,
-    service: ClaimService,
-    takeover: Takeover,
-    *,
-    calls: NodeService,
-    health: HealthService | None,
-) -> tuple[KubeletService, KubeletRegistration]:
-    """Return both sockets of a driver on this node.
-
-    Args:
-        driver: its name.
-        settings: contain the paths.
-        service: does what the kubelet asks for.
-        takeover: decides when to register.
-        calls: answers the kubelet, and delegates to ``service``.
-        health: of its devices; None if the driver reports none.
-    """
-    kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
-    endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
-    plugin = PluginServer(calls, endpoint, versions=settings.dra_versions, health=health)
-    registration = RegistrationServer(
-        driver,
-        endpoint=endpoint,
-        supported_versions=plugin.supported_versions,
-        socket=registration_socket(kubelet_dir, driver, pod_uid),
-    )
-    return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, takeover)
 
 
 class NodeStartup:
@@ -219,7 +172,7 @@ class NodeStartup:
                 await self._facts.owner()
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
-            logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})
+            logger.warning("Node cannot be read yet", extra={"error": str(error) or "no answer", "code": code})
         await _abandonable(self._hardware.make(self._context))
         await _abandonable(call(self._driver.provider.startup, self._context))
         await _abandonable(call(self._driver.preparer.startup, self._context))
@@ -235,7 +188,7 @@ class NodeStartup:
             try:
                 return await self._unasked.resume()
             except DraKitError as error:  # a failing disk must not stop the process
-                logger.error("claims not resumed", extra={"error": str(error), "code": error.code})
+                logger.error("unfinished claims cannot be resumed", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(RESUME_AGAIN)
 
 
@@ -254,15 +207,11 @@ _BUG: Final = "internal"
 
 
 class MeasuredService:
-    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`: delegates to another one and counts its results.
-
-    Args:
-        service: does the work.
-    """
+    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`: counts the results of another one."""
 
     def __init__(self, service: NodeService) -> None:
         self._service = service
-        self._seconds: dict[tuple[Method, str], Durations] = {}
+        self._seconds = KUBELET_CALL_SECONDS.histogram()
         self._claims: Counter[tuple[Method, str, str]] = Counter()
         self._codes = BoundedLabel()  # an author may use any code
 
@@ -291,15 +240,9 @@ class MeasuredService:
                 self._claims[method, "error", self._codes.of(code)] += 1
             else:
                 self._claims[method, "success", ""] += 1
-        key: tuple[Method, str] = (method, "error" if failed else "success")
-        durations = self._seconds.get(key)
-        if durations is None:
-            durations = self._seconds[key] = Durations(CALL_SECONDS)
-        durations.add(time.monotonic() - began)
+        self._seconds.labels(method, "error" if failed else "success").observe(time.monotonic() - began)
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield the counters."""
-        for key, durations in list(self._seconds.items()):
-            yield KUBELET_CALL_SECONDS.of(durations, *key)
-        for labels, count in list(self._claims.items()):
-            yield KUBELET_CLAIMS.of(count, *labels)
+        yield from self._seconds.collect()
+        yield KUBELET_CLAIMS.of_each(list(self._claims.items()))

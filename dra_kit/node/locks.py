@@ -28,11 +28,7 @@ class _Queue(Struct):
 
 
 class NamedLocks:
-    """One lock for each name: first come, first served within a process; one process at a time on the node.
-
-    Args:
-        file: excludes other processes; see :class:`ByteLocks`.
-    """
+    """One lock for each name: first come, first served within a process; :class:`ByteLocks` exclude other processes."""
 
     def __init__(self, file: Path) -> None:
         self._between = ByteLocks(file)
@@ -204,7 +200,7 @@ class ByteLocks:
             os.close(descriptor)
             if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
                 return None
-            raise self._store_error(error) from error
+            raise lock_error(self._file, error) from error
         return descriptor
 
     def give_up(self, taken: int) -> None:
@@ -227,7 +223,7 @@ class ByteLocks:
         try:
             found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
         except OSError as error:
-            raise self._store_error(error) from error
+            raise lock_error(self._file, error) from error
         finally:
             os.close(descriptor)
         kind, *_ = _FLOCK.unpack(found)
@@ -242,12 +238,14 @@ class ByteLocks:
                 recreate_directory(self._file.parent, _LEVELS)
                 return os.open(self._path, flags, 0o600)
         except OSError as error:
-            raise self._store_error(error) from error
+            raise lock_error(self._file, error) from error
 
-    def _store_error(self, error: OSError) -> StoreError:
-        return StoreError(
-            f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
-        )
+
+def lock_error(path: Path, error: OSError) -> StoreError:
+    """Return the error about a lock file that cannot be opened or locked."""
+    return StoreError(
+        f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
+    )
 
 
 def _flock(kind: int, name: str) -> bytes:
@@ -260,23 +258,14 @@ _EVERYTHING: Final = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)  # a lengt
 
 
 class CallSerializer:
-    """Serializes calls of the author's code; calls for the same claim are serialized by the claim's own lock.
-
-    Args:
-        concurrency: which calls must not overlap with others.
-        locks: shared by the driver's processes.
-    """
+    """Serializes calls of the author's code; calls for the same claim are serialized by the claim's own lock."""
 
     def __init__(self, concurrency: Literal["claim", "device", "driver"], locks: NamedLocks) -> None:
         self._concurrency = concurrency
         self._locks = locks
 
     def taken(self, devices: Iterable[tuple[str, str]]) -> AbstractAsyncContextManager[None]:
-        """Return a context that waits for its turn.
-
-        Args:
-            devices: pool and name of the devices that the call is about.
-        """
+        """Return a context that waits until a call for these devices, by pool and name, may begin."""
         if self._concurrency == "driver":
             return self._locks.hold_all(["driver"])
         if self._concurrency == "device":

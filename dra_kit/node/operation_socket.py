@@ -19,8 +19,7 @@ from aiohttp import web
 from dra_kit.client.reconcile import wait_for_event
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import wait_until_readable
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger, wait_until_readable
 from dra_kit.process.metrics import CONTENT_TYPE
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class OperationServer:
             try:
                 await self._serve()
             except (DraKitError, OSError) as error:
-                logger.error("operation socket not made", extra={"error": str(error), "path": str(self._path)})
+                logger.error("operation socket cannot be created", extra={"error": str(error), "path": str(self._path)})
             await asyncio.sleep(TRY_AGAIN)
 
     async def _serve(self) -> None:
@@ -81,13 +80,13 @@ class OperationServer:
             file.bind(listen)
             listening.listen(_BACKLOG)
             file.publish()
-            looking = asyncio.create_task(self._look_after_link())
+            link = asyncio.create_task(self._maintain_link())
             try:
                 await wait_until_readable(listening)  # aiohttp's server is imported only at the first request
                 await self._answer_from(listening)
             finally:
-                looking.cancel()
-                self._lead_to_another()
+                link.cancel()
+                self._point_to_another()
                 file.remove()
 
     async def _answer_from(self, listening: socket.socket) -> None:
@@ -117,29 +116,26 @@ class OperationServer:
 
     # -- the link
 
-    async def _look_after_link(self) -> None:
+    async def _maintain_link(self) -> None:
         """Point the link here when this instance takes over, and whenever the instance it points to was killed."""
         while not self._serving.is_set():
             self._replace_dead_link()
             await wait_for_event(self._serving, LOOK_EVERY)
-        self._lead_here()
+        self._point_to(self._path)
         while True:
             await asyncio.sleep(LOOK_EVERY)
             self._replace_dead_link()
 
     def _replace_dead_link(self) -> None:
-        if not self._leads_here() and is_listening(self._link) is not True:
-            self._lead_here()
+        if not self._points_here() and is_listening(self._link) is not True:
+            self._point_to(self._path)
 
-    def _leads_here(self) -> bool:
+    def _points_here(self) -> bool:
         with suppress(OSError):
             return os.readlink(self._link) == self._path.name  # noqa: PTH115 - the text of the link, not its target
         return False
 
-    def _lead_here(self) -> None:
-        self._lead_to(self._path)
-
-    def _lead_to(self, path: Path) -> None:
+    def _point_to(self, path: Path) -> None:
         """Replace the link atomically; it is relative, so that it works wherever the directory is mounted."""
         new = hidden_link(self._path)
         try:
@@ -148,16 +144,18 @@ class OperationServer:
             new.replace(self._link)
         except OSError as error:
             new.unlink(missing_ok=True)
-            logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
+            logger.error(
+                "link to the operation socket cannot be created", extra={"error": str(error), "path": str(self._link)}
+            )
 
-    def _lead_to_another(self) -> None:
+    def _point_to_another(self) -> None:
         """Point the link to another instance that answers, or remove it, if it points here or to a killed instance."""
         with suppress(OSError):
-            if not self._leads_here() and self._link.exists():
+            if not self._points_here() and self._link.exists():
                 return
             for other in sorted(self._path.parent.glob("ops-*.sock")):
                 if other != self._path and is_listening(other) is True:
-                    self._lead_to(other)
+                    self._point_to(other)
                     return
             self._link.unlink()
 
@@ -188,7 +186,10 @@ async def ask(socket: Path, path: str, *, timeout: float = 10.0) -> dict[str, An
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise Unavailable(f"{socket} answers {path} with no JSON object; is it a driver of dra-kit?", code="no-answer")
+        raise Unavailable(
+            f"{socket} did not answer {path} with a JSON object; is it a dra-kit driver?",
+            code="no-answer",
+        )
     return answer
 
 
@@ -206,12 +207,12 @@ async def ask_text(socket: Path, path: str, *, timeout: float = 10.0) -> str:
                 body += part
                 if len(body) > _BYTES_MAX:
                     raise Unavailable(
-                        f"{socket} answers {path} with more than {_BYTES_MAX} bytes; is it a driver of dra-kit?",
+                        f"{socket} answered {path} with more than {_BYTES_MAX} bytes; is it a dra-kit driver?",
                         code="no-answer",
                     )
             if response.status != 200:
                 text = body.decode(errors="replace").strip()[:500]
-                raise Unavailable(f"{socket} answers {path} with status {response.status}: {text}", code="no-answer")
+                raise Unavailable(f"{socket} answered {path} with status {response.status}: {text}", code="no-answer")
             return body.decode(errors="replace")
     except (OSError, aiohttp.ClientError) as error:
         raise Unavailable(f"no driver answers at {socket}: {_reason(error)}", code="no-answer") from error
@@ -219,8 +220,8 @@ async def ask_text(socket: Path, path: str, *, timeout: float = 10.0) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "not in time; the event loop of the driver may be blocked: look at its log"
+        return "timeout; the event loop of the driver may be blocked, see its log"
     cause = getattr(error, "os_error", error)
     if isinstance(cause, PermissionError):
-        return "this user may not open it; run as root"
-    return f"{getattr(cause, 'strerror', None) or cause}; is the driver running on this node?"
+        return "permission denied; run as root"
+    return f"{getattr(cause, 'strerror', None) or cause}; check that the driver runs on this node"

@@ -15,6 +15,7 @@ from typing import Final
 
 from dra_kit.client.reconcile import retry_delay
 from dra_kit.errors import DraKitError, StoreError
+from dra_kit.node.locks import lock_error
 
 _SUFFIX: Final = ".lock"
 _STARTING: Final = b"starting"
@@ -45,14 +46,14 @@ class DriverProcesses:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Mark this process as present, so that no other process treats its work as a leftover.
+        """Mark this process as running, so that no other process treats its work as a leftover.
 
         Raises:
             StoreError: its file cannot be created.
         """
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
         with self._alone():  # of two that start at the same time, both agree which one is older
-            self._own = path, self._made(path)
+            self._own = path, self._create_file(path)
             self._elders = self._others()
         try:
             yield
@@ -72,7 +73,7 @@ class DriverProcesses:
         try:
             os.ftruncate(file, 0)
         except OSError as error:
-            raise _store_error(path, error) from error
+            raise lock_error(path, error) from error
         self._publishes = True
 
     def stops(self) -> None:
@@ -88,7 +89,7 @@ class DriverProcesses:
             os.pwrite(file, _STOPPING, 0)
             os.ftruncate(file, len(_STOPPING))
         except OSError as error:
-            raise _store_error(path, error) from error
+            raise lock_error(path, error) from error
 
     def is_succeeded(self) -> bool:
         """Return whether a younger process runs and publishes: then this one leaves the slices to it.
@@ -121,7 +122,7 @@ class DriverProcesses:
             except FileNotFoundError:
                 continue  # it has just exited
             except OSError as error:
-                raise _store_error(path, error) from error
+                raise lock_error(path, error) from error
 
     def outlived(self) -> int:
         """Return how many processes took over from an older one that still runs, and exited before it.
@@ -153,16 +154,21 @@ class DriverProcesses:
             self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             file = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _store_error(self._directory / _SUFFIX, error) from error
+            raise lock_error(self._directory / _SUFFIX, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
         finally:
             os.close(file)
 
-    def _made(self, path: Path) -> int:
+    def _create_file(self, path: Path) -> int:
         """Create and lock this process's file; return its descriptor."""
-        file = _made(path)
+        try:
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            while (file := _locked(path, os.O_CREAT)) is None:
+                pass  # another process found it before it was locked, and will remove it as a leftover
+        except OSError as error:
+            raise lock_error(path, error) from error
         if not self._publishes:
             os.write(file, _STARTING)
         return file
@@ -182,7 +188,7 @@ class DriverProcesses:
         if self._own is not None:
             own, held = self._own
             if not os.path.lexists(own):  # the directory was removed
-                self._own = own, self._made(own)
+                self._own = own, self._create_file(own)
                 os.close(held)
         preceded = self.is_preceded()
         dead: list[tuple[Path, int]] = []
@@ -195,7 +201,7 @@ class DriverProcesses:
             except OSError as error:
                 for _, other in dead:
                     os.close(other)  # they are counted once all files can be read
-                raise _store_error(path, error) from error
+                raise lock_error(path, error) from error
             if file is None:
                 others += 1
             else:
@@ -207,17 +213,6 @@ class DriverProcesses:
         for path, file in dead:
             _remove(path, file)
         return len(dead), others
-
-
-def _made(path: Path) -> int:
-    """Create and lock a new file; return its descriptor."""
-    try:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        while (file := _locked(path, os.O_CREAT)) is None:
-            pass  # another process found it before it was locked, and will remove it as a leftover
-    except OSError as error:
-        raise _store_error(path, error) from error
-    return file
 
 
 def _locked(path: Path, flags: int) -> int | None:
@@ -242,7 +237,7 @@ def _lives(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise lock_error(path, error) from error
     if file is not None:
         os.close(file)  # swept later
     return file is None
@@ -255,7 +250,7 @@ def _read(path: Path) -> tuple[bytes, int]:
     except FileNotFoundError:
         return _STOPPING, 0
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise lock_error(path, error) from error
     return word, int(outlived) if outlived.isdigit() else 0
 
 
@@ -263,12 +258,6 @@ def _remove(path: Path, file: int) -> None:
     with suppress(OSError):  # the file then looks like that of a killed process, and is swept
         path.unlink(missing_ok=True)
     os.close(file)
-
-
-def _store_error(path: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
-    )
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -323,7 +312,7 @@ class Takeover:
         if not self._is_preceded():
             return False
         logger.info("registration is deferred until this process can serve; an older one serves meanwhile")
-        self._defer("it starts")
+        self._defer("it is starting")
         able = asyncio.create_task(self._until_able())
         logging_ = asyncio.get_running_loop().call_later(LOG_AFTER, self._log)
         try:
@@ -336,7 +325,7 @@ class Takeover:
             able.cancel()
             await asyncio.wait({able})
         self.waits_for = ""
-        why = "it can serve" if preceded else "the older process has ended"
+        why = "it can serve" if preceded else "the older process has exited"
         logger.info("this process takes over", extra={"reason": why})
         if preceded:
             self._note()
@@ -354,7 +343,9 @@ class Takeover:
         try:
             self._processes.stops()
         except StoreError as error:  # a younger process then waits until this one has exited
-            logger.warning("end not noted", extra={"error": str(error), "code": error.code})
+            logger.warning(
+                "the stop of this process cannot be recorded", extra={"error": str(error), "code": error.code}
+            )
 
     async def _until_able(self) -> None:
         """Wait until this process can serve, and has been able to for the required time."""
@@ -381,7 +372,9 @@ class Takeover:
             if seconds >= settle:
                 return
             others = "1 process" if outlived == 1 else f"{outlived} processes"
-            self._defer(f"it has been able to for {seconds:.0f} of {settle:.0f} s; {others} before it ended early")
+            self._defer(
+                f"it has been ready for {seconds:.0f} of {settle:.0f} s, because {others} before it exited early"
+            )
             await asyncio.sleep(min(settle - seconds, _TRY_AGAIN))
 
     def _needed(self) -> tuple[int, float]:
@@ -401,13 +394,13 @@ class Takeover:
             logger.error("slices cannot be published yet", extra={"error": str(error), "code": error.code})
 
     def _log(self) -> None:
-        logger.warning("update waits", extra={"reason": self.waits_for})
+        logger.warning("update is waiting", extra={"reason": self.waits_for})
 
     def _note(self) -> None:
         try:
             self._processes.takes_over()
         except StoreError as error:  # the next process then takes over sooner
-            logger.warning("takeover not noted", extra={"error": str(error), "code": error.code})
+            logger.warning("takeover cannot be recorded", extra={"error": str(error), "code": error.code})
 
     def _is_preceded(self) -> bool:
         try:
@@ -415,5 +408,7 @@ class Takeover:
         except StoreError as error:  # a failing disk proves nothing about another process
             if str(error) != self._logged:
                 self._logged = str(error)
-                logger.error("other processes not looked for", extra={"error": str(error), "code": error.code})
+                logger.error(
+                    "other processes of the driver cannot be checked", extra={"error": str(error), "code": error.code}
+                )
             return bool(self.waits_for)

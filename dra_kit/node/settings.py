@@ -29,7 +29,7 @@ class NodeSettings(Struct, frozen=True):
         orphan_after: seconds that a claim must have been gone, at two checks, until its release without the kubelet.
         effects_interval: seconds between two checks whether effects still hold.
         leftovers_interval: seconds between two checks for other processes of the driver that have exited.
-        mending_interval: seconds between two checks for files of claims that another process has removed or changed.
+        repair_interval: seconds between two checks for files of claims that another process has removed or changed.
         settle: seconds that this process must have been able to serve before it takes over from an older one, if
             another process took over from that one and has exited; see :class:`dra_kit.node.processes.Takeover`.
         probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable.
@@ -53,7 +53,7 @@ class NodeSettings(Struct, frozen=True):
     orphan_after: float = 600.0
     effects_interval: float = 30.0
     leftovers_interval: float = 2.0
-    mending_interval: float = 5.0
+    repair_interval: float = 5.0
     settle: float = 60.0
     probe_address: str = ""
     hang_timeout: float = 600.0

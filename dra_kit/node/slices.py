@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
 from typing_extensions import override
 
 from dra_kit.author.device import Device, device_from_published
@@ -29,7 +28,7 @@ from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import DriverProcesses
 from dra_kit.slices.inventory import DeviceIdentity, device_identity
 from dra_kit.slices.planning import DesiredPool
-from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite
+from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite, parse_slice
 
 if TYPE_CHECKING:
     from dra_kit.client.operator import EventType, KopfThread, kopf
@@ -99,7 +98,7 @@ class NodeScope(SliceScope):
         return await self._facts.owner()
 
     @override
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         self._facts.forget()
 
     @override
@@ -113,23 +112,25 @@ class NodeScope(SliceScope):
         return pools, None  # the controller checks once for name conflicts with pools without a node
 
     @override
-    def left_to_another(self) -> bool:
+    def is_superseded(self) -> bool:
         if self._processes is None:
             return False
         try:
             self._processes.publishes()
             succeeded = self._processes.is_succeeded()
         except StoreError as error:  # a failing disk must not stop the publication
-            logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
+            logger.warning(
+                "other processes of the driver cannot be checked", extra={"error": str(error), "code": error.code}
+            )
             succeeded = False
         if succeeded != self._succeeded:
-            text = "slices are left to a process that began later" if succeeded else "slices are taken over again"
+            text = "a younger process publishes the slices" if succeeded else "this process publishes the slices again"
             logger.info(text)
         self._succeeded = succeeded
         return succeeded
 
     @override
-    def wrote(self, what: SliceWrite) -> None:
+    def on_write(self, what: SliceWrite) -> None:
         hit(_STEPS[what])
 
 
@@ -140,7 +141,7 @@ class ClusterPoolDevices:
 
     Args:
         client: needs ``list`` on resourceslices, as the publisher does.
-        driver: the driver's name.
+        driver: its name.
         facts: the selectors that the API server supports.
         device_class: of the cluster provider, without fields of its own.
         clock: returns monotonic seconds.
@@ -173,15 +174,15 @@ class ClusterPoolDevices:
             slices = await self._slices(pool)
         except KubeError as error:
             raise TransientError(
-                f"device {pool}/{name} cannot be looked up: {error}; the kubelet tries again", code=error.code
+                f"device {pool}/{name} cannot be looked up: {error}; the kubelet retries", code=error.code
             ) from error
         for item in sorted(slices, key=lambda item: item.spec.pool.generation, reverse=True):
             for published in item.spec.devices:
                 if published.name == name:
                     return self._known(pool, published)
         raise TransientError(
-            f"device {pool}/{name} is neither in this node's inventory nor published for no node any more; it can be "
-            "prepared when it is back, else delete the pod so that another device is allocated",
+            f"device {pool}/{name} is not published any more; it can be prepared when it is back, or delete the pod to "
+            "get another device",
             code="device-gone",
         )
 
@@ -202,12 +203,7 @@ class ClusterPoolDevices:
         if (await self._facts.features()).pool_name_selector:
             selector += f",spec.pool.name={pool}"
         listed = await self._client.list(RESOURCE_SLICES, field_selector=selector)
-        ours: list[dict[str, Any]] = [item for item in listed.items if item["spec"]["pool"]["name"] == pool]
-        try:
-            return [v1.ResourceSlice.model_validate(item) for item in ours]
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]["msg"]
-            raise KubeError(f"slices of pool {pool} are not understood: {problem}; report this") from error
+        return [parse_slice(item) for item in listed.items if item["spec"]["pool"]["name"] == pool]
 
     def _known(self, pool: str, published: v1.Device) -> tuple[Device, DeviceIdentity]:
         try:
@@ -215,8 +211,8 @@ class ClusterPoolDevices:
         except (InvalidDevice, ValueError) as error:
             text = " ".join(str(error).split())
             raise TransientError(
-                f"device {pool}/{published.name} is published with what this release does not know: {text}; bring the "
-                "node's driver to the release of the controller's",
+                f"device {pool}/{published.name} has values that this release does not support: {text}; update "
+                "the driver on this node to the release of its controller",
                 code="device-gone",
             ) from error
         return device, device_identity(device)
@@ -229,24 +225,14 @@ def cluster_pool_devices(driver: Driver[Any, Any], client: Client, facts: Cluste
 
 
 class SliceWatch:
-    """Runs kopf in its own thread; started late, since importing it takes longer than the rest of the start.
+    """Lets the publisher check the slices when they have changed; runs kopf in its own thread.
 
-    Args:
-        credentials: of the API server.
-        driver: its name.
-        node_name: the name of the node.
-        publisher: checks the slices again when they have changed.
+    It is started late, since importing kopf takes longer than the rest of the start.
     """
 
     name = "kopf"
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        driver: str,
-        node_name: str,
-        publisher: Publisher,
-    ) -> None:
+    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
         self._credentials = credentials
         self._driver = driver
         self._node_name = node_name

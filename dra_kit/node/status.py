@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from prometheus_client import Metric
 
 from dra_kit import __version__
 from dra_kit.author.device import Device
@@ -38,9 +39,7 @@ from dra_kit.process.metrics import (
     PREPARED_CLAIMS,
     REGISTERED,
     STORE_BYTES,
-    STORE_COMMIT_SECONDS,
-    STORE_DAMAGED,
-    Reading,
+    STORE_CORRUPT_ROWS,
     process_metrics,
     publication_metrics,
 )
@@ -56,8 +55,8 @@ class DevicesInUse:
     """The devices of prepared claims.
 
     Args:
-        driver: the driver's name.
-        node: the node's name.
+        driver: its name.
+        node: its name.
         store: the records.
         kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
     """
@@ -90,7 +89,9 @@ class DevicesInUse:
             held = await list_container_devices(self._socket)
         except DraKitError as error:
             if str(error) != self._reported:
-                logger.warning("containers of devices not known", extra={"error": str(error), "code": error.code})
+                logger.warning(
+                    "containers that use devices cannot be read", extra={"error": str(error), "code": error.code}
+                )
             self._reported = str(error)
             return uses
         self._reported = ""
@@ -119,7 +120,7 @@ class RecentFailures:
     """The latest failures, newest last; repeated equal failures of a claim count as one."""
 
     def __init__(self) -> None:
-        self._latest: deque[PrepareFailure] = deque(maxlen=_KEPT)
+        self._latest: deque[PrepareFailure] = deque(maxlen=_FAILURES_MAX)
 
     def failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """Record that a claim could not be prepared."""
@@ -144,12 +145,12 @@ class NodeView(Struct, frozen=True, kw_only=True):
         in_force: returns whether an effect is in force.
         publisher: of slices.
         inventory: the latest one.
-        client: of the API server.
+        client: for the published slices.
         kubelet: the registration with it.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
-        supervisor: runs the parts of the process.
-        failures: the latest failures.
+        supervisor: knows the parts of the process.
+        failures: the latest ones.
     """
 
     prepared: DevicesInUse
@@ -166,11 +167,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus:
-    """Builds the status document.
-
-    Args:
-        view: the data that is reported.
-    """
+    """Builds the status document."""
 
     def __init__(self, view: NodeView) -> None:
         self._view = view
@@ -240,7 +237,7 @@ class NodeStatus:
 
     async def _state(self) -> dict[str, Any]:
         store = self._view.store
-        return {"damaged": [str(item) for item in store.damage()], "incomplete": store.incomplete()}
+        return {"corrupt": [str(item) for item in store.corrupt_rows()], "incomplete": store.incomplete()}
 
     async def _slices(self) -> dict[str, Any]:
         view = self._view
@@ -282,7 +279,7 @@ def _registration(kubelet: KubeletRegistration) -> dict[str, Any]:
         return {"state": state, "text": status.error, "at": at.isoformat() if at is not None else None}
     if kubelet.is_deferred:
         return {"state": "deferred", "text": kubelet.waits_for()}
-    return {"state": "waiting", "text": "no kubelet has come yet"}
+    return {"state": "waiting", "text": "no kubelet has connected yet"}
 
 
 def _wanted(inventory: Inventory[Device] | None, node: str) -> list[Any] | None:
@@ -301,7 +298,7 @@ def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
         name, generation = spec["pool"]["name"], spec["pool"]["generation"]
         pool = pools.setdefault(name, {"pool": name, "generation": generation, "slices": 0, "devices": []})
         if generation < pool["generation"]:
-            continue  # an older one is being removed
+            continue  # an older generation that is being removed
         if generation > pool["generation"]:
             pool.update(generation=generation, slices=0, devices=[])
         pool["slices"] += 1
@@ -317,15 +314,7 @@ _PATIENCE: Final = 5.0
 
 
 class NodeMetrics:
-    """Yields the current metrics; called in the thread that scrapes.
-
-    Args:
-        view: the data that is reported.
-        loop: of the process.
-        calls: of the kubelet.
-        watchdog: of the loop.
-        kopf_restarts: how often kopf was restarted.
-    """
+    """Yields the current metrics; called in the thread that scrapes."""
 
     def __init__(
         self,
@@ -341,7 +330,7 @@ class NodeMetrics:
         self._watchdog = watchdog
         self._kopf_restarts = kopf_restarts
 
-    def __call__(self) -> Iterator[Reading]:
+    def __call__(self) -> Iterator[Metric]:
         """Yield all metrics; those that cannot be read are missing."""
         yield from self._calls.readings()
         status = self._view.kubelet.status
@@ -350,10 +339,10 @@ class NodeMetrics:
             with suppress(DraKitError):  # the disk is failing, which is logged
                 yield from list(read())
         yield from publication_metrics(self._view.publisher.record)
-        yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog)
+        yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog.lag)
         yield KOPF_RESTARTS.of(self._kopf_restarts())
 
-    def _devices(self) -> Iterator[Reading]:
+    def _devices(self) -> Iterator[Metric]:
         recorded = self._view.prepared.recorded()
         yield PREPARED_CLAIMS.of(len({use.claim_uid for use in recorded}))
         inventory = self._view.inventory.latest
@@ -364,10 +353,9 @@ class NodeMetrics:
             for device in pool.devices:
                 key = (pool.name or "", device.name)
                 found["prepared" if key in used else "free", health.get(key, "not_reported")] += 1
-        for labels, count in found.items():
-            yield DEVICES.of(count, *labels)
-        for info in sorted({item for use in self._in_use(recorded) for item in _info(use)}):
-            yield DEVICE_INFO.of(1, *info)
+        yield DEVICES.of_each(found.items())
+        infos = sorted({item for use in self._in_use(recorded) for item in _info(use)})
+        yield DEVICE_INFO.of_each((info, 1) for info in infos)
 
     def _health(self) -> Sequence[ReportedHealth]:
         return self._view.health() if self._view.health is not None else ()
@@ -381,19 +369,18 @@ class NodeMetrics:
             asking.cancel()
             return recorded
 
-    def _effects(self) -> Iterator[Reading]:
+    def _effects(self) -> Iterator[Metric]:
         states = Counter(
             (record.effect, effect_state(record, in_force=self._view.in_force(record)))
             for record in self._view.store.effects()
         )
-        for labels, count in states.items():
-            yield EFFECTS.of(count, *labels)
+        yield EFFECTS.of_each(states.items())
 
-    def _state(self) -> Iterator[Reading]:
+    def _state(self) -> Iterator[Metric]:
         store = self._view.store
-        yield STORE_COMMIT_SECONDS.of(store.commit_seconds)
+        yield from store.commit_seconds.collect()
         yield STORE_BYTES.of(store.size_bytes())
-        yield STORE_DAMAGED.of(len(store.damage()))
+        yield STORE_CORRUPT_ROWS.of(len(store.corrupt_rows()))
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
@@ -405,19 +392,11 @@ def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
 
 
 logger: logging.Logger = logging.getLogger(__name__)
-_KEPT: Final = 32
+_FAILURES_MAX: Final = 32
 
 
 class PrepareFailure(Struct, frozen=True):
-    """A claim that could not be prepared.
-
-    Attributes:
-        at: when it failed last.
-        claim: the claim.
-        code: of the error.
-        message: what the kubelet got.
-        times: how often in a row.
-    """
+    """The last of ``times`` equal failures to prepare a claim."""
 
     at: datetime
     claim: ClaimReference

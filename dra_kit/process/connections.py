@@ -1,4 +1,4 @@
-"""Limits the connections of a server that any client may reach: their number, and the time of each."""
+"""A server that any client may reach: its socket, and limits for the number and the time of its connections."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
-from dra_kit.process.listening import wait_until_readable
+from dra_kit.errors import ConfigurationError
 from dra_kit.process.waiting_connections import WaitingConnection, WaitingConnections, has_sent
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -86,7 +86,6 @@ class ConnectionLimiter:
         server: aiohttp's, which makes a protocol for each. Its handler is wrapped, to track what each connection does.
         listening: a bound socket; the caller closes it.
         context: TLS context; None for a server without TLS.
-        limits: of the connections.
     """
 
     def __init__(
@@ -271,16 +270,11 @@ class _Connection(asyncio.Protocol):
     """One connection: aiohttp's protocol, and its state.
 
     Attributes:
-        handler: aiohttp's protocol.
-        peer: the client's address.
-        socket: of the connection.
-        request: the request being handled.
         begun: whether a part of a request has arrived; the TLS handshake is part of the first one.
         since: when the request began, or when the idle time began; by :func:`time.monotonic`.
         received: bytes received since then.
         made: whether the TLS handshake is done.
         served: whether one of its requests was answered without an error.
-        ended: it is closed.
     """
 
     def __init__(self, handler: web.RequestHandler, waiting: WaitingConnection) -> None:
@@ -349,3 +343,46 @@ class _Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Record that the client has caught up."""
         self.handler.resume_writing()
+
+
+def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socket:
+    """Return a bound TCP socket that does not listen yet; the caller closes it.
+
+    Args:
+        host: an address or a name; empty for all, IPv4 and IPv6.
+        port: 0 for a free one.
+        who: the name of the listener, for the error.
+        remedy: what to do about an unavailable address, for the error.
+
+    Raises:
+        ConfigurationError: the port is in use or not permitted, or the address does not exist.
+    """
+    try:
+        if not host:
+            family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+            address: Any = ("", port)
+        else:
+            family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+            address = (address[0], port, *address[2:])  # getaddrinfo takes ports beyond 65535 modulo 65536
+        with ExitStack() as on_error:
+            sock = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(host))
+            sock.bind(address)
+            on_error.pop_all()
+            return sock
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"{who} cannot listen on {host or '*'}:{port} ({reason}): {remedy}") from error
+
+
+async def wait_until_readable(listening: socket.socket) -> None:
+    """Wait until a client connects; the connection is not accepted yet."""
+    loop = asyncio.get_running_loop()
+    connected = asyncio.Event()
+    loop.add_reader(listening.fileno(), connected.set)
+    try:
+        await connected.wait()
+    finally:
+        loop.remove_reader(listening.fileno())

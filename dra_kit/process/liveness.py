@@ -11,9 +11,11 @@ import traceback
 from types import FrameType
 from typing import Final
 
+from prometheus_client import Histogram
+
 from dra_kit.author.calls import RunningCall, running_calls
 from dra_kit.process.logging import context_of
-from dra_kit.process.measures import LAG_SECONDS, Durations
+from dra_kit.process.metrics import LOOP_LAG_SECONDS
 
 logger: logging.Logger = logging.getLogger(__name__)
 BEAT: Final = 1.0  # seconds between two heartbeats of the loop
@@ -33,7 +35,7 @@ class LoopWatchdog:
 
     def __init__(self, *, patience: float = 10.0) -> None:
         self._patience = patience
-        self.lag: Durations = Durations(LAG_SECONDS)
+        self.lag: Histogram = LOOP_LAG_SECONDS.histogram()
         self._beat = time.monotonic()
         self._watched: int | None = None
         self._stopped = threading.Event()
@@ -49,7 +51,7 @@ class LoopWatchdog:
                 pause = min(BEAT, self._patience / 2)
                 self._beat = time.monotonic()
                 await asyncio.sleep(pause)
-                self.lag.add(max(0.0, time.monotonic() - self._beat - pause))
+                self.lag.observe(max(0.0, time.monotonic() - self._beat - pause))
         finally:
             self._watched = None
             self._stopped.set()

@@ -97,15 +97,12 @@ def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
     """Log JSON from the first line of a process on, also Python's warnings and exceptions of threads and finalizers.
 
     :func:`configure` sets another level later.
-
-    Args:
-        stream: standard error if omitted.
     """
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
         if args.exc_type is not SystemExit and args.exc_value is not None:
             name = args.thread.name if args.thread is not None else ""
-            logger.error("thread ended by an exception", extra={"thread_": name}, exc_info=args.exc_value)
+            logger.error("thread stopped by an exception", extra={"thread_": name}, exc_info=args.exc_value)
 
     def unraisable(args: sys.UnraisableHookArgs) -> None:
         logger.error("exception ignored", extra={"where": repr(args.object)}, exc_info=args.exc_value)

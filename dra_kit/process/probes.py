@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-from dra_kit.process.listening import bound_socket
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
 
@@ -120,12 +119,12 @@ class Probes:
     async def _scrape(self, request: web.Request) -> web.Response:
         del request
         if self._scraping:  # otherwise each scrape of a hung collector would hold a thread and a connection
-            return web.Response(status=503, text="the former scrape has not ended\n")
+            return web.Response(status=503, text="the previous scrape has not finished\n")
         self._scraping = True
         try:
             text = b"" if self._metrics is None else await asyncio.to_thread(self._metrics.text)
         except Exception as error:  # an author's collector
-            logger.exception("metrics cannot be told")
+            logger.exception("metrics cannot be collected")
             return web.Response(status=500, text=f"{type(error).__name__}: {error}\n")
         finally:
             self._scraping = False
@@ -154,5 +153,5 @@ def _parsed(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not port.isdecimal() or (":" in host and not bracketed):
-        raise ConfigurationError(f"--probe-address {address!r} is no host:port; write for example ':8081'")
+        raise ConfigurationError(f"--probe-address {address!r} is not host:port; write for example ':8081'")
     return host[1:-1] if bracketed else host, int(port)

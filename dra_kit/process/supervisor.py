@@ -48,8 +48,6 @@ class PartStatus(Struct, frozen=True):
     """The status of a part.
 
     Attributes:
-        state: its state.
-        restarts: how often it was restarted.
         error: the text of its last error; empty if it never failed.
         waits_for: what it waits for, as text; empty if that is unknown, or it does not wait.
         after: parts that it starts after and that are not ready.

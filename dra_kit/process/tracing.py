@@ -41,11 +41,6 @@ def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
 def configure(driver: str, role: str, environment: Mapping[str, str] = os.environ) -> None:
     """Send traces as the environment configures; do nothing if it does not.
 
-    Args:
-        driver: the driver's name.
-        role: of the process.
-        environment: its variables.
-
     Raises:
         ConfigurationError: OpenTelemetry is not installed, or the protocol is unknown.
     """
@@ -66,13 +61,7 @@ def configure(driver: str, role: str, environment: Mapping[str, str] = os.enviro
 
 
 def set_processor(processor: SpanProcessor, driver: str, role: str) -> None:
-    """Pass all spans from now on to a processor.
-
-    Args:
-        processor: of OpenTelemetry.
-        driver: the driver's name.
-        role: of the process.
-    """
+    """Pass all spans from now on to a processor."""
     global _begin  # noqa: PLW0603 - one process has one tracer, or none
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

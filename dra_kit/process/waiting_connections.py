@@ -31,8 +31,6 @@ class WaitingConnection(Struct, frozen=True, eq=False):
     """A connection that waits.
 
     Attributes:
-        socket: of the connection.
-        peer: the client's address.
         since: when it was accepted, or when it sent its first bytes; by :func:`time.monotonic`.
     """
 

@@ -1,4 +1,4 @@
-"""What a project was created from: names and answers, checked."""
+"""The names and answers from which a project is created."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.resource.names import driver_name
 
 _PROJECT: Final = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?").fullmatch
-"""As a helm release and a name of Python's package index: short enough for what is added to it."""
+"""A valid helm release and package name, short enough for suffixes."""
 _PACKAGE: Final = re.compile(r"[a-z][a-z0-9_]*").fullmatch
 TAKEN_MODULES: Final = frozenset(
     """
@@ -28,32 +28,32 @@ TAKEN_MODULES: Final = frozenset(
     typing_inspection tzdata urllib3 uvloop yaml yarl
     """.split()  # noqa: SIM905 - a list would be a word on each line
 )
-"""Modules that a project has beside its own: the driver would hide them, or they would hide the driver."""
+"""Modules in a project's environment: a driver of the same name would hide them, or they would hide the driver."""
 TAKEN_PROJECTS: Final = frozenset(
     {
         *(name.replace("_", "-") for name in TAKEN_MODULES),
         *("google-re2", "grpcio", "markdown-it-py", "protobuf", "python-dateutil", "python-json-logger", "pyyaml"),
     }
 )
-"""Packages of Python's index that a project needs: pip would take the project for one of them."""
+"""Packages that a project requires: pip would mistake a project of the same name for them."""
 
 
 def check_project_name(name: str) -> str:
     """Check the name of a project.
 
     Raises:
-        ConfigurationError: with a name that would do.
+        ConfigurationError: it is invalid; the message suggests a valid name.
     """
     if _PROJECT(name) and name not in TAKEN_PROJECTS:
         return name
     near = re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.lower())).lstrip("-0123456789")[:40].strip("-")
     near = f"{near}-driver" if near in TAKEN_PROJECTS else near
-    remedy = f"how about {near!r}?" if near and _PROJECT(near) else "write for instance led-driver"
-    problem = "it is the name of a package that the project needs"
+    remedy = f"use {near!r}" if near and _PROJECT(near) else "use for example 'led-driver'"
+    problem = "it is the name of a package that the project requires"
     if name not in TAKEN_PROJECTS:
         problem = (
-            "it must be lower-case letters, digits and '-', begin with a letter, end with a letter or digit, and have "
-            "at most 40 of them"
+            "it must consist of at most 40 lower-case letters, digits and '-', begin with a letter, and end with a "
+            "letter or digit"
         )
     raise ConfigurationError(f"project name {name!r}: {problem}; {remedy}", code="invalid-name")
 
@@ -68,7 +68,7 @@ def check_driver_name(name: str) -> str:
     if not problems and name != name.lower():
         problems = ["it must be lower case"]
     if not problems and "." not in name:
-        problems = ["it has no domain, and another driver could have the same name"]
+        problems = ["it lacks a domain, so that another driver could have the same name"]
     if not problems:
         return name
     near = re.sub(r"[^a-z0-9.-]", "-", name.lower()).strip(".-") or "my-driver"
@@ -76,7 +76,7 @@ def check_driver_name(name: str) -> str:
     fits = not driver_name(near, "name")
     raise ConfigurationError(
         f"driver name {name!r}: {'; '.join(problems)}; "
-        + (f"how about {near!r}, with a domain of yours?" if fits else "write for instance led.example.com"),
+        + (f"use {near!r}, with a domain that you own" if fits else "use for example 'led.example.com'"),
         code="invalid-name",
     )
 
@@ -90,14 +90,14 @@ def check_package_name(name: str) -> str:
     if _PACKAGE(name) and not _is_taken(name):
         return name
     if keyword.iskeyword(name):
-        problem = "it is a word of Python"
+        problem = "it is a keyword of Python"
     elif _is_taken(name):
         problem = "it is the name of another module"
     else:
-        problem = "it must be lower-case letters, digits and '_', and begin with a letter"
+        problem = "it must consist of lower-case letters, digits and '_', and begin with a letter"
     near = re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_0123456789").rstrip("_") or "led_driver"
     near = f"{near}_driver" if _is_taken(near) else near
-    raise ConfigurationError(f"package name {name!r}: {problem}; how about {near!r}?", code="invalid-name")
+    raise ConfigurationError(f"package name {name!r}: {problem}; use {near!r}", code="invalid-name")
 
 
 def _is_taken(name: str) -> bool:
@@ -105,12 +105,12 @@ def _is_taken(name: str) -> bool:
 
 
 def default_driver(project: str) -> str:
-    """Return the name of the driver where none is given: in a reserved domain, to be replaced."""
+    """Return the default name of the driver, in a reserved domain that the author must replace."""
     return f"{project}.example.com"
 
 
 def default_package(project: str) -> str:
-    """Return the name of the package where none is given."""
+    """Return the default name of the package."""
     package = project.replace("-", "_")
     try:
         return check_package_name(package)
@@ -119,24 +119,17 @@ def default_package(project: str) -> str:
 
 
 Kind: TypeAlias = Literal["simple", "partitionable", "shared", "network"]
-"""What the devices are like: one claim each; divided by counters; shared by capacity; network interfaces."""
+"""Kind of the devices: one claim each; divided by counters; shared by capacity; network interfaces."""
 FILE: Final = ".dra-kit.yml"
-"""In the project's folder; also what copier calls its answers file."""
+"""The answers file in the project's folder, for dra-kit and for copier."""
 _VERSION: Final = "_dra_kit"
 
 
 class Answers(Struct, frozen=True):
-    """The answers that ``dra-kit new`` got.
+    """The answers to the questions of ``dra-kit new``, as in copier.yml; invalid ones raise a ConfigurationError.
 
-    Attributes:
-        project: name of the project, its folder and its helm release.
-        driver: the driver's name.
-        package: the Python package.
-        kind: what the devices are like.
-        webhook: bad config is refused when it is applied.
-
-    Raises:
-        ConfigurationError: a name breaks a rule.
+    ``project`` is also the name of the folder and the helm release. With ``webhook``, invalid config is rejected when
+    it is applied.
     """
 
     project: str
@@ -150,7 +143,9 @@ class Answers(Struct, frozen=True):
         check_driver_name(self.driver)
         check_package_name(self.package)
         if self.kind not in get_args(Kind):
-            raise ConfigurationError(f"kind {self.kind!r} is none of {', '.join(get_args(Kind))}", code="invalid-name")
+            raise ConfigurationError(
+                f"kind {self.kind!r} is invalid; use one of {', '.join(get_args(Kind))}", code="invalid-name"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answers by the names of copier.yml."""
@@ -158,23 +153,25 @@ class Answers(Struct, frozen=True):
 
 
 def read_answers(folder: Path) -> tuple[Answers, str]:
-    """Return the answers that a project was made with, and the version of dra-kit that made it.
+    """Return the answers from which a project was created, and the version of dra-kit that created it.
 
     Raises:
-        ConfigurationError: it has none, or they are not understood.
+        ConfigurationError: the project has no answers, or they are invalid.
     """
     path = folder / FILE
     if path.is_symlink():
-        raise ConfigurationError(f"{path} is a link: links are not followed; restore the file that `dra-kit new` wrote")
+        raise ConfigurationError(f"{path} is a link, which is not followed; restore the file that `dra-kit new` wrote")
     if not path.is_file():
-        raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
+        raise ConfigurationError(
+            f"{path} does not exist: `dra-kit new` did not create {folder}; pass the folder of a project"
+        )
     try:
         [found] = read_values(source_file(path))
         given = {key: value for key, value in found.items() if not key.startswith("_")}
         return Answers(**given), str(found.get(_VERSION, ""))
     except (AttributeError, ConfigurationError, TypeError, ValueError) as error:
         problem = " ".join(str(error).split())
-        raise ConfigurationError(f"{path} has no answers of `dra-kit new`: {problem}; restore it") from None
+        raise ConfigurationError(f"{path} has no valid answers of `dra-kit new`: {problem}; restore it") from None
 
 
 def answers_file(answers: Answers, version: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The chart of one driver: its values, rights and settings written into the template."""
+"""The chart of one driver: the generic chart with the driver's values, rights and settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dra_kit.project.chart_values import ChartValues
 from dra_kit.sandbox.drivers.project import project_of
 
 DRIVER: Final = "dra-kit/driver"
-"""Annotation of a chart that was made for a driver, with its name: such a chart may be made again."""
+"""Annotation of a generated chart with the driver's name; such a chart may be overwritten."""
 
 
 def write_chart(
@@ -64,18 +64,16 @@ def write_chart(
                 folder.rename(Path(place) / "former")
             made.rename(folder)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error}; choose another by --directory") from None
+        raise ConfigurationError(
+            f"{folder} cannot be written: {error}; choose another folder with --directory"
+        ) from None
 
 
 def complete_values(chart: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a driver with the chart's own where it has none.
-
-    Args:
-        chart: for all drivers.
-        values: of one driver.
+    """Return the chart's default values, overridden by the values of a driver.
 
     Raises:
-        ConfigurationError: a value is wrong, or the chart has none of that name.
+        ConfigurationError: a value is invalid or unknown.
     """
     merged: dict[str, Any] = _merged(yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")), values)
     try:
@@ -96,19 +94,19 @@ def _refuse_others(folder: Path, driver: str) -> None:
     except (OSError, yaml.YAMLError, TypeError, KeyError):
         found = None
     if found != driver:
-        what = f"the chart of driver {found}" if found else "something else than a chart that was made here"
-        raise ConfigurationError(f"{folder} has {what} in it, and is not replaced; choose another by --directory")
+        what = f"the chart of driver {found}" if found else "files that dra-kit did not generate"
+        raise ConfigurationError(f"{folder} already contains {what}; choose another folder with --directory")
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Merge values over others, as helm does it: maps are merged, everything else is replaced."""
+    """Merge values as helm does: maps are merged, everything else is replaced."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
     return above
 
 
 def _commented(values: Mapping[str, Any], commented: Mapping[ValuePath, str], above: ValuePath = ()) -> Iterator[str]:
-    """Yield lines of YAML with the comment of each value above it."""
+    """Yield lines of YAML, with comments above the values."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
         path = (*above, name)
@@ -129,16 +127,13 @@ def _commented(values: Mapping[str, Any], commented: Mapping[ValuePath, str], ab
 
 
 _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
-"""``'{{ .Release.Namespace }}'``: what it becomes is known only when it is rendered."""
+"""A helm template such as ``'{{ .Release.Namespace }}'``, whose value is unknown until it is rendered."""
 
 
 def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
-    """Return the schema of ``node.settings`` of one driver.
+    """Return the schema of ``node.settings`` for a driver's model of settings, or without settings.
 
-    None of them is required: the image or ``extraEnv`` may give it.
-
-    Args:
-        model: of its settings; None where it has none.
+    All are optional, since the image or ``extraEnv`` may set them.
     """
     properties: dict[str, Any] = {}
     if model is not None:
@@ -158,7 +153,7 @@ def _or_template(part: dict[str, Any]) -> dict[str, Any]:
 def _properties(model: type[BaseModel]) -> dict[str, Any]:
     try:
         made = model.model_json_schema(by_alias=False)
-    except PydanticInvalidForJsonSchema:  # a type that JSON cannot say: its text is checked by the roles alone
+    except PydanticInvalidForJsonSchema:  # a type without JSON schema is only checked by the roles
         return {name: {} for name in model.model_fields}
     found: dict[str, Any] = plain(made, made.get("$defs", {})).get("properties", {})
     return found
@@ -169,7 +164,7 @@ WIDTH: Final = 120
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as a person would write them, and no aliases."""
+    """Writes texts of several lines as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write everything out."""
@@ -184,12 +179,7 @@ _Dumper.add_representer(
 
 
 def lines_of(values: Mapping[str, Any], indent: int = 0) -> list[str]:
-    """Return values as lines of YAML.
-
-    Args:
-        values: a mapping of whatever YAML can say.
-        indent: blanks before each line.
-    """
+    """Return values as lines of YAML, each indented by that many spaces."""
     text: str = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
     return [f"{' ' * indent}{line}" if line else "" for line in text.splitlines()]
 
@@ -226,21 +216,21 @@ def with_value(text: str, path: ValuePath, value: Any) -> str:
 
 
 def _has_aliases(text: str) -> bool:
-    """Whether a value is written in another place, which may be the one that changes."""
+    """Return whether a value is defined elsewhere, possibly in the value that changes."""
     return any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader))
 
 
 def _nested(below: Any, path: ValuePath, value: Any) -> Any:
-    """Return the mapping with the value in it."""
+    """Return a copy of the mapping with the value set."""
     name, *inner = path
     kept = below if isinstance(below, Mapping) else {}
     return {**kept, name: _nested(kept.get(name), tuple(inner), value) if inner else value}
 
 
 def _end(lines: list[str], node: yaml.Node) -> int:
-    """Return the line after the last one of a value; comments that follow it belong to what comes next."""
+    """Return the line after a value; comments after the value belong to the next key."""
     text = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
-    # the end of a block is where the next token begins
+    # yaml places the end of a block where the next token begins
     block = text or (isinstance(node, yaml.CollectionNode) and not node.flow_style)
     end = node.end_mark.line if block else node.end_mark.line + 1
     while end > node.start_mark.line + 1:
@@ -256,9 +246,9 @@ def _joined(lines: list[str]) -> str:
 
 
 _HEAD: Final = """\
-# All that a cluster needs for this driver: helm install NAME "$(dra-kit chart)" -f values.yaml
-# Made by `dra-kit chart TARGET --values FILE` of deploy/values.yaml, deviceclasses.yaml and the rights that the code
-# declares: change those, and make it again.
+# All values of this driver: helm install NAME "$(dra-kit chart)" -f values.yaml
+# Generated by `dra-kit chart TARGET --values FILE` from deploy/values.yaml, deviceclasses.yaml and the rights that the
+# code declares: change those, and generate this file again.
 """
 
 
@@ -309,13 +299,13 @@ def project_values(
     """Return all values that a cluster needs for a driver, as YAML.
 
     Args:
-        target: the TARGET that names the driver; ``deploy/values.yaml`` and the DeviceClasses are those of its project.
-        driver: what it names.
-        chart: for all drivers.
-        settings: makes the driver's settings of their values.
+        target: the TARGET; ``deploy/values.yaml`` and the DeviceClasses are those of its project.
+        driver: the driver of the TARGET.
+        chart: the folder of the generic chart.
+        settings: creates the driver's settings from values by name.
 
     Raises:
-        ConfigurationError: a file cannot be read, a value or the config in a DeviceClass is wrong, or settings that
+        ConfigurationError: a file cannot be read, a value or the config in a DeviceClass is invalid, or settings that
             rights depend on are missing.
     """
     if target.endswith(GLOB_SUFFIXES):
@@ -335,19 +325,19 @@ def project_values(
     documents = read_values(written)
     given = (documents[0] if documents else None) or {}
     if len(documents) > 1 or not isinstance(given, dict):
-        raise ConfigurationError(f"{written.name} is no mapping of values; correct it")
+        raise ConfigurationError(f"{written.name} is not a mapping of values; correct it")
     complete_values(chart, facts | given)
     try:
         rights = declared_rights(driver, lambda: settings(value_at(given, ("node", "settings")) or {}))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"{error}; its effects' rights depend on it: write it under node.settings in deploy/values.yaml"
+            f"{error}; the rights of its effects depend on it: set it in node.settings in deploy/values.yaml"
         ) from None
     return driver_values(written.text, facts, rights)
 
 
 def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> None:
-    """Check what the webhook would: when the classes are made with the release, it cannot answer yet."""
+    """Check config as the webhook does, which does not run yet when helm creates the classes."""
     for file in classes:
         for document in read_values(file):
             found = review_configs(document, driver) if isinstance(document, dict) else None
@@ -357,14 +347,15 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
 
 
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
-    """Return what the driver's effects, policy, cluster provider, binder and taint rules need.
+    """Return the rights of the driver's effects, policy, cluster provider, binder and taint rules.
 
     Args:
-        driver: whose code declares it.
-        settings: of the driver, which say in which namespaces effects make objects; asked only where some do.
+        driver: the driver.
+        settings: returns the driver's settings, on which the namespaces of objects depend; called only with such
+            effects.
 
     Returns:
-        ``node`` and ``controller`` as in ``values.yaml``, each only where it has something.
+        ``node`` and ``controller`` as in ``values.yaml``, without empty parts.
     """
     effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
     node = node_rbac_values(effects, settings() if effects else None)

@@ -1,4 +1,4 @@
-"""``values.schema.json`` and the tables of values, generated: ``python -m dra_kit.project.chart_schema``."""
+"""Generate the chart's ``values.schema.json`` and tables of values: ``python -m dra_kit.project.chart_schema``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 
 from dra_kit.project.chart_values import ChartValues
 
-_DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # what every helm 3 reads
-_GLOBAL: Final = {"type": "object", "description": "Helm hands it to charts that this one is a part of"}
+_DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # every helm 3 supports it
+_GLOBAL: Final = {"type": "object", "description": "Values that helm shares between a chart and its subcharts"}
 _DEFINITIONS: Final = "#/$defs/"
 _LEFT_OUT: Final = {"$defs", "title", "default", "description"}
 
@@ -22,8 +22,8 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
     """Return the JSON schema of the values.
 
     Args:
-        text: of ``values.yaml``, whose comments become descriptions.
-        settings: schema of ``node.settings``, by the driver's own model; None: of any driver.
+        text: the text of ``values.yaml``, whose comments become descriptions.
+        settings: the schema of ``node.settings`` of one driver; None for any driver.
     """
     made = ChartValues.model_json_schema()
     properties = plain(made, made.get("$defs", {}))["properties"]
@@ -41,11 +41,11 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
 
 
 def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return a schema of pydantic without references, titles, defaults and docstrings, as draft 7 writes it.
+    """Return a schema of pydantic as draft 7, without references, titles, defaults and docstrings.
 
     Args:
-        part: of the schema.
-        definitions: that it refers to; one that refers to itself is anything from there on.
+        part: the schema or a part of it.
+        definitions: the definitions to insert for references; recursive ones accept anything.
     """
     if isinstance(part, list):
         return [plain(item, definitions) for item in part]
@@ -66,7 +66,7 @@ def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a list of types for an ``anyOf`` of nothing but types: helm's messages are shorter then."""
+    """Return a list of types for an ``anyOf`` of types, for shorter messages of helm."""
     choices = part.get("anyOf", [])
     if choices and all(choice.keys() == {"type"} for choice in choices):
         return {
@@ -77,7 +77,7 @@ def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _or_null(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that takes null, too: for helm it removes a default, and ``--reuse-values`` keeps it."""
+    """Return a schema that also accepts null, with which helm removes a default, and which ``--reuse-values`` keeps."""
     made = dict(part)
     if "anyOf" in made:
         made["anyOf"] = [*made["anyOf"], *([] if {"type": "null"} in made["anyOf"] else [{"type": "null"}])]
@@ -103,13 +103,7 @@ def _describe(properties: dict[str, Any], descriptions: Mapping[ValuePath, str],
 
 
 def value_tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
-    """Return a heading and a table for each group of values.
-
-    Args:
-        text: of ``values.yaml``.
-        schema: of the values.
-        level: of the headings.
-    """
+    """Return a heading of that level and a table for each group of values in the text of ``values.yaml``."""
     described = value_comments(text)
     groups: dict[str, list[str]] = {}
     for path, default in _leaves(yaml.safe_load(text), schema):
@@ -136,7 +130,7 @@ def _at(schema: Mapping[str, Any], path: ValuePath) -> Mapping[str, Any]:
 
 
 def _leaves(values: Any, schema: Mapping[str, Any], path: ValuePath = ()) -> Iterator[tuple[ValuePath, Any]]:
-    """Yield each value that can be set by itself, with its default."""
+    """Yield each value that can be set separately, with its default."""
     if isinstance(values, dict) and (not path or _at(schema, path).get("properties")):
         for name, value in values.items():
             yield from _leaves(value, schema, (*path, name))
@@ -191,11 +185,7 @@ _TABLES: Final = re.compile(r"(?<=<!-- values -->\n).*(?=<!-- end of values -->)
 
 
 def generated(chart: Path) -> Mapping[Path, str]:
-    """Return the files that are generated from the model and ``values.yaml``, with their content.
-
-    Args:
-        chart: its folder.
-    """
+    """Return the content of each file in the chart's folder that is generated from the model and ``values.yaml``."""
     values = (chart / "values.yaml").read_text(encoding="utf-8")
     schema = values_schema(values)
     readme = (chart / "README.md").read_text(encoding="utf-8")
@@ -209,7 +199,7 @@ def generated(chart: Path) -> Mapping[Path, str]:
 
 
 def _scalars(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults without maps and lists: where those are null, they are empty."""
+    """Return the defaults without maps and lists, for which null is the same as empty."""
     made: dict[str, Any] = {}
     for name, value in values.items():
         part = schema["properties"][name]
@@ -221,7 +211,7 @@ def _scalars(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, 
 
 
 def main() -> None:
-    """Write them."""
+    """Write the generated files of the chart."""
     for path, text in generated(CHART).items():
         path.write_text(text, encoding="utf-8")
 

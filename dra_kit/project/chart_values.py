@@ -1,7 +1,4 @@
-"""The values of the chart as models.
-
-The meaning of a value stands where a person looks for it: in the comments of ``values.yaml``.
-"""
+"""Models of the chart's values; the comments in ``values.yaml`` explain the values."""
 
 from __future__ import annotations
 
@@ -22,17 +19,17 @@ Cidr: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 """Addresses of a network, ``10.0.0.1/32`` or ``fd00::/8``."""
 ProbePort: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 GracePeriod: TypeAlias = Annotated[int, Field(ge=30)]
-"""No less than the drain of the process."""
+"""At least as long as the shutdown of the process takes."""
 Setting: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 def _optional(schema: dict[str, Any]) -> None:
-    """Make all fields optional: who installs the chart names what differs from ``values.yaml``."""
+    """Make all fields optional: users set only what differs from ``values.yaml``."""
     schema.pop("required", None)
 
 
 class ChartValueGroup(BaseModel):
-    """A group of values: no other names, and every one of them may be left out by who installs the chart."""
+    """A group of values, in which other names are rejected and all fields are optional for users."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_optional
@@ -40,7 +37,7 @@ class ChartValueGroup(BaseModel):
 
 
 class ChartListEntry(BaseModel):
-    """One of a list: all that it needs has to be there."""
+    """An entry of a list, whose required fields must be present."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
@@ -51,10 +48,8 @@ class PullSecret(ChartListEntry):
     name: str
 
 
-class PolicyRule(BaseModel):
+class PolicyRule(ChartListEntry):
     """A PolicyRule of rbac.authorization.k8s.io/v1."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     verbs: Annotated[list[str], Field(min_length=1)]
     api_groups: list[str] = []
@@ -81,14 +76,14 @@ class ImageValues(ChartValueGroup):
 
 
 class LoggingValues(ChartValueGroup):
-    """What the roles log."""
+    """Logging of the roles."""
 
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["json", "text"]
 
 
 class PodMonitorValues(ChartValueGroup):
-    """What makes a Prometheus scrape."""
+    """A PodMonitor or ServiceMonitor, which makes Prometheus scrape the roles."""
 
     enabled: bool
     interval: Annotated[str, Field(pattern=r"^[0-9]+(ms|s|m|h)$")]
@@ -120,7 +115,7 @@ class MonitoringValues(ChartValueGroup):
 
 
 class NetworkPoliciesValues(ChartValueGroup):
-    """Whether there are any, and from where the API server's connections come."""
+    """Network policies, and the addresses of the API server."""
 
     enabled: bool
     api_server_cidrs: list[Cidr] = Field(alias="apiServerCIDRs")
@@ -134,7 +129,7 @@ class NetworkPolicyRulesValues(ChartValueGroup):
 
 
 class DrainGuardValues(ChartValueGroup):
-    """Who asks before an uninstall."""
+    """The Job that prevents uninstalling a driver in use."""
 
     enabled: bool
     wait: Annotated[int, Field(ge=0)]
@@ -146,13 +141,13 @@ class DrainGuardValues(ChartValueGroup):
 
 
 class ServiceAccountValues(ChartValueGroup):
-    """Of a role."""
+    """The service account of a role."""
 
     annotations: Labels
 
 
 class RoleValues(ChartValueGroup):
-    """What all roles have."""
+    """Values of all roles."""
 
     service_account: ServiceAccountValues
     probe_port: ProbePort
@@ -172,7 +167,7 @@ class RoleValues(ChartValueGroup):
 
 
 class AllowedInPodsValues(ChartValueGroup):
-    """What the pods that effects make may have."""
+    """Restrictions on pods that effects create."""
 
     service_accounts: list[str]
     secrets: list[str]
@@ -185,7 +180,7 @@ class AllowedInPodsValues(ChartValueGroup):
 
 
 class EffectPodsValues(ChartValueGroup):
-    """Pods that effects make."""
+    """Pods that effects create."""
 
     labels: Labels
     allowed: AllowedInPodsValues
@@ -194,7 +189,7 @@ class EffectPodsValues(ChartValueGroup):
 
 
 class UpdateStrategyValues(ChartValueGroup):
-    """Of the DaemonSet."""
+    """The update strategy of the DaemonSet."""
 
     type: Literal["RollingUpdate", "OnDelete"]
     rolling_update: Object | None
@@ -243,7 +238,7 @@ class ControllerValues(ReplicatedRoleValues):
 
 
 class CertificateJobValues(ChartValueGroup):
-    """What makes the API server trust a self-made certificate."""
+    """The Job that makes the API server trust a self-made certificate."""
 
     node_selector: Labels
     tolerations: list[Object]
@@ -251,7 +246,7 @@ class CertificateJobValues(ChartValueGroup):
 
 
 class CertificateValues(ChartValueGroup):
-    """Of the webhook."""
+    """The webhook's certificate."""
 
     self_made: bool
     secret_name: str

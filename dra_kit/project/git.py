@@ -1,9 +1,9 @@
-"""The two questions that ``dra-kit update`` asks git, so that git obeys nothing that is in the project.
+"""Git for ``dra-kit update``: merges and uncommitted changes, without running programs that the project names.
 
 A repository's configuration can name programs: ``core.fsmonitor``, filters, hooks, ``core.sshCommand``. A project that
-was cloned, copied or unpacked may bring such a configuration. Git therefore runs in a repository of its own, whose
-configuration is written here, and looks from there at the index, the refs and the objects of the project's. The user's
-own configuration, and that of the machine, count as always.
+was cloned, copied or unpacked may contain such a configuration. Git therefore runs in a temporary repository with its
+own configuration, which refers to the index, refs and objects of the project. The configurations of the user and the
+machine apply as usual.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "core.symlinks": _BOOLEAN,
     "extensions.objectformat": frozenset({"sha1", "sha256"}),
 }
-"""Settings of the project's repository that count, with the values that do: which files differ depends on them."""
+"""Settings of the project's repository that are applied, with their allowed values; they affect which files differ."""
 _OURS: Final[Mapping[str, str]] = {
     "core.bare": "false",
     "core.fsmonitor": "false",
@@ -47,9 +47,9 @@ class _Repository(Struct, frozen=True):
     """A git repository as it lies on disk.
 
     Attributes:
-        work_tree: the folder that has ``.git``.
-        git: of this work tree: its HEAD and its index.
-        common: of all its work trees: refs, objects and configuration.
+        work_tree: the folder that contains ``.git``.
+        git: the directory with HEAD and index of this work tree.
+        common: the directory with refs, objects and configuration of all its work trees.
     """
 
     work_tree: Path
@@ -58,16 +58,16 @@ class _Repository(Struct, frozen=True):
 
 
 def merge_text(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
-    """Return the three-way merge of a text, and whether lines of it were changed by both.
+    """Return the three-way merge of a text, and whether it has conflicts.
 
     Args:
-        mine: what the author has.
-        base: what both come from.
-        new: what the template has.
-        label: of the base, in the marks of conflicts.
+        mine: the author's text.
+        base: the common ancestor.
+        new: the template's text.
+        label: name of the base in conflict markers.
 
     Raises:
-        ConfigurationError: git is not installed, or cannot merge them.
+        ConfigurationError: git is not installed, or fails.
     """
     with tempfile.TemporaryDirectory() as directory:
         for name, text in (("mine", mine), ("base", base), ("new", new)):
@@ -75,16 +75,16 @@ def merge_text(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
         labels = [word for text in ("yours", escape_unprintable(label), "template") for word in ("-L", text)]
         run = _git(["merge-file", "--stdout", *labels, "mine", "base", "new"], Path(directory))
         if run is None:
-            raise ConfigurationError("git is not installed, and it merges what you and the template changed")
+            raise ConfigurationError("git is not installed, but the update needs it to merge your changes; install it")
     if run.returncode > _GIT_FAILED or run.returncode < 0:
         raise ConfigurationError(f"git merge-file failed: {_failure(run)}")
     return run.stdout.decode("utf-8"), run.returncode > 0
 
 
 def uncommitted(folder: Path) -> Iterator[str]:
-    """Yield lines of ``git status`` of a project; none where it is not in a git repository, or git is not installed.
+    """Yield lines of ``git status`` of a project; none if it is not in a git repository, or git is not installed.
 
-    No program that the repository names is started, and nothing in it is written. Submodules are left out.
+    The repository is not changed, and programs that it names are not run. Submodules are ignored.
 
     Raises:
         ConfigurationError: the repository cannot be read.
@@ -99,9 +99,7 @@ def uncommitted(folder: Path) -> Iterator[str]:
     if run is None:
         return
     if run.returncode != 0:
-        raise ConfigurationError(
-            f"git cannot tell what of {folder} is committed: {_failure(run)}; commit everything, and use --force"
-        )
+        raise ConfigurationError(f"git status of {folder} failed: {_failure(run)}; commit everything, and use --force")
     yield from run.stdout.decode("utf-8", "backslashreplace").splitlines()
 
 
@@ -134,7 +132,7 @@ def _status(repository: _Repository, folder: Path, own: Path) -> subprocess.Comp
 
 
 def _settings(repository: _Repository, own: Path) -> dict[tuple[str, str], str]:
-    """Return the configuration of the repository in which git runs, by section and name."""
+    """Return the configuration of the temporary repository, by section and name."""
     found = dict(_OURS)
     source = repository.common / "config"
     if source.is_file():
@@ -151,7 +149,7 @@ def _settings(repository: _Repository, own: Path) -> dict[tuple[str, str], str]:
 
 
 def _find(folder: Path) -> _Repository | None:
-    """Return the repository that a folder is in; one without a work tree does not count.
+    """Return the repository of a folder; None if there is none with a work tree.
 
     Raises:
         ConfigurationError: its ``.git`` cannot be read.
@@ -172,13 +170,13 @@ def _find(folder: Path) -> _Repository | None:
 
 
 def _git(arguments: Sequence[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes] | None:
-    """Run git, and look for it in no folder that a relative path names; None where it is not installed."""
+    """Run git, ignoring relative folders in PATH; None if it is not installed."""
     places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(place).is_absolute()]
     program = shutil.which("git", path=os.pathsep.join(places)) if places else None
     if program is None:
         return None
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # it looks for no repository above the folder in which it runs
+    # the ceiling keeps git from using a repository above this folder
     here = {"GIT_CEILING_DIRECTORIES": str(folder.resolve().parent), "LC_ALL": "C", "PATH": os.pathsep.join(places)}
     return subprocess.run(
         [program, *arguments], cwd=folder, env={**theirs, **here, **variables}, capture_output=True, check=False

@@ -1,4 +1,4 @@
-"""A project from the template: rendered, and written to disk as a whole or not at all."""
+"""Render a project from the template, and write it to disk atomically."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 from dra_kit.project.answers import FILE, Answers, answers_file
 
 BASE: Final = ".dra-kit.base.json"
-"""What the template made, unchanged: where ``dra-kit update`` finds what was the author's."""
+"""The template's unchanged output, from which ``dra-kit update`` determines the author's changes."""
 
 
 def create(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
     """Write a new project.
 
     Raises:
-        ConfigurationError: there is something at that place, or it cannot be written to.
+        ConfigurationError: the folder is not empty, or cannot be written.
     """
     refuse_taken(folder)
     _check(files)
@@ -38,29 +38,33 @@ def create(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be made: {error}; choose another place by --directory") from None
+        raise _not_created(folder, error) from None
     try:
         made.chmod(0o777 & ~_umask())
         for path, text in files.items():
             write(made, path, text)
         write_base(made, files)
-        made.rename(folder)  # of an empty folder it takes the place; a full one is refused by the kernel, too
+        made.rename(folder)  # replaces an empty folder; fails if it is not empty
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be made: {error}; choose another place by --directory") from None
+        raise _not_created(folder, error) from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def _not_created(folder: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{folder} cannot be created: {error}; choose another folder with --directory")
+
+
 def refuse_taken(folder: Path) -> None:
-    """Refuse a place where something is.
+    """Check that a folder is empty or does not exist.
 
     Raises:
-        ConfigurationError: naming it.
+        ConfigurationError: it exists and is not an empty folder.
     """
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ConfigurationError(
-            f"{folder} exists already and is not an empty folder, and nothing is overwritten; choose another name, or "
-            "another place by --directory"
+            f"{folder} already exists and is not an empty folder; choose another name, or another folder with "
+            "--directory"
         )
 
 
@@ -88,22 +92,22 @@ def write(folder: Path, path: PurePosixPath, text: str) -> None:
 
 
 def link_in(folder: Path, path: PurePosixPath) -> PurePosixPath | None:
-    """Return the first part of a path in a project that is a symbolic link; None where there is none."""
+    """Return the first part of a path in a project that is a symbolic link; None if there is none."""
     places = [*reversed(path.parents), path][1:]
     return next((place for place in places if (folder / place).is_symlink()), None)
 
 
 def write_base(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
-    """Write down what the template made."""
+    """Write the template's output to :data:`BASE`."""
     base = {str(path): text for path, text in sorted(files.items())}
     write(folder, PurePosixPath(BASE), json.dumps(base, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_base(folder: Path) -> dict[PurePosixPath, str]:
-    """Return what the template made the last time.
+    """Return the previous output of the template.
 
     Raises:
-        ConfigurationError: it is not there, or names a file that is not the project's.
+        ConfigurationError: the file is missing, or names a file outside of the project.
     """
     path = folder / BASE
     try:
@@ -114,14 +118,14 @@ def read_base(folder: Path) -> dict[PurePosixPath, str]:
             raise ConfigurationError(f"{path} is not a mapping of paths to texts")  # noqa: TRY301 - likewise
     except (ConfigurationError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
-            f"without {path} nobody knows what is yours: {error}; restore it, or, where copier made the project, run "
-            "`copier update`"
+            f"cannot determine your changes without {path}: {error}; restore the file, or, if copier created the "
+            "project, run `copier update`"
         ) from None
     return {_own_path(path, name): text for name, text in found.items()}
 
 
 def _own_path(base: Path, name: str) -> PurePosixPath:
-    """Return a path that the base names, if it can be that of a file of the project."""
+    """Return the path of a name in the base; fail if it cannot be a file of the project."""
     path = PurePosixPath(name)
     problem = ""
     if path.is_absolute() or ".." in path.parts:
@@ -132,26 +136,26 @@ def _own_path(base: Path, name: str) -> PurePosixPath:
         problem = "which belongs to git"
     if problem:
         raise ConfigurationError(
-            f"{base} names {name!r}, {problem}; nothing has been changed: `dra-kit new` did not write this, remove the "
-            "line if you trust the rest of the project"
+            f"{base} names {name!r}, {problem}; nothing was changed. `dra-kit new` did not write this line: remove it "
+            "if you trust the rest of the project"
         )
     return path
 
 
 def _is_git(part: str) -> bool:
-    """Return whether a file system may take a name for ``.git``, as git itself guards against."""
+    """Return whether a file system may treat a name as ``.git``; git has the same check."""
     seen = "".join(char for char in part if unicodedata.category(char) != "Cf").casefold().rstrip(". ").split(":")[0]
     return seen in {".git", "git~1"}
 
 
 def _check(files: Mapping[PurePosixPath, str]) -> None:
-    """Refuse to write what could not work: an answer that the template's authors did not think of."""
+    """Check that the rendered Python files compile."""
     for path, text in files.items():
         try:
             if path.suffix == ".py":
                 compile(text, str(path), "exec")
         except SyntaxError as error:
-            raise InternalError(f"the template makes {path}, which is no Python: {error}") from error
+            raise InternalError(f"the template created {path}, which is not valid Python: {error}") from error
 
 
 def _umask() -> int:
@@ -169,7 +173,7 @@ def installed_version() -> str:
 
 
 def version_range(version: str) -> str:
-    """Return the versions that a new project depends on: this minor release and newer patches of it."""
+    """Return the versions that a new project requires: this minor release."""
     major, minor, *_ = version.split(".")
     return f">={major}.{minor},<{major}.{int(minor) + 1}"
 
@@ -177,13 +181,13 @@ def version_range(version: str) -> str:
 def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
     """Return the text of each file, by its path in the project.
 
-    Files whose name ends in ``.jinja`` are rendered, all others are copied; names in braces in paths are replaced too.
-    The rules are those of copier, which renders the same template (``_envops`` in copier.yml).
+    Files whose name ends in ``.jinja`` are rendered, all others are copied; paths are rendered too. The rules are
+    those of copier, which can render the same template (``_envops`` in copier.yml).
 
     Args:
         template: the folder with copier.yml.
         answers: the answers to its questions.
-        version: the version of dra-kit that the project depends on.
+        version: the version of dra-kit that the project requires.
     """
     environment = Environment(  # noqa: S701 - no HTML
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
@@ -225,7 +229,7 @@ def chart_directory() -> Path:
 
 
 def _find(name: str) -> Path:
-    # in an installed wheel beside the code, in a checkout of the sources beside the package
+    # a wheel has it in the package, a checkout next to the package
     for found in (_PACKAGE / "share" / name, _PACKAGE.parent / name):
         if found.is_dir():
             return found

@@ -1,4 +1,4 @@
-"""The SBOM of what is installed or pinned, as CycloneDX: ``python -m dra_kit.project.sbom``."""
+"""The CycloneDX SBOM of installed or pinned packages; ``python -m dra_kit.project.sbom`` writes dra-kit's own."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ _LICENCE_MAX = 100  # characters; more is the text of a licence, not its name
 
 
 def pinned_components(path: Path) -> Iterator[Component]:
-    """Yield the packages of a file of requirements, with versions and hashes.
-
-    Args:
-        path: such as ``requirements/runtime.txt``.
-    """
+    """Yield the packages in a requirements file such as ``requirements/runtime.txt``, with versions and hashes."""
     for name, version, rest in _PIN.findall(path.read_text(encoding="utf-8")):
         yield Component(normalized(name), version, tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", rest)))
 
 
 def installed_components(found: Iterable[Distribution] | None = None) -> list[Component]:
-    """Return the packages of this environment, by name.
-
-    Args:
-        found: other ones.
-    """
+    """Return the given packages, by default those of this environment, sorted by name."""
     # the first of a name is the one that is imported
     by_name: dict[str, Distribution] = {}
     for distribution in distributions() if found is None else found:
@@ -46,12 +38,12 @@ def installed_components(found: Iterable[Distribution] | None = None) -> list[Co
 
 
 def required(requirement: str) -> str:
-    """Return the name of the distribution that a requirement is about (PEP 508), such as ``kopf`` of ``kopf>=1.37``."""
+    """Return the name of the distribution in a requirement (PEP 508), such as ``kopf`` in ``kopf>=1.37``."""
     return normalized(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
 
 
 def _requires(distribution: Distribution) -> Iterator[str]:
-    """Return the requirements; those of extras are left out."""
+    """Return the requirements, except those of extras."""
     return (required(text) for text in distribution.requires or () if "extra ==" not in text)
 
 
@@ -88,7 +80,7 @@ class Component(Struct, frozen=True):
 
     @property
     def purl(self) -> str:
-        """Its package URL: what scanners look it up by."""
+        """Its package URL, by which scanners look it up."""
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
@@ -98,12 +90,7 @@ def normalized(name: str) -> str:
 
 
 def cyclonedx_document(whole: Component, parts: Sequence[Component]) -> dict[str, Any]:
-    """Return the document.
-
-    Args:
-        whole: what it is about.
-        parts: of it.
-    """
+    """Return the SBOM of a distribution and its environment."""
     known = {part.name: part.purl for part in (whole, *parts)}
     return {
         "bomFormat": "CycloneDX",
@@ -120,7 +107,7 @@ def cyclonedx_document(whole: Component, parts: Sequence[Component]) -> dict[str
 
 
 def cyclonedx_text(made: dict[str, Any]) -> str:
-    """Return the document as JSON with one line for each component, so that a change of one is a change of a line."""
+    """Return the document as JSON with one line for each component, for small diffs."""
     lines = []
     for name, value in made.items():
         if isinstance(value, list):
@@ -147,7 +134,7 @@ FILE: Final = ROOT / "requirements" / "dra-kit.cdx.json"
 
 
 def generated() -> str:
-    """Return what the file has to be."""
+    """Return the content of :data:`FILE`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     parts = list(pinned_components(ROOT / "requirements" / "runtime.txt"))
     names = {part.name for part in parts}
@@ -157,7 +144,7 @@ def generated() -> str:
 
 
 def main() -> None:
-    """Write it."""
+    """Write :data:`FILE`."""
     FILE.write_text(generated(), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Brings a project to this release's template: a three-way merge of each file."""
+"""Update a project to this release's template with a three-way merge of each file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed"
 
 
 class FileChange(Struct, frozen=True):
-    """What became of one file.
+    """The update of one file.
 
     Attributes:
-        path: in the project.
-        outcome: ``added`` and ``changed`` by the template; ``merged`` with the author's edits; ``conflict`` where both
-            changed the same lines, which are marked; ``removed`` by the template; ``kept`` as the author has it,
-            although the template has something else.
-        why: a file is kept that is not the author's text; empty where it is.
+        path: the path in the project.
+        outcome: ``added``, ``changed`` or ``removed`` as in the template; ``merged`` with the author's edits;
+            ``conflict`` if both changed the same lines, which are marked; ``kept`` as the author's version, although
+            the template differs.
+        why: the reason why a file that is not a regular file is kept; else empty.
     """
 
     path: PurePosixPath
@@ -65,7 +65,7 @@ def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project:
 def _plan(
     folder: Path, path: PurePosixPath, base: str | None, new: str | None, project: str
 ) -> tuple[FileChange | None, str]:
-    """Return what becomes of a file, and its text where it is written."""
+    """Return the update of a file, and its new text; None if it is unchanged."""
     if new == base:
         return None, ""
     if why := _why_not_read(folder, path):
@@ -75,7 +75,7 @@ def _plan(
 
 
 def _why_not_read(folder: Path, path: PurePosixPath) -> str:
-    """Return why the text of a file is not the author's to change; empty where it is, or where nothing is."""
+    """Return why a file is not read; empty if it is a regular file or does not exist."""
     link = link_in(folder, path)
     if link is not None:
         return "a link" if link == path else f"{link} is a link"
@@ -103,8 +103,7 @@ def _read(place: Path) -> str | None:
         text = read_file(place, MANIFESTS).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"{place} is no text in UTF-8 (byte {error.start}), and cannot be merged with what the template has there "
-            "now: save it as such"
+            f"{place} cannot be merged with the template: it is not UTF-8 (byte {error.start}); convert it to UTF-8"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -120,4 +119,4 @@ def _carry_out(folder: Path, change: FileChange, text: str) -> None:
 
 
 def _unwritten(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{path} cannot be written: {error.strerror}; mend that and update again")
+    return ConfigurationError(f"{path} cannot be written: {error.strerror}; fix this and update again")

@@ -243,11 +243,7 @@ _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
 
 
 class PostFilterRunner:
-    """Deallocates claims, or removes their consumers.
-
-    Args:
-        client: the client to write with.
-    """
+    """Deallocates claims, or removes their consumers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -32,9 +32,9 @@ from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.activity import Activity, DriverEndActivity
 from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
+from dra_kit.sandbox.records import DriverEnded, Record
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -72,36 +72,23 @@ class SandboxObserver:
     def decided(self, decision: SchedulingDecision) -> None:
         """Note a decision of the scheduler about a pod."""
 
-    def acted(self, node: str, activity: Activity) -> None:
-        """Note that a kubelet did something."""
+    def acted(self, record: Record) -> None:
+        """Note what a kubelet did, or what happened to a driver on its node."""
 
     def started(self, sandbox: Sandbox) -> None:
         """Note that API server, controllers and scheduler run; the nodes come next."""
 
     def waiting(self, calls: Sequence[str]) -> None:
-        """Note that the driver has published nothing for a while.
-
-        Args:
-            calls: of its code that have not returned.
-        """
+        """Note that the driver has published nothing for a while; ``calls`` of its code have not returned."""
 
     def ending(self, calls: Sequence[str]) -> None:
-        """Note that everything is taken down from now on.
-
-        Args:
-            calls: of the driver's code that have not returned, and are waited for a moment.
-        """
+        """Note that the cluster is shut down from now on; ``calls`` of the driver's code have not returned."""
 
 
 class Sandbox:
     """An asynchronous context manager: a cluster whose drivers, if it has any, have published their devices.
 
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
-
-    Args:
-        drivers: the drivers to run; one or several.
-        settings: the settings of the cluster.
-        observers: are notified of events in the cluster.
 
     Raises:
         ConfigurationError: two drivers have the same name.
@@ -127,7 +114,7 @@ class Sandbox:
         self.directory: Path = Path()
         self.kubeconfig: Path = Path()
         self.beginning: str = ""
-        """A resource version at which there were no claims."""
+        """A resource version from before the first claim was created."""
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
             time_scale=self._settings.time_scale,
@@ -152,7 +139,7 @@ class Sandbox:
         calls = self._drivers.calls()
         for observer in self._observers:
             observer.ending(calls)
-        await self._drivers.stop()  # first, so that they can still tell the API server
+        await self._drivers.stop()  # first, so that they can still write to the API server
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -221,7 +208,7 @@ class Sandbox:
             mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
             declared_features=self._settings.gates.declared_by_nodes,
-            observer=lambda activity: self._acted(name, activity),
+            observer=self._acted,
             intake=self._intake,
         )
         await self._stack.enter_async_context(node)
@@ -231,11 +218,11 @@ class Sandbox:
         for observer in self._observers:
             observer.decided(decision)
 
-    def _acted(self, node: str, activity: Activity) -> None:
-        if isinstance(activity, DriverEndActivity):
+    def _acted(self, record: Record) -> None:
+        if isinstance(record, DriverEnded):
             self._drivers.role_ended()
         for observer in self._observers:
-            observer.acted(node, activity)
+            observer.acted(record)
 
     async def or_fail(self, work: Awaitable[object]) -> None:
         """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
@@ -245,7 +232,7 @@ class Sandbox:
 
     @property
     def informers(self) -> SharedInformers:
-        """What is known of the cluster's objects."""
+        """The informers of the cluster's objects."""
         return self.control_plane.informers
 
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
@@ -274,7 +261,7 @@ class Sandbox:
 
     @property
     def drivers(self) -> Sequence[str]:
-        """Names of the drivers; none where they are started by others."""
+        """Names of the drivers; empty if they are started outside the sandbox."""
         return self._drivers.names
 
     def control(self, driver: str = "") -> SandboxDriverControl:
@@ -302,7 +289,7 @@ class Sandbox:
         return report.mounts if report else {}
 
     async def node_state(self) -> Iterable[str]:
-        """Return what the nodes store for claims; with the node's name where there are several."""
+        """Return what the nodes store for claims; with the node's name if there are several."""
         found = []
         for node in self.nodes:
             where = f" on {node.name}" if len(self.nodes) > 1 else ""

@@ -42,7 +42,7 @@ from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
-"""Where Linux tells how many clients may wait at a socket."""
+"""Where Linux reports how many clients may wait at a socket."""
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 _FOLLOWED: Final = (
     NODES,
@@ -81,7 +81,7 @@ class ControlPlane:
             gates=self._gates,
             port=port,
             tls=True,
-            door=self.door,
+            authenticator=self.door,
             namespace_seconds=NAMESPACE_SECONDS / time_scale,
         )
         self._stack = AsyncExitStack()
@@ -155,12 +155,7 @@ class ControlPlane:
         return self._credentials
 
     async def connect(self, user_agent: str, *, connections: int = CONNECTIONS) -> Client:
-        """Return a client for the running event loop, closed with the control plane.
-
-        Args:
-            user_agent: of its requests.
-            connections: see :class:`dra_kit.client.api.Client`.
-        """
+        """Return a client for the running event loop, closed with the control plane."""
         return await self._stack.enter_async_context(
             Client(self.credentials(), user_agent=user_agent, connections=connections)
         )
@@ -176,12 +171,7 @@ class ControlPlane:
             end()
 
     async def or_fail(self, work: Awaitable[object], others: Iterable[Awaitable[object]] = ()) -> None:
-        """Wait for something, unless the control plane fails before: then that is cancelled, and the failure raised.
-
-        Args:
-            work: to wait for.
-            others: what must not end before it either.
-        """
+        """Wait for something, unless the control plane fails before: then that is cancelled, and the failure raised."""
         task = asyncio.ensure_future(work)
         watched = [asyncio.ensure_future(item) for item in others]
         vital = [*watched, *([self._work] if self._work else [])]
@@ -216,13 +206,7 @@ def first_error(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
 
 
 class ControllerManager:
-    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads.
-
-    Args:
-        client: to write with.
-        informers: follow pods, nodes, workloads, and all of resource.k8s.io.
-        time_scale: waits are divided by this.
-    """
+    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads."""
 
     def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
         self._recorders = tuple(

@@ -177,10 +177,6 @@ def _remove_tree(directory: Path) -> None:
 def write_kubeconfig(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
     """Write a kubeconfig, and remove it at the end unless the file was replaced meanwhile.
 
-    Args:
-        path: a path that does not exist, or a kubeconfig of an earlier sandbox.
-        document: the kubeconfig.
-
     Raises:
         ConfigurationError: another file is at the path, or the file cannot be written.
     """

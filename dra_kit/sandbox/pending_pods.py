@@ -1,4 +1,4 @@
-"""Why pods wait: what the objects that they need say."""
+"""Why pods are pending, from the objects that they need."""
 
 from __future__ import annotations
 
@@ -58,14 +58,7 @@ class PendingCause(Struct, frozen=True):
 async def explain_pending_pods(
     informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
 ) -> Mapping[str, Sequence[PendingCause]]:
-    """Return why pods are pending, by pod UID; pods without an explanation are left out.
-
-    Args:
-        informers: the informers of the pods' control plane.
-        client: a client that may read Events there.
-        pods: pods without a node.
-        gates: the feature gates of the control plane.
-    """
+    """Return why pods are pending, by pod UID; pods without an explanation are left out."""
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:

@@ -6,7 +6,7 @@ Every record says when it happened and which node, driver or object it is about.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
@@ -255,7 +255,7 @@ class ContainerReference(Struct, frozen=True, rename="camel"):
     Attributes:
         pod: it belongs to.
         name: in the pod.
-        id: ``<runtime>://<identity>``; a restart makes a container with an id of its own.
+        id: ``<runtime>://<identity>``; each restart has a new id.
     """
 
     pod: PodReference
@@ -311,9 +311,9 @@ class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
 
     Attributes:
         container: which one.
-        text: lines with their ends, or a part of a line that is longer than 16 KiB; bytes that are no UTF-8 replaced.
+        text: lines with their ends, or a part of a line longer than 16 KiB; bytes that are not UTF-8 are replaced.
         offset: bytes that the container wrote before.
-        size: bytes of the text as they were written.
+        size: bytes of the text as the container wrote it.
         left_out: lines before the text that are not recorded yet.
         late: it was left out before.
         last: nothing more comes.
@@ -403,7 +403,7 @@ class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
         driver: its name.
         why: as in :class:`DriverStarting`.
         message: what is wrong with it.
-        serving: the code before goes on serving.
+        serving: the previous code keeps serving.
     """
 
     driver: str
@@ -531,3 +531,5 @@ Record: TypeAlias = (
     | RunEnded
     | RecordsLost
 )
+RecordObserver: TypeAlias = Callable[[Record], None]
+"""Receives a record when the event happens; must return at once, in the event loop of who calls it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -40,15 +40,7 @@ _Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 
 
 class Scheduler:
-    """Gives pods nodes and claims devices.
-
-    Args:
-        client: to write with.
-        informers: follow nodes, pods, and all of resource.k8s.io.
-        devices: knows which devices there are and who has them.
-        observe: notified of every decision, right when it is made.
-        time_scale: waits are divided by this.
-    """
+    """Gives pods nodes and claims devices."""
 
     def __init__(
         self,
@@ -118,7 +110,7 @@ class Scheduler:
             self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
                 self._retry(lambda _, plugins: hints.pod_end_hint(plugins))
-        elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
+        elif self._is_ours(pod) and (change.previous is None or _pod_essence(change.previous) != _pod_essence(pod)):
             self._activate(key)
 
     def _claim_changed(self, change: ObjectChange) -> None:
@@ -271,13 +263,7 @@ class Scheduler:
         await self._refuse(now, refusal)
 
     async def _refuse(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
-        """Report that a pod has no node, and retry later; retry soon if the attempt itself failed.
-
-        Args:
-            pod: the pod.
-            refusal: the reason.
-            missed: what changed during the attempt.
-        """
+        """Report that a pod has no node, and retry later; retry soon if the attempt itself failed."""
         key, uid = object_key(pod), pod["metadata"]["uid"]
         if refusal.reason == "SchedulerError":
             self._failures[uid] = self._failures.get(uid, 0) + 1
@@ -342,11 +328,6 @@ def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]
     return change.previous, None if change.type == "DELETED" else change.object
 
 
-def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether a pod changed in what the scheduler reads; its own condition is not part of that."""
-    return _pod_essence(before) != _pod_essence(now)
-
-
 def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:
     return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")
 
@@ -355,9 +336,6 @@ class DeviceTracker:
     """Tracks published and allocated devices.
 
     While it is frozen, another thread may search for devices; changes are applied afterwards.
-
-    Args:
-        gates: the feature gates of the scheduler.
     """
 
     def __init__(self, gates: AllocatorRules) -> None:
@@ -390,7 +368,7 @@ class DeviceTracker:
         else:
             self._later.append(change)
 
-    # --- what informers tell
+    # --- informers
 
     def slice_changed(self, change: ObjectChange) -> None:
         """Note that a ResourceSlice was created, changed or deleted."""

@@ -65,7 +65,14 @@ class Discovery:
             source.provider.discover,
             self._deliver,
             failed=partial(setattr, current, "problem"),
-            words=_texts(self._title),
+            words=GeneratorMessages(
+                title=self._title,
+                failed=DISCOVER_FAILED,
+                again="discover failed again",
+                returns="write 'yield [...]' instead of 'return [...]'",
+                empty="an inventory; yield [] for a node without devices",
+                code="invalid-discover",
+            ),
             logger=logger,
             every=source.rescan_every,
         )
@@ -110,7 +117,7 @@ class Discovery:
         self._logged_busy = True
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
         logger.error(
-            "discover yields without a pause, which keeps a processor busy",
+            "discover yields without a pause and keeps a processor busy",
             extra={"method": self._title, "inventories": _MANY, "seconds": round(now - self._yields[0], 1),
                    "remedy": remedy},
         )  # fmt: skip
@@ -128,7 +135,7 @@ class Discovery:
             call_threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
         if accepted.emptied:
             logger.warning(
-                "pools without devices are kept until they are found so again",
+                "pools are suddenly empty; their devices stay published until a second check",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
             inventory = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
@@ -146,17 +153,6 @@ class Discovery:
         if rule not in self._dropped:
             self._dropped.add(rule)
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
-
-
-def _texts(title: str) -> GeneratorMessages:
-    return GeneratorMessages(
-        title=title,
-        failed=DISCOVER_FAILED,
-        again="discover failed again",
-        returns="write 'yield [...]' instead of 'return [...]'",
-        empty="an inventory; yield [] when there are no devices",
-        code="invalid-discover",
-    )
 
 
 class AcceptedInventory(Struct, frozen=True):

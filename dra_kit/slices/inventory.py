@@ -113,7 +113,7 @@ def validate_device(item: object, serving: ProviderCapabilities) -> Device:
         InvalidDevice: it is not a device, or violates a rule.
     """
     if not isinstance(item, Device):
-        raise InvalidDevice(f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
+        raise InvalidDevice(f"{short_repr(item)} is not a dra_kit.Device; write dra_kit.Device(name=…)")
     try:
         valid_v1(item)
         problem = serving.problem(item)
@@ -121,7 +121,7 @@ def validate_device(item: object, serving: ProviderCapabilities) -> Device:
         raise
     except Exception as error:  # an object that bypassed the constructor may hold anything
         text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-        raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
+        raise InvalidDevice(f"{_title(item)}: {text}; create it with its constructor") from error
     if problem:
         raise InvalidDevice(f"{_title(item)}: {problem}")
     return item
@@ -210,7 +210,7 @@ class CurrentInventory:
         if device is None:
             raise TransientError(
                 f"device {pool}/{name} is not in the driver's inventory any more; it can be prepared when it is back, "
-                "else delete the pod so that another device is allocated",
+                "or delete the pod to get another device",
                 code="device-gone",
             )
         return device
@@ -246,7 +246,7 @@ def _hash(value: JsonValue) -> str:
 
 
 def _fingerprint(device: Device) -> str:
-    """Compute it as those releases do, so that after a rollback they find their claims as expected."""
+    """Compute it as those releases do, so that they recognize the device after a rollback."""
     own = {name: stable_json(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
     text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

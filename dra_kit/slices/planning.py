@@ -45,10 +45,10 @@ def plan(
     names = [pool.name for pool in desired.pools]
     for name in names:
         if names.count(name) > 1:
-            message = f"driver {desired.driver!r} has two pools named {name!r}: give each pool a name of its own"
+            message = f"driver {desired.driver!r} has two pools named {name!r}; give each pool a unique name"
             raise ConfigurationError(message, code="duplicate-pool")
     ours = [item for item in existing if item.spec.driver == desired.driver]
-    deletes = [item for item in ours if item.spec.pool.name not in names and not _is_going(item)]
+    deletes = [item for item in ours if item.spec.pool.name not in names and not _is_being_deleted(item)]
     updates: list[v1.ResourceSlice] = []
     creates: list[v1.ResourceSlice] = []
     for pool in desired.pools:
@@ -83,7 +83,7 @@ class _PoolPlanner:
     def plan(self) -> SlicePlan:
         current = self._current()
         retained = {id(item) for item in current.values()}
-        deletes = tuple(item for item in self._stored if id(item) not in retained and not _is_going(item))
+        deletes = tuple(item for item in self._stored if id(item) not in retained and not _is_being_deleted(item))
         count = len(self._contents)
         changed = {i for i in range(count) if not self._is_current(i, current.get(i))}
         generation = self._highest
@@ -102,7 +102,7 @@ class _PoolPlanner:
             index = parse_index(item.metadata.name, len(self._contents))
             # spec.nodeName is immutable
             usable = item.spec.pool.generation == self._highest and item.spec.node_name == self._pool.node_name
-            if index is not None and usable and not _is_going(item):
+            if index is not None and usable and not _is_being_deleted(item):
                 current.setdefault(index, item)
         return current
 
@@ -162,7 +162,7 @@ class _PoolPlanner:
         return device.model_copy(update={"taints": tuple(taints)})
 
 
-def _is_going(item: v1.ResourceSlice) -> bool:
+def _is_being_deleted(item: v1.ResourceSlice) -> bool:
     return item.metadata.deletion_timestamp is not None
 
 
@@ -435,7 +435,7 @@ def _pack_together(pool: DesiredPool) -> SliceContent:
         raise ConfigurationError(
             f"pool {pool.name!r} with {len(pool.devices)} devices and {len(pool.counter_sets)} counter sets: before "
             f"Kubernetes 1.35 they must fit into one ResourceSlice of {limit} devices and "
-            f"{COUNTER_SETS_PER_SLICE_MAX} counter sets; make several pools of it or upgrade the cluster",
+            f"{COUNTER_SETS_PER_SLICE_MAX} counter sets; split the pool or upgrade the cluster",
             code="counters-need-one-slice",
         )
     return SliceContent(devices=pool.devices, counter_sets=pool.counter_sets)

@@ -83,8 +83,8 @@ class Publisher:
         self._up_to_date = asyncio.Event()  # the desired inventory is published
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
-        self._held: set[str] = set()  # known UIDs of our slices
-        self._brake = OverwriteBackoff()
+        self._uids: set[str] = set()  # known UIDs of our slices
+        self._backoff = OverwriteBackoff()
         self._logged_at = 0.0
         self.last_error: str = ""
         self.record: PublicationCounts = record or PublicationCounts()
@@ -97,7 +97,7 @@ class Publisher:
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on; one that results in the same slices triggers no requests."""
         before, self._wanted = self._wanted, inventory
-        if before is not None and _looks_like(inventory, before):
+        if before is not None and _published_alike(inventory, before):
             return
         self._up_to_date.clear()
         self._renewed.set()
@@ -124,16 +124,16 @@ class Publisher:
         delay: float | None = None
         while True:
             await self._wait(at_least, delay)
-            await asyncio.sleep(SETTLE + self._brake.seconds())
+            await asyncio.sleep(SETTLE + self._backoff.seconds())
             self._changed.clear()
             self._renewed.clear()
             try:
                 wrote = await self.reconcile()
             except DraKitError as error:
                 # retrying does not help if the content is rejected; a new inventory may
-                hopeless = isinstance(error, Invalid | ConfigurationError)
+                rejected = isinstance(error, Invalid | ConfigurationError)
                 at_least = retry_delay(attempt)
-                delay = CHECK_EVERY if hopeless else at_least
+                delay = CHECK_EVERY if rejected else at_least
                 attempt += 1
                 self.record.results["error"] += 1
                 self._report(error, delay)
@@ -174,13 +174,13 @@ class Publisher:
         """
         if self._wanted is None:
             return False
-        if self._scope.left_to_another():
-            self._accepted, self._held = {}, set()  # how the new server stores them is not an edit by others
+        if self._scope.is_superseded():
+            self._accepted, self._uids = {}, set()  # how the new server stores them is not an edit by others
             return False
         listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [_parsed(item) for item in listed.items]
-        lost = self._look_for_losses(existing)
-        edited = self._look_for_edits(existing)
+        existing = [parse_slice(item) for item in listed.items]
+        lost = self._find_losses(existing)
+        edited = self._find_edits(existing)
         features = await self._scope.features()
         try:
             steps, refused = await self._planned(self._wanted, existing, features)
@@ -189,10 +189,12 @@ class Publisher:
             await self._execute(steps)
             self.record.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:
-            self._scope.forget()
+            self._scope.invalidate()
             if await self._scope.features() == features:
                 raise
-            raise Conflict(f"{error}: planned for Kubernetes {features}, the API server was replaced since") from error
+            raise Conflict(
+                f"{error}: planned for Kubernetes {features}, but the API server was replaced; it is retried"
+            ) from error
         if steps:
             logger.info(
                 "slices published",
@@ -212,7 +214,7 @@ class Publisher:
         if self._wanted is None:
             return
         listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [_parsed(item) for item in listed.items]
+        existing = [parse_slice(item) for item in listed.items]
         steps, refused = await self._planned(self._wanted, existing, await self._scope.features())
         writes: list[Callable[[], Awaitable[object]]] = [
             *(partial(_try_delete, self._client, item) for item in steps.deletes),
@@ -225,7 +227,7 @@ class Publisher:
             except Invalid as error:
                 # a webhook with side effects rejects all dry runs with 400; an invalid object gets 422
                 if error.status != _BAD_REQUEST:
-                    self._scope.forget()  # it may be another API server by now
+                    self._scope.invalidate()  # it may be another API server by now
                     raise
         if refused is not None:
             raise refused
@@ -237,26 +239,26 @@ class Publisher:
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         steps = plan(desired, existing, features=features, accepted=self._accepted)
-        counted = counted_slice(steps)
+        counted = slice_with_counters(steps)
         if counted is not None and not await stores_counters(self._client, counted):
-            refused = refused or not_counted(desired, features)
-            steps = plan(without_counted(desired), existing, features=features, accepted=self._accepted)
+            refused = refused or counters_dropped(desired, features)
+            steps = plan(without_counters(desired), existing, features=features, accepted=self._accepted)
         return steps, refused
 
-    def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
-        """Return slices that another client deleted, if any: the Node that owned them may have been replaced.
+    def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
+        """Return whether another client deleted slices: the Node that owned them may have been replaced.
 
         The garbage collector deletes a slice as soon as the UID of its owner is gone, even if it was just created with
         that UID.
         """
         found = {item.metadata.uid for item in existing}
-        lost, self._held = self._held - found, found
+        lost, self._uids = self._uids - found, found
         if lost:
-            self._scope.forget()
-            self._log_undone("slices were deleted by somebody else", len(lost))
+            self._scope.invalidate()
+            self._log_undone("slices were deleted by another client", len(lost))
         return bool(lost)
 
-    def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
+    def _find_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
         """Return the names of slices that differ from what was stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
         unchanged = {
@@ -275,24 +277,24 @@ class Publisher:
         """
         undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
         if undone:
-            self._log_undone("slices were edited by somebody else", len(undone))
+            self._log_undone("slices were edited by another client", len(undone))
 
     def _log_undone(self, message: str, slices: int) -> None:
-        level = logging.WARNING if self._brake.lost() else logging.INFO
-        logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
+        level = logging.WARNING if self._backoff.lost() else logging.INFO
+        logger.log(level, message, extra={"slices": slices, "in_a_row": self._backoff.in_a_row})
 
     async def _execute(self, steps: SlicePlan) -> None:
         """Write what is planned; a Conflict means that another client was faster, and the slices must be read again."""
         for item in steps.deletes:
             metadata = item.metadata
             self._accepted.pop(metadata.name, None)
-            self._held.discard(metadata.uid)
+            self._uids.discard(metadata.uid)
             try:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
                 self.record.writes["delete"] += 1
-                self._scope.wrote(SliceWrite.DELETED)
+                self._scope.on_write(SliceWrite.DELETED)
             except NotFound:
                 pass  # already gone, as desired
         for item in steps.updates:
@@ -301,20 +303,20 @@ class Publisher:
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
                 self.record.writes["update"] += 1
-                self._scope.wrote(SliceWrite.UPDATED)
+                self._scope.on_write(SliceWrite.UPDATED)
             except NotFound as error:
-                raise Conflict(f"{error}: wiped since it was listed", status=404) from error
+                raise Conflict(f"{error}: deleted after it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
             self.record.writes["create"] += 1
-            self._scope.wrote(SliceWrite.CREATED)
+            self._scope.on_write(SliceWrite.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
-        stored = _parsed(answer)
+        stored = parse_slice(answer)
         if stored.spec == sent.spec:  # nearly always; avoids storing the content twice
             stored = stored.model_copy(update={"spec": sent.spec})
         self._accepted[stored.metadata.name] = AcceptedSlice(sent=sent, stored=stored)
-        self._held.add(stored.metadata.uid)
+        self._uids.add(stored.metadata.uid)
         for dropped in dropped_fields(sent, stored):
             text = f"{dropped.path} ({dropped.feature_gate or 'unknown feature gate'})"
             if text not in self._logged:
@@ -344,19 +346,24 @@ def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapp
     return found
 
 
-def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
+def _published_alike(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
     """Return whether only the author's own fields differ."""
     return len(inventory.pools) == len(before.pools) and all(map(is_published_alike, inventory.pools, before.pools))
 
 
-def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
+def parse_slice(item: dict[str, Any]) -> v1.ResourceSlice:
+    """Return a slice as the API server sent it.
+
+    Raises:
+        KubeError: it is invalid.
+    """
     try:
         return v1.ResourceSlice.model_validate(item)
     except ValidationError as error:
         name = item.get("metadata", {}).get("name", "?")
         raise KubeError(
-            f"ResourceSlice {name}: the API server's answer is not understood: "
-            f"{error.errors(include_url=False)[0]['msg']}; report this"
+            f"ResourceSlice {name}: the API server's answer is invalid: "
+            f"{error.errors(include_url=False)[0]['msg']}; report this as a bug"
         ) from error
 
 
@@ -389,7 +396,7 @@ class SliceScope(Protocol):
         """Return the object whose deletion deletes the slices; None if there is none."""
         ...
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Forget the cached facts about the server and the owner, which may have changed."""
         ...
 
@@ -403,16 +410,16 @@ class SliceScope(Protocol):
         """Return the pools that may be published, and why the others may not."""
         ...
 
-    def left_to_another(self) -> bool:
+    def is_superseded(self) -> bool:
         """Return whether another process publishes now; when it stops, this one publishes again."""
         ...
 
-    def wrote(self, what: SliceWrite) -> None:
+    def on_write(self, what: SliceWrite) -> None:
         """Record that a slice was written."""
         ...
 
 
-def counted_slice(steps: SlicePlan) -> v1.ResourceSlice | None:
+def slice_with_counters(steps: SlicePlan) -> v1.ResourceSlice | None:
     """Return one of the slices to write whose devices consume counters, if there is one."""
     written = (*steps.creates, *steps.updates)
     return next((item for item in written if any(device.consumes_counters for device in item.spec.devices)), None)
@@ -433,7 +440,7 @@ async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
     return any(device.consumes_counters for device in answer.spec.devices)
 
 
-def without_counted(desired: DesiredSlices) -> DesiredSlices:
+def without_counters(desired: DesiredSlices) -> DesiredSlices:
     """Return the part that can be published there: the devices that consume no counters."""
     pools = [
         replace(pool, counter_sets=(), devices=tuple(item for item in pool.devices if not item.consumes_counters))
@@ -442,15 +449,15 @@ def without_counted(desired: DesiredSlices) -> DesiredSlices:
     return replace(desired, pools=tuple(pools))
 
 
-def not_counted(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
+def counters_dropped(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
     """Return the message about the other devices."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
     devices = "1 device" if count == 1 else f"{count} devices"
     return ConfigurationError(
-        f"{devices} of pool {', '.join(pools)} not published: they draw on counters, which the API server (Kubernetes "
-        f"{features}) does not store, and devices that exclude each other would be given away together; switch the "
-        "feature gate DRAPartitionableDevices on in kube-apiserver and kube-scheduler (it is by default from 1.36)",
+        f"{devices} of pool {', '.join(pools)} not published: they consume counters, which the API server (Kubernetes "
+        f"{features}) does not store, so that devices that exclude each other could be allocated together; enable the "
+        "feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by default from 1.36)",
         code="counters-dropped",
     )
 
@@ -459,7 +466,7 @@ class PublicationCounts(Struct):
     """Counts of publications; one record may outlive several publishers.
 
     Attributes:
-        last_success: when the slices were last found or made as desired, in seconds since the epoch; 0 for never.
+        last_success: when the slices were last as desired, in seconds since the epoch; 0 for never.
         results: number of attempts, by ``success`` and ``error``.
         writes: slices written, by verb.
         generations: of the published pools, by name.

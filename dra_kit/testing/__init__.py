@@ -10,7 +10,7 @@ With dra-kit installed, pytest has a fixture ``dra``; a first test is this::
 The driver is the one that ``[tool.dra-kit]`` of ``pyproject.toml`` names, or that of pytest's setting ``dra_target``.
 ``pytest --dra-kubeconfig PATH`` runs the same tests on a real cluster in which the driver is deployed.
 
-Names are loaded when they are first used: pytest loads the plugin in every run, also where no test needs a cluster.
+Names are imported on first use, since pytest loads the plugin in every run, even if no test needs a cluster.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
     "sandbox",
     "unit",
 ]
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
+if not TYPE_CHECKING:  # else a type checker would accept any misspelt name
 
     def __getattr__(name: str) -> Any:
         home = _HOME_OF.get(name)

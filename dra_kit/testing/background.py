@@ -58,7 +58,7 @@ class Background:
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[C]) -> Iterator[C]:
-        """Enter an asynchronous context manager there, for as long as the block here lasts."""
+        """Enter an asynchronous context manager in the background loop for the duration of the block."""
         value = self.call(_enter(manager))
         try:
             yield value

@@ -34,8 +34,8 @@ from dra_kit.testing.harness import Harness
 from dra_kit.testing.real import real_cluster
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
-# The roles run in threads, which would import them at once. pytest rewrites what belongs to a plugin as it is imported,
-# and early releases of Python 3.11 cannot do that in two threads at a time (SystemError, CPython gh-106905).
+# The roles run in threads, which would import these modules concurrently. pytest rewrites modules of a plugin when they
+# are imported, and early releases of Python 3.11 cannot do that in two threads (SystemError, CPython gh-106905).
 _ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.admission.agent")
 
 
@@ -44,12 +44,12 @@ class TestBed:
     """A cluster in which drivers run.
 
     Attributes:
-        cluster: it.
-        background: whose event loop it belongs to.
-        timeout: seconds that each wait of a test may take.
+        cluster: the sandbox or the real cluster.
+        background: the thread of its event loop.
+        timeout: the maximum duration of each wait in a test, in seconds.
     """
 
-    __test__ = False  # no test, whatever pytest makes of the name
+    __test__ = False  # not a test class, in spite of its name
 
     cluster: Cluster
     background: Background
@@ -66,20 +66,20 @@ class TestBed:
         killed_after: str = "",
         killed_driver: str = "",
     ) -> Iterator[Harness]:
-        """Open the harness of one test: a namespace of its own, and nothing left over in the end.
+        """Open the harness of one test, with its own namespace; at the end, delete everything and check for leftovers.
 
         Args:
-            name: of the test.
-            directory: relative paths of manifests start here.
-            labels: of the namespace.
-            process: each driver has a process of its own, which can be killed.
+            name: the name of the test.
+            directory: the base of relative paths of manifests.
+            labels: labels of the namespace.
+            process: run each driver in its own process, which can be killed.
             killed_after: the step after which a driver is killed; empty for none.
-            killed_driver: its name; empty for the only one.
+            killed_driver: the name of this driver; required if several run.
 
         Raises:
             AssertionError: something is left over after the test.
-            ConfigurationError: it is not clear which driver is to be killed.
-            NotReached: the driver has not come to the step.
+            ConfigurationError: the driver to kill is ambiguous.
+            FailpointNotReached: the driver did not reach the step.
         """
         with open_harness(
             self.cluster,
@@ -105,50 +105,50 @@ def sandbox(
     time_scale: float = 10.0,
     timeout: float = 60.0,
 ) -> Iterator[TestBed]:
-    """Start a sandbox with a driver, or several, which have published their devices when the block begins.
+    """Start a sandbox with one or more drivers, which have published their devices when the block begins.
 
     Args:
-        *targets: the drivers: ``module:attr``, ``./file.py`` or a project folder, without any the folder ``.``; the
-            DeviceClasses in a folder's ``deviceclasses.yaml`` are applied.
-        nodes: how many; ``node-1`` and so on.
-        settings: the author's settings, by name; they win over those in the project's
-            ``[tool.dra-kit.sandbox.settings]``, and ``{node}`` and ``{directory}`` stand for the same as there. One
-            that several drivers have is ``DRIVER.NAME``.
-        editable: settings that name files which tests will replace; the driver gets copies. Named as in ``settings``.
+        *targets: the drivers: ``module:attr``, ``./file.py`` or a project folder, by default ``.``; the DeviceClasses
+            in a folder's ``deviceclasses.yaml`` are applied.
+        nodes: the number of nodes, which are called ``node-1`` and so on.
+        settings: the author's settings by name. They override those in the project's
+            ``[tool.dra-kit.sandbox.settings]``, with the same meaning of ``{node}`` and ``{directory}``. A setting that
+            several drivers have is ``DRIVER.NAME``.
+        editable: settings, named as in ``settings``, of files that tests will replace; the driver gets copies.
         alpha: switch on the alpha features of resource.k8s.io.
-        time_scale: the waits of Kubernetes are divided by this.
-        timeout: seconds that each wait of a test may take.
+        time_scale: divide the delays of Kubernetes by this factor.
+        timeout: the maximum duration of each wait in a test, in seconds.
 
     Raises:
         TargetError: a driver cannot be loaded.
-        ConfigurationError: a setting is wrong, or two drivers have one name.
-        SandboxError: a driver does not come up.
+        ConfigurationError: a setting is invalid, or two drivers have the same name.
+        SandboxError: a driver does not start.
     """
     try:
         drivers = _drivers(targets or (".",), nodes, settings or {})
     except ConfigurationError as error:
-        raise error.with_traceback(None) from None  # it tells the author's line
+        raise error.with_traceback(None) from None  # the message has the author's line
     for role in _ROLES:
         import_module(role)
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-    wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
-    with Background() as background, background.entered(Sandbox(drivers, wished)) as cluster:
+    sandbox_settings = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
+    with Background() as background, background.entered(Sandbox(drivers, sandbox_settings)) as cluster:
         background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))
         yield TestBed(cluster, background, timeout)
 
 
 @contextmanager
 def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180.0) -> Iterator[TestBed]:
-    """Use a real cluster in which a driver, or several, and their DeviceClasses are deployed.
+    """Use a real cluster in which one or more drivers and their DeviceClasses are deployed.
 
     Args:
-        *targets: the drivers, for their names; without any the folder ``.``.
-        kubeconfig: of the cluster; None for the current one.
-        timeout: seconds that each wait of a test may take.
+        *targets: the drivers, by default ``.``; only their names are used.
+        kubeconfig: the kubeconfig of the cluster; None for the current one.
+        timeout: the maximum duration of each wait in a test, in seconds.
 
     Raises:
         TargetError: a driver cannot be loaded.
-        ConfigurationError: the kubeconfig is of no use.
+        ConfigurationError: the kubeconfig cannot be used.
     """
     names = [load_driver(target).name for target in targets or (".",)]
     with Background() as background, background.entered(real_cluster(kubeconfig, names)) as cluster:
@@ -190,7 +190,7 @@ def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseMode
 
 
 class FailpointNotReached(AssertionError):
-    """The driver was to be killed after a step, and did not come to it in the whole test."""
+    """The driver did not reach the step after which it should have been killed."""
 
 
 @contextmanager
@@ -206,11 +206,11 @@ def open_harness(
     killed_after: str,
     killed_driver: str,
 ) -> Iterator[Harness]:
-    """Yield the harness of one test; in the end, delete everything it created.
+    """Yield the harness of one test; at the end, delete everything it created.
 
     Raises:
-        AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.
-        NotReached: the driver was to be killed after a step that it has not reached.
+        AssertionError: the test passed, but claims, CDI files, records, effects or devices are left over.
+        FailpointNotReached: the driver did not reach the step after which it should have been killed.
     """
     for driver in cluster.drivers:
         background.call(cluster.control(driver).in_process(process))
@@ -228,5 +228,5 @@ def open_harness(
         raise AssertionError("left over after the test: " + ", ".join(leftovers))
     if stage.unreached:
         raise FailpointNotReached(
-            f"the driver was to be killed after {stage.unreached}, and has not come to it in this test"
+            f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
         )

@@ -1,4 +1,4 @@
-"""Unit tests of a preparer without a cluster: allocated claims, objects in memory."""
+"""Unit tests of a preparer without a cluster, with allocated claims and with objects in memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from dra_kit.testing.background import Background
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 NODE: Final = "node-1"
-"""Name of the node, and of the pool that the devices are in."""
+"""Name of the node, and of the pool of the devices."""
 _BOOT: Final = "boot-1"
 
 
@@ -176,15 +176,15 @@ class Bench:
         """Return what the preparer returns for each device of a claim; it may be prepared again.
 
         Args:
-            claim: its name.
-            devices: as ``discover`` yields them; those of a claim have different names.
-            config: for all of them, or opaque parameters as a manifest has them; None: the claim gives none.
-            admin_access: the claim may only look at the devices.
-            within: seconds that effects get to come up, as a program does; 0: a ``NotYet`` is raised at once.
+            claim: the name of the claim.
+            devices: devices as yielded by ``discover``, with different names.
+            config: the config for all devices, or opaque parameters as in a manifest; None for a claim without config.
+            admin_access: whether the claim has admin access.
+            within: seconds to retry after a ``NotYet``, for example while a program starts; 0 raises it immediately.
 
         Raises:
-            PrepareError: the error that the user would get; what was ensured is undone, unless it is a ``NotYet``.
-            ConfigurationError: what the preparer returns, or its effects, break a rule.
+            PrepareError: the error that the user would get; unless it is a ``NotYet``, the effects were undone.
+            ConfigurationError: the preparer's result or its effects are invalid.
         """
         used, reference = list(devices), self._reference(claim)
         pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
@@ -194,7 +194,7 @@ class Bench:
         returned: list[Prepared] = []
         before = self._records.get(claim)
         if before is not None:
-            await self._preparation.effects_hold(before)  # what does not is applied again
+            await self._preparation.effects_hold(before)  # effects that do not hold are applied again
         try:
             with retry_window(within):
                 record, _ = await self._preparation.prepare(allocation, before, returned)
@@ -216,7 +216,7 @@ class Bench:
         await self._undoing.release(self._reference(claim))
         record = self._records.get(claim)
         if record is not None:
-            await self._preparation.author.unprepare(record)
+            await self._preparation.unprepare(record)
             del self._records[claim]
 
     def _reference(self, claim: str) -> ClaimReference:
@@ -224,7 +224,7 @@ class Bench:
 
 
 class BlockingBench:
-    """The same for tests that are plain functions."""
+    """A :class:`Bench` for tests that are plain functions."""
 
     def __init__(self, bench: Bench, background: Background) -> None:
         self._bench = bench
@@ -277,17 +277,17 @@ def unit(
     In a plain function write ``with unit(…)``, without ``await``.
 
     Args:
-        tested: the driver, or a preparer alone.
-        effects: the classes that a preparer alone ensures.
-        hardware: what is ``self.hardware`` instead of what ``Driver(hardware=…)`` makes.
-        settings: the author's settings; None: those without a flag, where the driver has a model of them.
+        tested: the driver, or a preparer.
+        effects: the effect classes that the preparer uses; only without a driver.
+        hardware: the value of ``self.hardware``, instead of the result of ``Driver(hardware=…)``.
+        settings: the author's settings; by default the defaults of the driver's model.
 
     Raises:
-        ConfigurationError: ``effects`` are given beside a driver, which has its own.
+        ConfigurationError: ``effects`` are given with a driver, which has its own.
     """
     if isinstance(tested, Driver):
         if effects:
-            raise ConfigurationError(f"unit({tested!r}, effects=…): a driver has its own; leave effects out")
+            raise ConfigurationError(f"unit({tested!r}, effects=…): a driver has its own effects; omit effects")
         driver = copy(tested)
     else:
         driver = Driver("unit.example", provider=_NoDevices(), preparer=tested, effects=effects)
@@ -312,16 +312,7 @@ def allocated_claim(
     *,
     admin_access: bool,
 ) -> dict[str, Any]:
-    """Return the claim object; a device that may be shared has a share, with the defaults of the request policies.
-
-    Args:
-        reference: of the claim.
-        driver: the driver's name.
-        pool: that the devices are in.
-        devices: all for one request, ``device``.
-        config: of the claim, for all devices.
-        admin_access: of the request.
-    """
+    """Return the claim object, with one request ``device``; a sharable device has a share of the default size."""
     results = []
     for device in devices:
         result: dict[str, Any] = {"request": "device", "driver": driver, "pool": pool, "device": device.name}
@@ -356,7 +347,7 @@ def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def counter_sets(devices: Sequence[Device]) -> list[CounterSet]:
-    """Return counter sets for all these devices at once; the real ones are in the pool of ``discover``."""
+    """Return counter sets that suffice for all these devices; those in the pool of ``discover`` are not known here."""
     found: dict[str, dict[str, Quantity]] = {}
     for taken in (taken for device in devices for taken in device.consumes_counters):
         counters = found.setdefault(taken.counter_set, {})
@@ -379,7 +370,7 @@ class MemoryObjects:
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
-        fields = json.loads(json.dumps(body))  # what the driver goes on changing is not the object
+        fields = json.loads(json.dumps(body))  # a copy, which the driver cannot change
         known = self.objects.get(_key(address))
         if known is None:
             self._made += 1

@@ -1,4 +1,4 @@
-"""What a test does with a cluster: apply, wait, look, kill, restart."""
+"""The operations of a test on a cluster: apply, wait, inspect, kill, restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
-from dra_kit.sandbox.stories.namespace import StoryNamespace
+from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace
 from dra_kit.testing.background import Background
 from dra_kit.text import did_you_mean, escape_unprintable
 
@@ -26,14 +26,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 class Harness:
-    """A cluster with the driver in it, and a namespace in it that belongs to one test.
-
-    Args:
-        cluster: where it is.
-        background: whose event loop the cluster belongs to.
-        stage: the namespace.
-        directory: relative paths of manifests start here.
-    """
+    """A cluster with the driver, and the namespace of one test; relative paths of manifests start in ``directory``."""
 
     def __init__(self, cluster: Cluster, background: Background, stage: StoryNamespace, directory: Path) -> None:
         self.cluster = cluster
@@ -47,14 +40,13 @@ class Harness:
         return self._stage.namespace
 
     def apply(self, *manifests: str | Path | Mapping[str, Any]) -> None:
-        """Make the objects of manifests, in their order.
+        """Create the objects of manifests, in their order.
 
         Args:
             *manifests: paths of YAML files, YAML texts (which have several lines), or objects.
 
         Raises:
-            KubeError: the API server refuses an object; ``Invalid`` when it, or the driver's webhook, says that the
-                object is wrong.
+            KubeError: the API server rejects an object; ``Invalid`` if it, or the driver's webhook, found it invalid.
             ConfigurationError: a manifest cannot be read.
         """
         for given in manifests:
@@ -66,19 +58,13 @@ class Harness:
                 self._background.call(self._stage.create(manifest))
 
     def delete(self, reference: str) -> None:
-        """Delete an object that the test made, and wait until it is gone.
-
-        Args:
-            reference: such as ``Pod/guest``.
+        """Delete an object that the test created, such as ``Pod/guest``, and wait until it is gone.
 
         Raises:
-            AssertionError: the test made no such object, or it does not go.
+            AssertionError: the test did not create the object, or it is not gone in time.
         """
-        manifest = self._stage.find(reference)
-        if manifest is None:
-            raise AssertionError(f"{reference} was not applied; {self._applied()}")
-        if not self._background.call(self._stage.delete(manifest)):
-            raise AssertionError(f"{reference} was deleted and is still there")
+        if not self._background.call(self._stage.delete(self._created(reference))):
+            raise AssertionError(f"{reference} was deleted but still exists")
 
     def wait(
         self, pod: str, *, phase: Phase | None = None, message: str = "", timeout: float | None = None
@@ -100,33 +86,33 @@ class Harness:
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
     def claim(self, name: str) -> dict[str, Any]:
-        """Return a ResourceClaim as it is in the API.
+        """Return a ResourceClaim from the API.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
         """
         return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
 
     def devices(self) -> Mapping[str, PublishedDevice]:
-        """Return what the drivers publish now, by ``<name>``; of several pools by ``<pool>/<name>``.
+        """Return the published devices by ``<name>``, or by ``<pool>/<name>`` if there are several pools.
 
-        Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
+        If devices of several drivers would have the same name, it is ``<driver>/<pool>/<name>``.
         """
         found = self._background.call(self._stage.devices())
         return NamedItems(f"{' and '.join(self.cluster.drivers)} publishes no device", found)
 
     def wait_for(self, check: Callable[[], T], *, timeout: float | None = None) -> T:
-        """Wait until something is so: until ``check`` returns what counts as true; that is returned.
+        """Wait until ``check`` returns a true value, and return the value.
 
         ``dra.wait_for(lambda: "pizza-9" in dra.devices())`` waits for slices,
         ``dra.wait_for(lambda: dra.claim("lunch")["status"]["devices"][0]["conditions"])`` for conditions.
 
         Args:
-            check: looks; an AssertionError, a KeyError, an IndexError or a ``NotFound`` means that it is not so yet.
-            timeout: seconds that this may take; without it those of the test bed.
+            check: called repeatedly; an AssertionError, a LookupError or a ``NotFound`` is the same as a false value.
+            timeout: seconds to wait; the default is the timeout of the test bed.
 
         Raises:
-            AssertionError: it does not come to that; the text has what the last look gave.
+            AssertionError: the timeout has expired; the message has the last result.
         """
         last = "nothing"
         for _ in self._background.iterate(self._stage.until_deadline(timeout)):
@@ -138,7 +124,7 @@ class Harness:
                 if value:
                     return value
                 last = repr(value)
-        raise AssertionError(f"it did not become true: the last look gave {escape_unprintable(last)}")
+        raise AssertionError(f"the check did not become true in time; its last result was {escape_unprintable(last)}")
 
     def wait_gone(self, reference: str, *, timeout: float | None = None) -> None:
         """Wait until an object that the test created is gone; any client may delete it, for example by an eviction.
@@ -150,13 +136,11 @@ class Harness:
         Raises:
             AssertionError: the test did not create the object, or it is not deleted in time.
         """
-        manifest = self._stage.find(reference)
-        if manifest is None:
-            raise AssertionError(f"{reference} was not applied; {self._applied()}")
+        manifest = self._created(reference)
         for _ in self._background.iterate(self._stage.until_deadline(timeout)):
             if self._background.call(self._stage.is_gone(manifest)):
                 return
-        raise AssertionError(f"{reference} is still there")
+        raise AssertionError(f"{reference} still exists")
 
     def restart(self, *, driver: str = "") -> None:
         """Restart the driver on every node as an update of its DaemonSet does; pods continue to run.
@@ -196,7 +180,7 @@ class Harness:
             if not restart:
                 raise ConfigurationError(
                     "kill(after=…, restart=False): a driver that is killed after a step is always started again; "
-                    "leave restart out"
+                    "omit restart"
                 )
             self._do(driver, lambda control: control.kill_after(after))
             return
@@ -205,13 +189,13 @@ class Harness:
             self.start(driver=driver)
 
     def start(self, *, driver: str = "") -> None:
-        """Start the driver that was killed; returns when it is up, and calls that failed meanwhile are tried again.
+        """Start a killed driver, and wait until it is up; calls that failed in the meantime are retried.
 
         Args:
-            driver: its name, which is needed where several run.
+            driver: the name of the driver; required if several run.
 
         Raises:
-            SandboxError: it does not come up.
+            SandboxError: the driver does not come up.
         """
         self._do(driver, lambda control: control.start())
 
@@ -235,14 +219,14 @@ class Harness:
         self._do(driver, lambda control: control.upgrade(target))
 
     def rollback(self, *, driver: str = "") -> None:
-        """Take the last :meth:`upgrade` back, by a rolling update.
+        """Undo the last :meth:`upgrade` with a rolling update.
 
         Args:
-            driver: the name of the one that was replaced, which is needed where several run.
+            driver: the name of the driver; required if several run.
 
         Raises:
-            ConfigurationError: there was none.
-            SandboxError: the former release does not come up.
+            ConfigurationError: the driver was not upgraded.
+            SandboxError: the previous release does not come up.
         """
         self._do(driver, lambda control: control.rollback())
 
@@ -298,16 +282,7 @@ class Harness:
         self._background.call(self._stage.inject_health(device, reason, message, driver))
 
     def healthy(self, device: str, reason: str, *, driver: str = "") -> None:
-        """Take back what :meth:`unhealthy` did; the health source speaks for itself again.
-
-        Args:
-            device: as there.
-            reason: as there.
-            driver: as there.
-
-        Raises:
-            ConfigurationError: likewise.
-        """
+        """Undo :meth:`unhealthy`, with the same arguments: the health source determines the device's health again."""
         self._background.call(self._stage.inject_health(device, reason, None, driver))
 
     def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
@@ -317,8 +292,14 @@ class Harness:
             return parse_manifests(given, "the text given")
         return load_manifests(self._directory / given)
 
+    def _created(self, reference: str) -> CreatedObject:
+        manifest = self._stage.find(reference)
+        if manifest is None:
+            raise AssertionError(f"{reference} was not applied; {self._applied()}")
+        return manifest
+
     def _applied(self) -> str:
-        return f"applied was {', '.join(map(str, self._stage.created)) or 'nothing'}"
+        return f"the test applied {', '.join(map(str, self._stage.created)) or 'nothing'}"
 
     async def _wait(self, name: str, phase: Phase | None, message: str, timeout: float | None) -> PodFacts:
         pod: PodFacts | None = None
@@ -330,17 +311,17 @@ class Harness:
                 return pod
             if pod.phase in _ENDED and phase not in {None, pod.phase}:
                 break
-            if pod.refusal and not message:  # another text may still come
+            if pod.refusal and not message:  # the expected message may still follow
                 break
-        wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
+        expected = " with ".join(filter(None, [phase or ("" if message else "Running"), message and repr(message)]))
         if pod is None:
-            raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
+            raise AssertionError(f"pod {name} does not exist; expected {expected}; {self._applied()}")
         texts = [*_texts_of(pod), *await self._causes(name)]
         shown = "".join(f"\n  {escape_unprintable(text, keep=_LAID_OUT)}" for text in texts)
-        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{shown}")
+        raise AssertionError(f"pod {name} is {pod.phase}; expected {expected}{shown}")
 
     async def _causes(self, name: str) -> Sequence[str]:
-        """Return why a pod has no node, device by device; on a real cluster that needs rights to read all of it."""
+        """Return why a pod has no node, for each device; nothing on a real cluster, which may not allow all reads."""
         pod = await self.cluster.client.get(PODS, name, self.namespace)
         if pod["spec"].get("nodeName") or not isinstance(self.cluster, Sandbox):
             return ()
@@ -357,28 +338,23 @@ def _is_as_expected(pod: PodFacts, phase: Phase | None, message: str) -> bool:
 
 def _texts_of(pod: PodFacts) -> Iterator[str]:
     if pod.refusal:
-        yield f"the driver refuses it for good: {pod.refusal}"
+        yield f"the driver rejects it permanently: {pod.refusal}"
     yield from pod.messages
     for name, container in pod.containers.items():
         if container.exit_code is not None:
-            yield f"container {name} ended with {container.exit_code}: {container.output.strip()[-500:]}"
+            yield f"container {name} exited with {container.exit_code}: {container.output.strip()[-500:]}"
 
 
 class NamedItems(dict[str, T]):
-    """Things by name.
-
-    Args:
-        what: what the error begins with and the name follows, such as "pod guest has no container".
-        items: the things.
-    """
+    """A dict whose KeyError lists the existing names, after a text such as "pod guest has no container"."""
 
     def __init__(self, what: str, items: Mapping[str, T]) -> None:
         super().__init__(items)
         self._what = what
 
     def __missing__(self, name: str) -> NoReturn:
-        there_is = ", ".join(sorted(self)) or "nothing"
-        raise KeyError(f"{self._what} {name}{did_you_mean(name, self) or ';'} there is {there_is}")
+        names = ", ".join(sorted(self)) or "none"
+        raise KeyError(f"{self._what} {name}{did_you_mean(name, self) or ';'} existing: {names}")
 
 
 def _named(what: str, items: Mapping[str, T] | None) -> NamedItems[T] | None:

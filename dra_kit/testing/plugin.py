@@ -32,13 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "dra_target",
-        "the driver: module:attr, ./file.py or a project folder; of several drivers a line each",
+        "the driver: module:attr, ./file.py or a project folder; one line for each driver",
         type="linelist",
         default=["."],
     )
     parser.addini(
         "dra_settings",
-        "settings of the driver in the sandbox, lines of name=value; of several drivers DRIVER.name=value",
+        "settings of the driver in the sandbox: lines of name=value, or DRIVER.name=value if there are several drivers",
         type="linelist",
     )
     parser.addini("dra_editable", "settings that name files which tests replace", type="args")
@@ -48,9 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Add the markers of the plugin."""
     for line in (
         "dra_namespace(labels): labels of the test's namespace",
-        "dra_process: each driver has a process of its own, which dra.kill() ends by kill -9",
-        "dra_killed(*steps, driver=''): run the test once undisturbed, and once for each of these steps, after which "  # noqa: ISC004 - one line
-        "the driver is killed; without steps for all of a claim's life that it comes to; driver: which of several",
+        "dra_process: run each driver in its own process, so that dra.kill() can terminate it with kill -9",
+        "dra_killed(*steps, driver=''): run the test once undisturbed, and once for each step, after which the driver "  # noqa: ISC004 - one line
+        "is killed; by default for each step of a claim that the test reaches; driver: required if several run",
     ):
         config.addinivalue_line("markers", line)
 
@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Show the fields of dra-kit's log in reports: pytest's formatter shows the constant message alone."""
+    """Show the fields of dra-kit's log records in reports: pytest's formatter only shows the message."""
     logging_plugin = session.config.pluginmanager.get_plugin("logging-plugin")
     for name in ("caplog_handler", "report_handler"):
         handler = getattr(logging_plugin, name, None)
@@ -74,14 +74,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 class _WithFields(logging.Formatter):
-    """Lines as another formatter makes them, those of dra-kit with their fields."""
+    """Adds the fields of dra-kit's log records to the lines of another formatter."""
 
     def __init__(self, plain: logging.Formatter) -> None:
         super().__init__()
         self._plain = plain
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the formatted record, with its fields in the first line."""
         text = self._plain.format(record)
         if not record.name.startswith("dra_kit."):
             return text
@@ -91,7 +91,7 @@ class _WithFields(logging.Formatter):
 
 @pytest.fixture(scope="session")
 def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
-    """The cluster with the driver: a sandbox, or the real one of ``--dra-kubeconfig``; override it to have another."""
+    """The cluster with the driver: a sandbox, or that of ``--dra-kubeconfig``; override this fixture to change it."""
     from dra_kit.testing.bed import deployed, sandbox
 
     targets = [str(target) for target in pytestconfig.getini("dra_target")]
@@ -106,7 +106,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
         )
     with ExitStack() as stack:
         try:
-            # a TARGET begins where the project is; the tests, which come later, are where pytest was started
+            # TARGETs are relative to the project; tests run in the directory in which pytest was started
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(pytestconfig.rootpath)
                 value = stack.enter_context(bed)
@@ -117,7 +117,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
 
 @pytest.fixture
 def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
-    """A cluster with the driver, and a namespace in it that belongs to this test."""
+    """A cluster with the driver, and a namespace of this test."""
     from dra_kit.testing.bed import FailpointNotReached
 
     namespace, killed, process = (

@@ -3,97 +3,76 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
 
 
+def _unsupported(what: str, remedy: str) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return a method of :class:`RemoteDriverControl` that raises a ConfigurationError."""
+
+    async def method(self: RemoteDriverControl, *_: object) -> None:
+        raise ConfigurationError(
+            f"driver {self.driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run this "
+            "in the sandbox"
+        )
+
+    return method
+
+
 class RemoteDriverControl:
-    """Control a driver whose processes are on nodes of a real cluster, as stories and tests ask for it."""
+    """Rejects what stories and tests do to a driver, because its processes are on nodes of a real cluster."""
 
     awaited = ""
 
     def __init__(self, driver: str) -> None:
-        self._driver = driver
+        self.driver = driver
 
-    async def restart(self) -> None:
-        """Refuse."""
-        raise self._refused("restarted", "kubectl rollout restart")
+    restart = _unsupported("restarted", "kubectl rollout restart")
+    kill = kill_after = _unsupported("killed", "kill -9 on its node")
+    upgrade = _unsupported("upgraded", "helm upgrade")
+    rollback = _unsupported("rolled back", "helm rollback")
+    reboot = _unsupported("terminated by a reboot", "systemctl reboot on its node")
 
     async def in_process(self, wanted: bool, /) -> None:
-        """Refuse: it is a process, but none that can be killed from here."""
+        """Reject a process that could be killed."""
         if wanted:
-            raise self._refused("killed", "kill -9 on its node")
-
-    async def kill(self) -> None:
-        """Refuse."""
-        raise self._refused("killed", "kill -9 on its node")
+            await self.kill()
 
     async def start(self) -> None:
-        """Do nothing: it runs."""
-
-    async def kill_after(self, step: str) -> None:
-        """Refuse."""
-        del step
-        raise self._refused("killed", "kill -9 on its node")
-
-    async def upgrade(self, target: object, /) -> None:
-        """Refuse."""
-        del target
-        raise self._refused("upgraded", "helm upgrade")
-
-    async def rollback(self) -> None:
-        """Refuse."""
-        raise self._refused("rolled back", "helm rollback")
-
-    async def reboot(self, lost: Sequence[str] = ()) -> None:
-        """Refuse."""
-        del lost
-        raise self._refused("ended by a reboot", "systemctl reboot on its node")
+        """Do nothing: the driver runs."""
 
     async def restore(self) -> None:
-        """Do nothing: it is unchanged."""
+        """Do nothing: the driver is unchanged."""
 
     async def files(self, place: str) -> Sequence[str] | None:
-        """Return nothing: a node cannot be looked into from outside."""
+        """Return None: the files of nodes cannot be read remotely."""
         del place
         return None
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """Refuse.
-
-        Raises:
-            ConfigurationError: the driver's files are on its nodes.
-        """
+        """Raise a ConfigurationError: the driver's files are on its nodes."""
         del text
         raise ConfigurationError(
             f"the file of the driver's setting {setting!r} is on a node of a real cluster; run this in the sandbox"
         )
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Refuse.
-
-        Raises:
-            ConfigurationError: the driver's processes are on its nodes.
-        """
+        """Raise a ConfigurationError: the driver's processes are on its nodes."""
         del reason, message
         raise ConfigurationError(
-            f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
-        )
-
-    def _refused(self, what: str, remedy: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"driver {self._driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run "
-            "this in the sandbox"
+            f"device {device} is on a node of a real cluster and cannot be made unhealthy from here; run this in the "
+            "sandbox"
         )
 
 
 class RealCluster:
-    """A real cluster for stories and tests; the environment of a container is read from its log, if it prints it.
+    """A real cluster for stories and tests, whose containers must print their environment to be inspected.
 
     Nodes cannot be inspected, so leftovers on them are not found.
 
@@ -126,15 +105,15 @@ class RealCluster:
         return printed_mounts(await self.output(namespace, pod, container))
 
     async def node_state(self) -> Iterable[str]:
-        """Return nothing: a node cannot be looked into from outside."""
+        """Return nothing: nodes cannot be inspected remotely."""
         return ()
 
     def control(self, driver: str = "") -> RemoteDriverControl:
-        """Refuse everything."""
+        """Return the control of a driver, by default of the first one."""
         return RemoteDriverControl(driver or self.drivers[0])
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """Return nothing: of the driver's errors only the texts can be seen from outside."""
+        """Return nothing: whether an error of the driver is permanent cannot be seen remotely."""
         del namespace, claim
         return ""
 
@@ -144,11 +123,7 @@ class RealCluster:
 
 @asynccontextmanager
 async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> AsyncIterator[RealCluster]:
-    """Connect to the cluster of a kubeconfig, for the running event loop.
-
-    Args:
-        kubeconfig: the path of the kubeconfig; None for the current one.
-        drivers: names of the deployed drivers.
+    """Connect to the cluster of a kubeconfig, by default the current one, in which the named drivers are deployed.
 
     Raises:
         ConfigurationError: the kubeconfig does not exist or cannot be used.
@@ -164,19 +139,19 @@ _MOUNT = re.compile(r"\d+ \d+ \d+:\d+ (\S+) (\S+) \S+ .*?- \S+ \S+ \S+")
 
 
 def printed_variables(output: str) -> Mapping[str, str]:
-    """Return the variables that ``env`` printed; values with line breaks are cut."""
+    """Return the variables that ``env`` printed; only the first line of each value."""
     return {match[1]: match[2] for match in _lines(_VARIABLE, output)}
 
 
 def printed_device_nodes(output: str) -> Mapping[str, str] | None:
-    """Return type and numbers of what ``ls -l`` listed by its absolute path, by path; None where it listed nothing."""
+    """Return type and numbers of device files in the output of ``ls -l``, by absolute path; None without any."""
     return {match[4]: f"{match[1]} {match[2]}:{match[3]}" for match in _lines(_DEVICE_FILE, output)} or None
 
 
 def printed_mounts(output: str) -> Mapping[str, str] | None:
-    """Return the root of each mount within its file system, by where it is mounted; None where no mount was printed.
+    """Return the root of each mount in a printed mountinfo, by its mount point; None without any.
 
-    That is the path on the node, without that of the file system (proc_pid_mountinfo(5)).
+    The root is the path on the node, relative to the file system (proc_pid_mountinfo(5)).
     """
     return {match[2]: match[1] for match in _lines(_MOUNT, output)} or None
 

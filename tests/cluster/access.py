@@ -86,7 +86,7 @@ def granted(
         values: as helm's ``--set`` takes them.
         given: values as in a file; weaker.
     """
-    # a name of its own: without a controller manager a deleted namespace stays for ever
+    # a unique name: without a controller manager, a deleted namespace is never removed
     namespace = f"{release}-{secrets.token_hex(3)}"
     manifests = render(plane, release=release, namespace=namespace, driver=driver, values=values, given=given)
     plane.kubectl("create", "namespace", namespace)
@@ -120,7 +120,7 @@ def render(
     """
     helm = plane.binaries / "helm"
     if not helm.exists():
-        raise PlaneError(f"there is no helm in {plane.binaries}, so the chart's RBAC cannot be rendered")
+        raise PlaneError(f"helm is missing in {plane.binaries}, so the chart's RBAC cannot be rendered")
     command = [helm, "template", release, CHART, "--namespace", namespace, "--set", f"driverName={driver}"]
     command += [part for value in values for part in ("--set", value)]
     command += ["--values", "-"]

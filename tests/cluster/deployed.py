@@ -71,7 +71,7 @@ class Deployed:
 
     @contextmanager
     def node_driver(self, log: Path) -> Iterator[NodeDriver]:
-        """What stories are told with, and the log of the node's pod as long as it lives."""
+        """The client of stories, and the log of the node's pod while it runs."""
         plane, place = self.release.plane, ("--namespace", self.release.namespace)
         (pod,) = self.release.pods("node")
         command = [

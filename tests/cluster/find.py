@@ -15,7 +15,7 @@ NODE_TOOLS = {"ip": "iproute2", "iptables": "iptables", "conntrack": "conntrack"
 
 
 class NotFound(Exception):
-    """There is no Kubernetes here; the text tells what was looked for."""
+    """No Kubernetes was found; the message lists what was looked for."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Found:
         assets: folder with the binaries of a control plane; None when there is a tool.
         running: state folder of a cluster that is up already and is used as it is.
         node: whether a node can be started too.
-        why: what was found where, and why there is no node if there is none.
+        why: what was found where, and why a node is missing.
     """
 
     tool: Path | None
@@ -47,7 +47,7 @@ def find(environment: Mapping[str, str] = os.environ, last_place: Path = LAST_PL
     """
     named = environment.get("DRA_KIT_CLUSTER")
     if named and not os.access(named, os.X_OK):
-        raise NotFound(f"DRA_KIT_CLUSTER is {named}, which is no executable file")
+        raise NotFound(f"DRA_KIT_CLUSTER is {named}, which is not an executable file")
     tool = Path(named) if named else last_place if os.access(last_place, os.X_OK) else None
     if tool is not None:
         running = environment.get("DRA_KIT_CLUSTER_DIR")

@@ -1,4 +1,4 @@
-"""The GPU driver as it is deployed, with pretended GPUs on the real node."""
+"""The deployed GPU driver, with fake GPUs on the real node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _COMMAND: Final = re.compile(r"^\$ dra-kit sandbox \. --story stories/(\S+) --fa
 
 
 @dataclass(frozen=True)
-class Pretended:
-    """What the driver is told.
+class FakeGpus:
+    """The settings of the driver's fake GPUs.
 
     Attributes:
         profile: the GPUs that it pretends to have.
@@ -47,7 +47,7 @@ class Pretended:
         return "-".join([self.profile, *self.settings])
 
 
-def pretended(story: str) -> Pretended:
+def fake_gpus_of(story: str) -> FakeGpus:
     """What the command in a story's README tells it."""
     readme = (PROJECT / "stories" / story / "README.md").read_text(encoding="utf-8")
     [(_, told)] = _COMMAND.findall(readme)
@@ -58,7 +58,7 @@ def pretended(story: str) -> Pretended:
             settings[word.removeprefix("--").replace("-", "_")] = True
         else:
             settings[list(settings)[-1]] = word
-    return Pretended(profile, settings)
+    return FakeGpus(profile, settings)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class GpuNode:
 
     release: Release
     image: str
-    told: Pretended = Pretended("")
+    told: FakeGpus = FakeGpus("")
 
     @property
     def plane(self) -> Plane:
@@ -102,11 +102,11 @@ class GpuNode:
         }
         repository, _, tag = self.image.rpartition(":")
         image = {"repository": repository, "tag": tag}
-        one = {"replicas": 1}  # of two a drain leaves one until the other is back, and there is no other node
+        one = {"replicas": 1}  # with two, a drain would wait for another node
         none = {"enabled": False}
         return {"image": image, "logging": {"format": "text"}, "node": node, "controller": one, "webhook": none}
 
-    def pretend(self, told: Pretended) -> None:
+    def pretend(self, told: FakeGpus) -> None:
         """Have the GPUs of a profile, if it has not yet."""
         if told != self.told:
             self.told = told

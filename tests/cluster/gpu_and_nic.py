@@ -22,22 +22,22 @@ class NetworkCards(RemoteDriverControl):
 
     def __init__(self, driver: NodeDriver, ending: ExitStack) -> None:
         super().__init__(driver.name)
-        self.driver = driver
+        self.node_driver = driver
         self._ending = ending
 
     async def in_process(self, wanted: bool, /) -> None:
         """It is a process already."""
 
     async def kill(self) -> None:
-        process = self.driver.process.process
+        process = self.node_driver.process.process
         process.kill()
         await asyncio.to_thread(process.wait)
 
     async def start(self) -> None:
-        if self.driver.process.process.poll() is not None:
-            log = self.driver.process.log.with_suffix(".again.log")
-            started = self._ending.enter_context(running(self.driver.command, log=log))
-            self.driver = replace(self.driver, process=started)
+        if self.node_driver.process.process.poll() is not None:
+            log = self.node_driver.process.log.with_suffix(".again.log")
+            started = self._ending.enter_context(running(self.node_driver.command, log=log))
+            self.node_driver = replace(self.node_driver, process=started)
 
     async def restore(self) -> None:
         await self.start()
@@ -49,7 +49,7 @@ class WithCards(RealCluster):
     def __init__(self, gpus: RealCluster, cards: NetworkCards) -> None:
         super().__init__(gpus.client, gpus.node_driver)
         self._cards = cards
-        self._of_cards = RealCluster(gpus.client, cards.driver)
+        self._of_cards = RealCluster(gpus.client, cards.node_driver)
 
     @property
     def drivers(self) -> Sequence[str]:

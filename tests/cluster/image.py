@@ -27,7 +27,7 @@ BUILD = ("--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--
 
 
 class CannotBuild(Exception):
-    """This machine lacks what an image build needs; the text tells what."""
+    """A requirement of an image build is missing; the message names it."""
 
 
 def load_image(found: Found, state: Path, directory: Path, project: Path = PROJECT, more: Sequence[str] = ()) -> str:
@@ -86,7 +86,9 @@ def make_base_image(found: Found) -> None:
     if missing:
         raise CannotBuild(f"no image can be built here: install {' and '.join(missing)}")
     if found.tool is None or not (python_image := found.tool.with_name("python-image")).exists():
-        raise CannotBuild(f"there is no python-image, which makes the base image, beside a cluster tool: {found.why}")
+        raise CannotBuild(
+            f"python-image, which creates the base image, is missing next to the cluster tool: {found.why}"
+        )
     run(python_image, BASE_IMAGE)
 
 

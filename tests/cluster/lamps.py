@@ -1,4 +1,4 @@
-"""A driver of two lamps whose health stands in a file: lines of device, reason and message."""
+"""A driver of two lamps, whose health is in a file with lines of device, reason and message."""
 
 from __future__ import annotations
 

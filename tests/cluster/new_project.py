@@ -27,7 +27,7 @@ STORAGE_DRIVER=${{STORAGE_DRIVER:-overlay}} exec buildah "$command" {" ".join(BU
 
 @dataclass(frozen=True)
 class NewProject:
-    """A project that nobody has touched.
+    """A new, unchanged project.
 
     Attributes:
         plane: where it is deployed.

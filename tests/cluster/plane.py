@@ -33,7 +33,7 @@ class Plane:
         binaries: folder with kubectl, and with helm if there is one.
         directory: for files of the tests; it goes with the plane.
         node: name of the node; None when there is none.
-        why: where it comes from, and why there is no node if there is none.
+        why: where it comes from, and why a node is missing.
         tool: the ``cluster`` tool and its state folder; None when the control plane was started without it.
     """
 

@@ -23,7 +23,7 @@ class PodRights:
     """What the node's pod may do; each request gives kubectl's own words, empty where the API server took it.
 
     Attributes:
-        admin: somebody who may do everything.
+        admin: an account with all rights.
         pod: the pod.
     """
 
@@ -113,7 +113,7 @@ def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "ref
 @contextmanager
 def claim_of(plane: Plane, namespace: str, drivers: list[str], nodes: list[str]) -> Iterator[dict[str, Any]]:
     """A claim that holds a device of each of these drivers, for these nodes; as the scheduler would write it."""
-    exactly = {"deviceClassName": "of-nobody", "allocationMode": "ExactCount", "count": 1}
+    exactly = {"deviceClassName": "unused", "allocationMode": "ExactCount", "count": 1}
     requests = [{"name": f"from-{number}", "exactly": exactly} for number in range(len(drivers))]
     body = {
         "apiVersion": RESOURCE_CLAIMS.api_version,

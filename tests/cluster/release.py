@@ -63,7 +63,7 @@ class Release:
         self.helm("upgrade", "--install", self.name, str(CHART), *flags, "--values", "-", stdin=values)
 
     def rolled_out(self, kind: str, role: str) -> None:
-        """Wait until a role's workload runs as it was applied last."""
+        """Wait until a role's workload runs in its latest version."""
         workload = f"{kind}/{self.name}-{role}"
         place = ("--namespace", self.namespace)
         result = self.plane.kubectl("rollout", "status", workload, *place, "--timeout=110s", check=False)
@@ -85,7 +85,7 @@ class Release:
         return self.plane.kubectl("get", wanted, "--namespace", self.namespace, "--output", "name").stdout.split()
 
     def uninstall(self, *, hooks: bool = True) -> None:
-        """Remove it, and wait until its pods are gone; without hooks nobody is asked whether it is in use."""
+        """Remove it, and wait until its pods are gone; without hooks, its use is not checked."""
         flags = ["--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s"]
         self.helm("uninstall", self.name, *flags, *([] if hooks else ["--no-hooks"]))
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.cluster.pizza import DRIVER
 
-# not the group of the config's apiVersion: that stands in the code
+# not the group of the config's apiVersion, which the code defines
 _NAME = re.compile(re.escape(DRIVER) + r"(?!/)")
 
 

@@ -22,11 +22,11 @@ OF_OTHERS = (
     "FailedMount",  # a new namespace does not have its kube-root-ca.crt at once
     "no relationship found between node",  # the node authorizer does not know of a pod as soon as the kubelet does
 )
-"""What warnings that are no driver's doing say."""
+"""Warnings that no driver causes."""
 
 
 class Lost(Exception):
-    """A guest was not served, or could not leave; the text tells what became of the pod."""
+    """A guest was not served, or could not leave; the message has the state of the pod."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ HOOK = "helm.sh/hook"
 @pytest.fixture(scope="module")
 def helm(plane: Plane) -> Helm:
     if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the chart is NOT tried, for there is no helm in {plane.binaries}")
+        pytest.skip(f"the chart is NOT tested, because helm is missing in {plane.binaries}")
     return Helm(plane.binaries / "helm")
 
 
@@ -68,7 +68,7 @@ def test_what_was_applied_has_no_difference(row: str, prepared: Plane, helm: Hel
 
 
 @pytest.mark.parametrize("kind", ["Job", "ServiceMonitor"])
-def test_a_field_that_there_is_not_would_be_told(kind: str, prepared: Plane, helm: Helm) -> None:
+def test_unknown_fields_would_be_reported(kind: str, prepared: Plane, helm: Helm) -> None:
     row = {"Job": "everything", "ServiceMonitor": "bare"}[kind]
     item = next(each for each in helm.render(ROWS[row]).objects if each["kind"] == kind)
     item["spec"]["selectr"] = {}

@@ -50,7 +50,7 @@ def test_an_account_of_the_chart_may_do_what_its_role_needs(pizza: NodeDriver, a
     assert about("rights", lines).startswith(told)
 
 
-def test_one_that_lacks_rights_is_told_which(pizza: NodeDriver) -> None:
+def test_check_names_missing_rights(pizza: NodeDriver) -> None:
     lines = checked(pizza.access.kubeconfig("webhook"), PROJECT, "--account", "controller", *ELSEWHERE)
     missing = about("rights", lines).splitlines()
     assert len(missing) > 8

@@ -100,4 +100,4 @@ def test_a_killed_daemon_comes_back_also_with_a_killed_driver(node_plane: Plane,
                 until("its files", lambda: given() == {f"DAEMON_PID={third}"}, again.tail)
                 plane.kubectl("delete", "pod", "guest")
                 until("the daemon to end", lambda: not session_of(third), again.tail)
-                assert any("program says" in line and "up" in line for line in again.lines())
+                assert any("program output" in line and "up" in line for line in again.lines())

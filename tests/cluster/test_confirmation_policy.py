@@ -27,7 +27,7 @@ ACCOUNT = f"{NAME}-node"
 def made(plane: Plane) -> Iterator[Release]:
     """A release at its end, with two pods of its account that no node runs."""
     if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the policy is NOT tried, for there is no helm in {plane.binaries}")
+        pytest.skip(f"the policy is NOT tested, because helm is missing in {plane.binaries}")
     values = {**DEPLOYED, "driverName": "confirming.pizza.example", "controller": {"enabled": False}}
     # of a driver whose effects make pods: the policy of those must not refuse the confirmation
     with release(plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
@@ -43,7 +43,7 @@ def made(plane: Plane) -> Iterator[Release]:
 
 @pytest.fixture
 async def own(made: Release, tmp_path: Path) -> AsyncIterator[Client]:
-    """What whoever has the token of the pod may do."""
+    """The rights of the pod's token."""
     plane, place = made.plane, ("--namespace", made.namespace)
     uid = plane.get("pod", OWN, *place)["metadata"]["uid"]
     token = plane.kubectl(

@@ -251,7 +251,7 @@ def test_the_deployed_webhook_refuses_bad_config(driver: Deployed) -> None:
         release.rolled_out("deployment", "webhook")
         # the address of the Service leads to the pod a moment after that
         wait_until("the webhook takes good config", lambda: not refusal(plane, driver.name, "basil"))
-        # good config is also taken where nobody is asked yet, and an answer that takes too long is a refusal, too
+        # valid config is also accepted before the webhook is called, and a late answer is a rejection, too
         bad = 'extra_toppings[0]: "gravel"'
         wait_until("the webhook refuses bad config", lambda: bad in refusal(plane, driver.name, "gravel"))
     finally:

@@ -66,7 +66,7 @@ class Removal:
 @pytest.fixture
 def removal(plane: Plane, tmp_path: Path) -> Iterator[Removal]:
     if not (plane.binaries / "helm").exists():
-        pytest.skip(f"a removal is NOT tried, for there is no helm in {plane.binaries}")
+        pytest.skip(f"removal is NOT tested, because helm is missing in {plane.binaries}")
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {LABEL: "yes"}}}
              for name in (FIRST, SECOND)]  # fmt: skip
     plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))

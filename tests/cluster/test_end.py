@@ -63,7 +63,7 @@ def guest(driver: Deployed) -> Iterator[str]:
 
 
 def heat(driver: Deployed) -> list[str]:
-    """What stands in the oven's files."""
+    """The contents of the oven's files."""
     return sorted(path.read_text() for path in (driver.directory / "oven").rglob("*") if path.is_file())
 
 
@@ -112,7 +112,7 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str,
             wait_until("its sockets have gone", lambda: not driver.sockets())
             node_plane.kubectl("delete", "pod", name, "--wait=false")
             wait_until(
-                "the kubelet tells that the pod cannot end",
+                "the kubelet reports that the pod cannot terminate",
                 lambda: "gone.pizza.example" in node_plane.kubectl("describe", "pod", name).stdout.split("Events:")[1],
             )
             assert heat(driver) != cold
@@ -164,9 +164,9 @@ def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
         code, text = explained(node_plane, name, tmp_path)
         assert code == 3
         assert f"pod default/{name} is being deleted since " in text
-        assert f"→ install {driver.name} again, or with node.decommission=true where it is to be removed" in text
+        assert f"→ install {driver.name} again, with node.decommission=true to remove it" in text
         assert "docs/how-to/remove-a-driver.md" in text
-        assert "not what keeps its containers from running" not in text
+        assert "not why its containers do not run" not in text
 
         node = driver.release.values["node"]
         driver.release.apply({"node": {**node, "decommission": True}})

@@ -59,11 +59,11 @@ def test_a_running_cluster_is_used_only_when_it_is_named(tool: Path, tmp_path: P
     ("environment", "text"),
     [
         ({}, "no Kubernetes to test with: DRA_KIT_CLUSTER"),
-        ({"DRA_KIT_CLUSTER": "/nowhere/cluster"}, "/nowhere/cluster, which is no executable file"),
+        ({"DRA_KIT_CLUSTER": "/nowhere/cluster"}, "/nowhere/cluster, which is not an executable file"),
         ({"KUBEBUILDER_ASSETS": "/nowhere"}, "etcd, kube-apiserver, kubectl is not in it"),
     ],
 )
-def test_what_is_missing_is_told(environment: dict[str, str], text: str, tmp_path: Path) -> None:
+def test_missing_parts_are_reported(environment: dict[str, str], text: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         find(environment, tmp_path / "nothing")
 

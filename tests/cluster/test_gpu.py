@@ -1,4 +1,4 @@
-"""The GPU driver in a cluster, with pretended GPUs: its image, its values, its stories, MPS daemons as pods."""
+"""The GPU driver in a cluster, with fake GPUs: its image, its values, its stories, MPS daemons as pods."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.cluster.gpu import (
     MPS_ROOT,
     PACKAGES,
     PROJECT,
+    FakeGpus,
     GpuNode,
-    Pretended,
+    fake_gpus_of,
     gpu_node,
-    pretended,
     shared_mps_root,
 )
 from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
@@ -42,8 +42,8 @@ from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.restaurant import Order, Restaurant, served_throughout
 from tests.support.files import files_below
 
-WHOLE = Pretended("a100-40gb")
-MANY = Pretended("h100-x16")
+WHOLE = FakeGpus("a100-40gb")
+MANY = FakeGpus("h100-x16")
 GUESTS = 8
 MIB = 2**20
 TURNS = {
@@ -109,7 +109,7 @@ def clients(node: GpuNode) -> Iterator[MpsClients]:
 @pytest.fixture
 async def cluster(node: GpuNode, story: str, tmp_path: Path) -> AsyncIterator[RealCluster]:
     """The cluster with the GPUs and settings that the story is about."""
-    node.pretend(pretended(story))
+    node.pretend(fake_gpus_of(story))
     async with node.cluster(tmp_path / "node.log") as cluster:
         yield cluster
 
@@ -123,7 +123,7 @@ def cards(node_plane: Plane) -> Iterator[NetworkCards]:
 
 def test_one_command_is_all_that_a_cluster_needs(node_plane: Plane, image: str) -> None:
     command = "helm install gpu charts/dra-driver -f examples/gpu-driver/values.yaml"
-    # GPUs are pretended: there are none here
+    # the GPUs are fake
     with installed(node_plane, f"{command} -f examples/gpu-driver/kind/values.yaml", DRIVER) as release:
         with demo(node_plane, PROJECT) as output:
             assert "GPU_" in output
@@ -149,7 +149,7 @@ def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(
 
 
 def test_root_in_a_client_of_mps_fills_and_leaves_nothing_but_its_own(node: GpuNode) -> None:
-    node.pretend(Pretended("a100-40gb", {"mps_shm_size": "64Mi"}))
+    node.pretend(FakeGpus("a100-40gb", {"mps_shm_size": "64Mi"}))
     with mps_clients(node) as clients:
         folder, run, memory = clients.folder(), Path("/run"), Path("/dev/shm")
         before = [shutil.disk_usage(place).used for place in (run, memory)]
@@ -249,7 +249,7 @@ def test_a_killed_daemon_comes_back_with_its_limits(clients: MpsClients) -> None
 def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_claim(clients: MpsClients) -> None:
     before = clients.containers()
     clients.node.lose_state()
-    wait_until("the daemon to be found again", lambda: "effect without a record found" in clients.node.log())
+    wait_until("the daemon to be found again", lambda: "effect without a record taken over" in clients.node.log())
 
     assert clients.containers() == before
     assert clients.limited()
@@ -369,7 +369,7 @@ def test_the_documented_commands_remove_the_driver_and_what_it_runs(daemon: str,
     release.uninstall(hooks=False)  # what the tests before had may have another state directory
     wait_until("the sockets of the tests before to go", lambda: not release.pods("node"))
     shutil.rmtree(plugin_dir, ignore_errors=True)
-    node.told = Pretended("")  # the next tests install it again
+    node.told = FakeGpus("")  # the next tests install it again
     settings = {"fake_gpus": MANY.profile, "fake_folder": str(HARDWARE), "dynamic_mig": False, "mps_daemon": daemon}
     node.apply(stateDir=None, settings=settings)
     # the clients go before the pool is waited for, also where the test fails

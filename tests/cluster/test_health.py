@@ -1,4 +1,4 @@
-"""A device that is unhealthy and well again, as the status of a running pod and the ResourceSlice tell it."""
+"""A device that becomes unhealthy and recovers, in the status of a running pod and in the ResourceSlice."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def taints(lamps: NodeDriver) -> dict[str, list[tuple[str, str, str]]]:
     }
 
 
-def test_a_device_unhealthy_and_well_again_is_seen_in_the_status_of_its_pod(lamps: NodeDriver, pod: str) -> None:
+def test_pod_status_shows_device_becoming_unhealthy_and_recovering(lamps: NodeDriver, pod: str) -> None:
     wait_for(lambda: health(lamps), [("claim:light", "Healthy", "")])
     complain(lamps, f"{pod} dim it flickers\n")
     wait_for(lambda: health(lamps), [("claim:light", "Unhealthy", "dim: it flickers")])
@@ -134,7 +134,7 @@ def test_a_device_unhealthy_and_well_again_is_seen_in_the_status_of_its_pod(lamp
     wait_for(lambda: "is unhealthy: dim: it flickers" in described(lamps, "resourceclaim"), True)
     complain(lamps, "")
     wait_for(lambda: health(lamps), [("claim:light", "Healthy", "")])
-    wait_for(lambda: "is well again, it was: dim: it flickers" in described(lamps, "pod"), True)
+    wait_for(lambda: "has recovered, it was unhealthy: dim: it flickers" in described(lamps, "pod"), True)
     assert taints(lamps) == {}
 
 
@@ -159,7 +159,7 @@ def test_what_sticks_stays_until_it_has_recovered(lamps: NodeDriver) -> None:
 
 
 @pytest.mark.alone
-def test_a_kubelet_that_restarts_is_told_again(lamps: NodeDriver, pod: str) -> None:
+def test_restarted_kubelet_gets_the_health_again(lamps: NodeDriver, pod: str) -> None:
     complain(lamps, f"{pod} dim it flickers\n")
     wait_for(lambda: health(lamps), [("claim:light", "Unhealthy", "dim: it flickers")])
     lamps.plane.component("stop", "kubelet")

@@ -17,7 +17,7 @@ from tests.cluster.release import Release, release
 
 MISNAMED = "cellar.pizza.example"
 ERROR = (
-    f"TARGET is driver {DRIVER}, and --driver (DRA_DRIVER; driverName in the chart's values) says {MISNAMED}; "
+    f"TARGET is driver {DRIVER}, but --driver (DRA_DRIVER; driverName in the chart's values) is {MISNAMED}; "
     f"set driverName to {DRIVER}, or correct TARGET"
 )
 

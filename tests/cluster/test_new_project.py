@@ -74,7 +74,7 @@ def test_its_device_class_belongs_to_the_release(project: NewProject) -> None:
     assert found["metadata"]["annotations"]["meta.helm.sh/release-name"] == project.answers.project
 
 
-def test_wrong_config_is_told_by_the_webhook_or_else_by_an_event(
+def test_invalid_config_is_reported_by_the_webhook_or_an_event(
     project: NewProject,
 ) -> None:
     wrong = (project.folder / "demo" / "pod.yaml").read_text().replace("demo", "wrong")

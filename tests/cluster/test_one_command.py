@@ -33,7 +33,7 @@ def test_one_command_is_all_that_a_cluster_needs_and_another_leaves_nothing(node
         assert [item for item in CLUSTER_SCOPED if objects(driver, item)] == []
         classes = {item["metadata"]["name"] for item in node_plane.get("deviceclasses")["items"]}
         assert not classes & {"pizza", "pizza-vegetarian"}
-        wait_until("the namespace is as it was", lambda: set(place.contents()) <= before)
+        wait_until("the namespace is unchanged", lambda: set(place.contents()) <= before)
         assert driver.sockets() == []
         assert driver.cdi_files() == []
 

@@ -44,7 +44,7 @@ class Kitchen:
 
     @property
     def admin(self) -> PodRights:
-        """Those of somebody who may do everything."""
+        """The credentials of an account with all rights."""
         return PodRights(self.access.plane, self.access.plane)
 
     def rights(self, node: str | None = None) -> PodRights:
@@ -78,7 +78,7 @@ def entry(claim: Mapping[str, Any], driver: str, oven: str) -> dict[str, Any]:
 def nodes(releases: Plane) -> Iterator[tuple[str, str]]:
     """Two nodes that take no pods."""
     names = (f"here-{secrets.token_hex(3)}", f"there-{secrets.token_hex(3)}")
-    spec = {"unschedulable": True, "taints": [{"key": "example.com/nobody", "effect": "NoExecute"}]}
+    spec = {"unschedulable": True, "taints": [{"key": "example.com/unused", "effect": "NoExecute"}]}
     items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec} for name in names]
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     releases.kubectl("create", "-f", "-", stdin=manifest)
@@ -96,7 +96,7 @@ def kitchen(releases: Plane, nodes: tuple[str, str]) -> Iterator[Kitchen]:
         end = time.monotonic() + DEADLINE_SECONDS
         with kitchen.claim() as claim:
             rights = kitchen.rights(kitchen.there)
-            # nobody but the policy minds; what was said before is no change
+            # only the policy rejects it; repeating the former value is not a change
             while ONLY_HERE not in (
                 answer := rights.report_devices(claim, [entry(claim, DRIVER, secrets.token_hex(8))])
             ):

@@ -131,15 +131,15 @@ class Pantry(dra.DeviceProvider[Pan]):
         while (GATES / "discover.closed").exists() and not self._context.stopping:
             time.sleep(0.01)
         while not self._context.stopping:
-            self._tell()
+            self._report_facts()
             text = (ROOT / "menu.json").read_text()
             if text != seen:
                 seen = text
                 yield dra.Inventory(pools=[_pool(name, pans) for name, pans in json.loads(text).items()])
             time.sleep(0.01)
 
-    def _tell(self) -> None:
-        """What becomes known of pans after they were prepared."""
+    def _report_facts(self) -> None:
+        """Report facts about prepared pans."""
         facts = ROOT / "facts.json"
         if not facts.exists():
             return
@@ -149,7 +149,7 @@ class Pantry(dra.DeviceProvider[Pan]):
 
 
 class Nose(dra.HealthSource[Pan]):
-    """Smells the pans that ``smoke.json`` names; only ``put-out.json`` tells that one no longer smokes."""
+    """Reports the pans in ``smoke.json``; they recover only when ``put-out.json`` lists them."""
 
     policy = {"smoke": dra.HealthRule(taint="NoSchedule", sticky=True)}
 
@@ -184,7 +184,7 @@ class Baker(dra.Preparer[BakeConfig, Pan]):
             edits = {"FLAME": await claim.ensure(Heat(oven=config.oven, temperature=config.temperature))}
         if config.hot_gate:
             await _gate(config.hot_gate)
-        _fail_if_told(claim.name)
+        _fail_if_requested(claim.name)
         return [await self._one(device, edits) for device in devices]
 
     async def _one(self, device: dra.AllocatedDevice[BakeConfig, Pan], edits: dict[str, str]) -> dra.Prepared:
@@ -232,7 +232,7 @@ async def _gate(name: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def _fail_if_told(claim: str) -> None:
+def _fail_if_requested(claim: str) -> None:
     path = FAILURES / claim
     failures = path.read_text().splitlines() if path.exists() else []
     if failures:

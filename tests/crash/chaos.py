@@ -1,4 +1,4 @@
-"""Random lives of a node: what happens follows from the seed alone, how the threads race does not."""
+"""Random histories of a node. The seed decides the events, but not how threads race."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Chaos:
         self._busy: set[str] = set()
 
     async def live(self) -> None:
-        """Starts, goes through some rounds of things that happen at once, and ends with nothing left."""
+        """Start, run rounds of concurrent events, and stop with nothing left."""
         world = self._world
         await world.running(self._crash())
         for _ in range(ROUNDS):
@@ -50,7 +50,7 @@ class Chaos:
                         (3, self._rolling_update),
                         (3, self._killed),
                         (2, self._rebooted),
-                        (1, self._damaged),
+                        (1, self._state_corrupted),
                     )
                 )
             await self._settled()
@@ -65,7 +65,7 @@ class Chaos:
             check_decommissioned(world)
 
     async def _settled(self) -> None:
-        """Nothing is planned any more, and all is as it must be."""
+        """Disarm all crashes and check the invariants."""
         for process in self._world.processes:
             process.arm(None)
         await check(self._world)
@@ -75,7 +75,7 @@ class Chaos:
             await self._world.stop(process)
 
     async def _removed(self) -> None:
-        """The driver is uninstalled under the pods, which end one after the other."""
+        """Uninstall the driver while pods run; then delete the pods."""
         world = self._world
         world.remove_driver(stays=self._random.random() < 0.5)
         for process in list(world.processes):
@@ -116,7 +116,7 @@ class Chaos:
                 (6, self._arrive),
                 (4, self._leave),
                 (1, self._asked_again),
-                (2, self._allocated_anew),
+                (2, self._reallocated),
                 (1, self._deleted_first),
                 (1, self._forgotten),
                 (2, self._replugged),
@@ -144,7 +144,7 @@ class Chaos:
         return chosen
 
     def _config(self) -> dict[str, Any]:
-        """An oven is as hot as those want it that use it; when nobody does, at any temperature."""
+        """Use the temperature of an oven that other claims use, else any temperature."""
         oven = self._random.choice(("left", "right"))
         used = any(claim.config.get("oven") == oven for claim in self._world.claims.values()) or oven in self._busy
         if not used or oven not in self._ovens:
@@ -173,7 +173,7 @@ class Chaos:
         if claims := self._claims(3):
             await self._world.prepare(*claims)
 
-    async def _allocated_anew(self) -> None:
+    async def _reallocated(self) -> None:
         """Other devices, or another config, after the kubelet has released it; or its containers may still run."""
         for claim in self._claims():
             devices, config = self._devices() or list(claim.devices), self._config()
@@ -211,7 +211,7 @@ class Chaos:
         self._world.publish(self._world.menu | {NODE: pans})
 
     async def _lost(self) -> None:
-        """What claims need is in force no more, whatever else happens to them."""
+        """Turn off hardware that claims need."""
         switches = [path.stem for path in (self._world.bakery / "hardware").glob("*.json")]
         for switch in self._random.sample(sorted(switches), min(len(switches), 2)):
             self._world.lose(switch)
@@ -223,7 +223,7 @@ class Chaos:
         self._world.publish(menu)
 
     async def _released_meanwhile(self) -> None:
-        """Released while it is being prepared: afterwards it is released, whatever became of the other call."""
+        """Release a claim while it is being prepared; afterwards it must be released."""
         devices = self._devices()
         if not devices:
             return
@@ -257,20 +257,20 @@ class Chaos:
         await self._world.running(self._crash())
 
     async def _rebooted(self) -> None:
-        """The kubelet has its pods made again, and asks for their claims as if they were new."""
+        """Reboot; the kubelet prepares the claims of its pods again."""
         self._world.reboot()
         await self._world.running(self._crash())
         await self._world.prepare(*self._world.claims.values())
 
-    async def _damaged(self) -> None:
-        """Whatever happens while the state is put right, nothing of it is lost."""
+    async def _state_corrupted(self) -> None:
+        """Corrupt the database; the next process repairs it without loss."""
         for process in list(self._world.processes):
             await self._world.stop(process)
-        self._world.damage()
+        self._world.corrupt_state()
         await self._world.running(self._crash())
 
     async def _rolling_update(self) -> None:
-        """A second process while the first is at work; the first is stopped in order, or killed in the middle."""
+        """Start a second process; stop the first one cleanly, or kill it."""
         world = self._world
         await world.running()
         old = list(world.processes)

@@ -1,4 +1,4 @@
-"""What must be true of a node when nothing is under way, whatever was killed before."""
+"""Invariants of an idle node, after any crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-
 _STATE |= {"claims.lock", "devices.lock", "calls.lock", "effects.lock"}  # made once, and without content
 _STATE |= {"health.json"}
 PATIENCE = 30.0
-"""Seconds in which all is as it must be; less than until the publisher looks again without a reason (35 s)."""
+"""Seconds until all invariants hold; shorter than the periodic check of the publisher (35 s)."""
 
 
 class Observed(Protocol):
@@ -74,10 +74,10 @@ class Observed(Protocol):
 
 
 async def check(world: World) -> None:
-    """Waits until everything is as it must be.
+    """Wait until all invariants hold.
 
     Raises:
-        AssertionError: with what is not, and the logs of the last processes.
+        AssertionError: with the violated invariants and the logs of the last processes.
     """
     problems: list[str] = []
     try:
@@ -108,7 +108,7 @@ def check_decommissioned(world: World) -> None:
     assert not world.claims
     assert not [process for process in world.processes if process.alive]
     problems = [*_of_hardware(world, {}), *_of_dough(world, {})]
-    found = {path for path in world.files() if ".damaged-" not in path.name and path.name != FILE_NAME}
+    found = {path for path in world.files() if ".corrupt-" not in path.name and path.name != FILE_NAME}
     problems += [f"left over {path}" for path in sorted(found)]
     if world.state.exists() and not any(world.state.iterdir()):
         problems.append(f"left over {world.state}, empty")
@@ -117,7 +117,7 @@ def check_decommissioned(world: World) -> None:
 
 
 def problems_of(world: Observed) -> list[str]:
-    """What is not as it must be, now."""
+    """Return the invariants that are violated now."""
     live = {uid: claim for uid, claim in world.claims.items() if claim.answer is not None}
     wanted = _wanted_effects(world, live)
     problems = [*_of_hardware(world, wanted), *_of_state(world, live, wanted), *_of_files(world, live)]
@@ -194,8 +194,8 @@ def _of_files(world: Observed, live: dict[str, Claim]) -> list[str]:
     expected |= {registration_socket(world.root, DRIVER, uid) for uid in world.pods}
     expected |= {operation_socket(world.root, DRIVER, uid) for uid in world.pods}
     expected |= {operation_link(world.root, DRIVER)} if world.pods else set()
-    # a damaged database stays, for people to look at
-    found = {path for path in world.files() if path.name.partition(".damaged-")[0] not in _STATE}
+    # a corrupt database stays, for people to inspect
+    found = {path for path in world.files() if path.name.partition(".corrupt-")[0] not in _STATE}
     present = {path for path in found if path.parent == world.state / "locks" / "processes"}
     if len(present) == len(world.pods):
         found -= present
@@ -226,8 +226,8 @@ def _of_claim(world: Observed, claim: Claim) -> list[str]:
     assert claim.answer is not None
     kind = spec.get("kind")
     names = [f"{kind}={device['name']}" for device in spec.get("devices", [])]
-    told = [name for device in claim.answer for name in device.cdi_device_ids]
-    problems = [] if names == told else [f"{claim.uid}: spec has {names}, the kubelet {told}"]
+    answered = [name for device in claim.answer for name in device.cdi_device_ids]
+    problems = [] if names == answered else [f"{claim.uid}: spec has {names}, the kubelet {answered}"]
     edits = [spec.get("containerEdits", {}), *(item["containerEdits"] for item in spec.get("devices", []))]
     env = {entry for item in edits for entry in item.get("env", [])}
     if env != (expected := _wanted_env(world, claim)):

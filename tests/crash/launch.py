@@ -1,4 +1,4 @@
-"""``dra-kit node`` or ``decommission`` in a process that kills itself where it is told to: at a step, or at a file."""
+"""``dra-kit node`` or ``decommission`` in a process that kills itself at a given step or file change."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class NodeProcess(KillableProcess):
     """One process of the node role.
 
     Args:
-        directory: where its log, its plan and its last words are.
+        directory: of its log, its crash point and its result.
         arguments: of ``dra-kit``, first of all the command.
         pod_uid: its pod's.
         environment: further variables.
         watched: the directory in which changes of files count.
         boot_id: the file that tells one boot from another.
-        further: fields of ``NodeSettings``, whatever the flags say.
+        further: fields of ``NodeSettings`` that override the flags.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], f
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.environ.update(environment)
-    # no flags: nobody but a test has another kernel than the one that runs, or another kubelet's patience
+    # these settings have no flags, because only tests need them
     vars(node_options)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
     sys.argv = ["dra-kit", *arguments]
     cli.main()

@@ -1,4 +1,4 @@
-"""kill -9 of `dra-kit decommission` at each step, one after the other in one life: all is undone, and no pod hangs."""
+"""kill -9 of `dra-kit decommission` at each step: all effects are reverted, and no pod hangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than al
 STARTING: Final = (
     Failpoint.SLICE_DELETED,
     Failpoint.STATE_REBUILT,
-    Failpoint.STATE_SET_ASIDE,
+    Failpoint.STATE_MOVED_AWAY,
     Failpoint.STATE_OPENED,
     Failpoint.FILES_SWEPT,
     Failpoint.SERVICE_BOUND,
@@ -45,13 +45,13 @@ STOPPING: Final = (Failpoint.DRAINING, Failpoint.UNREGISTERED, Failpoint.DRAINED
 async def _starting(world: World, steps: Sequence[Failpoint]) -> None:
     for step in steps:
         if step is Failpoint.STATE_REBUILT:
-            world.damage()
+            world.corrupt_state()
         process = await world.start(CrashPoint(step))
         await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
         world.bury(process)
 
 
-async def test_killed_after_each_step(counted: Callable[[Counts], None]) -> None:
+async def test_decommission_is_killed_after_each_step(counted: Callable[[Counts], None]) -> None:
     async with world() as made:
         made.publish({NODE: {f"pan-{number}": "iron" for number in range(len(RELEASING) + 1)}})
         await made.start()
@@ -74,7 +74,7 @@ async def test_killed_after_each_step(counted: Callable[[Counts], None]) -> None
         counted(made.counts)
 
 
-async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted: Callable[[Counts], None]) -> None:
+async def test_next_decommission_answers_the_kubelet_after_a_kill(counted: Callable[[Counts], None]) -> None:
     """A process killed before it answers leaves nothing; its successor does not exit before it has answered."""
     async with world("effects") as made:
         await made.start()
@@ -86,15 +86,15 @@ async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted
         assert not await made.unprepare_once(claim)
         await made.running()
         successor = made.processes[0]
-        await eventually(lambda: '"message": "left"' in successor.log())
+        await eventually(lambda: '"message": "not removed yet"' in successor.log())
         await made.unprepare(claim)
         await decommissioned(made, iter(()))
         check_decommissioned(made)
         counted(made.counts)
 
 
-async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[[Counts], None]) -> None:
-    """Whatever of its sockets and of the state is gone by then, the next one removes the rest."""
+async def test_decommission_is_killed_before_each_file_change_at_the_end(counted: Callable[[Counts], None]) -> None:
+    """The next process removes the rest, at any point of the removal."""
     async with world("effects") as made:
         await made.start()
         await made.prepare(claim := made.allocate(["pan-0"]))

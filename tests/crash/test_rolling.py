@@ -17,7 +17,7 @@ from tests.support.api import eventually
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 
 
-async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Callable[[Counts], None]) -> None:
+async def test_old_process_is_killed_during_a_prepare(counted: Callable[[Counts], None]) -> None:
     async with world() as made:
         old = await made.start()
         kept = made.allocate(["pan-0"])
@@ -36,7 +36,7 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Cal
         await _end(made, counted)
 
 
-async def test_the_old_process_is_killed_in_the_middle_of_a_release(counted: Callable[[Counts], None]) -> None:
+async def test_old_process_is_killed_during_a_release(counted: Callable[[Counts], None]) -> None:
     async with world() as made:
         old = await made.start()
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
@@ -53,7 +53,7 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_release(counted: Cal
         await _end(made, counted)
 
 
-async def test_a_prepare_that_ends_while_the_old_process_stops_is_told_in_the_status(
+async def test_prepare_during_the_stop_of_the_old_process_is_in_the_status(
     counted: Callable[[Counts], None],
 ) -> None:
     async with world() as made:
@@ -73,7 +73,7 @@ async def test_a_prepare_that_ends_while_the_old_process_stops_is_told_in_the_st
         await _end(made, counted)
 
 
-async def test_the_new_process_does_not_come_up(counted: Callable[[Counts], None]) -> None:
+async def test_new_process_fails_to_start(counted: Callable[[Counts], None]) -> None:
     async with world() as made:
         await made.start()
         claim = made.allocate(["pan-0"])
@@ -88,7 +88,7 @@ async def test_the_new_process_does_not_come_up(counted: Callable[[Counts], None
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_the_old_process_is_killed_while_the_new_one_cannot_serve(
+async def test_old_process_exits_before_the_new_one_can_serve(
     counted: Callable[[Counts], None], signal_number: signal.Signals
 ) -> None:
     async with world() as made:

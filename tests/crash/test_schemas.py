@@ -59,7 +59,7 @@ def column(world: World, query: str) -> list[Any]:
         return [row[0] for row in state.execute(query)]
 
 
-async def test_this_release_uses_what_the_next_one_wrote_and_loses_nothing() -> None:
+async def test_state_of_the_next_release_is_used_without_loss() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"]), made.allocate(["pan-1"])
         await made.prepare(first, second)
@@ -86,7 +86,7 @@ async def test_this_release_uses_what_the_next_one_wrote_and_loses_nothing() -> 
         await _end(made)
 
 
-async def test_a_record_that_is_written_again_keeps_what_the_next_release_wrote() -> None:
+async def test_rewritten_record_keeps_fields_of_the_next_release() -> None:
     async with world() as made:
         claim = made.allocate(["pan-0"])
         await made.prepare(claim)
@@ -166,10 +166,10 @@ def written_by_the_release_before(world: World) -> None:
 def told(world: World) -> str:
     """What processes have said of the state."""
     texts = [process.log() for process in (*world.past, *world.processes)]
-    return "\n".join(line for text in texts for line in text.splitlines() if "state " in line or "damaged" in line)
+    return "\n".join(line for text in texts for line in text.splitlines() if "state " in line or "corrupt" in line)
 
 
-async def test_claims_of_the_release_before_are_served_and_released() -> None:
+async def test_claims_of_the_previous_release_are_served_and_released() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
@@ -189,7 +189,7 @@ async def test_claims_of_the_release_before_are_served_and_released() -> None:
         assert told(made) == ""
 
 
-async def test_the_release_before_goes_on_with_the_state_and_back() -> None:
+async def test_previous_release_continues_with_the_state_and_back() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
@@ -203,7 +203,7 @@ async def test_the_release_before_goes_on_with_the_state_and_back() -> None:
                 state.execute(PUT_1_1, (uid, namespace, name, phase, later, 0))
             state.execute("UPDATE effects SET phase = 'applied', outcome = outcome, error = '' WHERE effect = 'heat'")
             state.execute("UPDATE effects SET error = 'stuck' WHERE effect = 'coat'")
-        assert column(made, "SELECT checksum FROM claims") == [None, None], "nobody checks what it wrote"
+        assert column(made, "SELECT checksum FROM claims") == [None, None], "rows of the old release have no checksum"
         assert set(column(made, "SELECT checksum IS NULL FROM effects WHERE effect = 'coat'")) == {1}
         assert set(column(made, "SELECT checksum IS NULL FROM effects WHERE effect = 'heat'")) == {0}, "not changed"
         await made.running()
@@ -240,7 +240,7 @@ def files_of_claims(world: World) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in paths}
 
 
-async def test_claims_of_0_1_keep_their_files_and_effects_and_are_found_again_after_the_way_back() -> None:
+async def test_claims_of_0_1_keep_files_and_effects_and_are_found_after_a_rollback() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1", "pan-2"])
         await made.prepare(first, second)
@@ -255,7 +255,7 @@ async def test_claims_of_0_1_keep_their_files_and_effects_and_are_found_again_af
             await check(made)
             [process] = made.processes
             await made.stop(process)
-            assert files_of_claims(made) == given, "nobody was prepared again"
+            assert files_of_claims(made) == given, "no claim was prepared again"
             assert column(made, "SELECT outcome FROM effects ORDER BY number") == hardware
         await made.running()
         await _end(made)
@@ -278,7 +278,7 @@ def left_by_form_1_1(world: World) -> None:
         state.execute("UPDATE claims SET record = replace(record, '@NODE@', ?)", (str(node),))
 
 
-async def test_what_a_release_of_form_1_1_left_on_a_node_is_served_as_it_is_and_released() -> None:
+async def test_claims_of_schema_1_1_are_served_unchanged_and_released() -> None:
     async with world("effects") as made:
         first = made.allocate(["pan-0"], coating="teflon")
         second = made.allocate(["pan-1", "pan-2"], oven="right")
@@ -288,7 +288,7 @@ async def test_what_a_release_of_form_1_1_left_on_a_node_is_served_as_it_is_and_
         assert (len(given), len(hardware)) == (4, 5)
         await made.prepare(first, second)
         await check(made)
-        assert files_of_claims(made) == given, "nobody was prepared again"
+        assert files_of_claims(made) == given, "no claim was prepared again"
         assert {path: path.read_bytes() for path in hardware} == hardware
         third = made.allocate(["pan-3"], coating="enamel")
         await made.prepare(third)

@@ -24,11 +24,11 @@ async def life(world: World, crash: CrashPoint | None) -> None:
     second = world.allocate(["pan-2"])
     await world.prepare(first, second)
     await check(world)
-    # what is in force is lost: it is made again, and has another number
+    # an effect is lost: it is applied again, with another outcome
     world.lose("oven-left")
     world.lose("pan-pan-0")
     await check(world)
-    # a pan is unhealthy, also when nobody says so any more
+    # a pan stays unhealthy without further reports
     world.smell("pan-4")
     await check(world)
     world.smell()
@@ -50,7 +50,7 @@ async def life(world: World, crash: CrashPoint | None) -> None:
     world.open_gate("slow")
     await asyncio.gather(preparing, releasing)
     await check(world)
-    # allocated anew
+    # reallocated
     world.allocate(["pan-4"], second, coating="enamel")
     second.answer = None
     await world.prepare(second)
@@ -97,12 +97,12 @@ async def life_beside_another(world: World, crash: CrashPoint | None) -> None:
     await _end(world)
 
 
-async def life_with_damage(world: World, crash: CrashPoint | None) -> None:
-    """The state is found damaged at a start: first while another process uses it, then while none does."""
+async def life_with_corrupt_state(world: World, crash: CrashPoint | None) -> None:
+    """The state is corrupt at a start: first while another process uses it, then while none does."""
     first, second = world.allocate(["pan-0"], coating="teflon"), world.allocate(["pan-2"])
     await world.prepare(first, second)
     [old] = world.processes
-    world.damage()
+    world.corrupt_state()
     world.new_pod()
     await world.start(crash)
     await world.prepare(first)
@@ -114,7 +114,7 @@ async def life_with_damage(world: World, crash: CrashPoint | None) -> None:
 
 
 async def life_in_a_new_pod(world: World, crash: CrashPoint | None) -> None:
-    """The process is killed at its start, and its pod is replaced: nobody comes again who has the same names."""
+    """The process is killed at its start and its pod is replaced: no later process has the same socket names."""
     await world.start(crash)
     world.new_pod()
     await check(world)
@@ -125,8 +125,8 @@ LIVES = {
     Failpoint.SERVICE_BOUND: life_in_a_new_pod,
     Failpoint.REGISTRATION_BOUND: life_in_a_new_pod,
     Failpoint.EPOCH_ENDED_ELSEWHERE: life_beside_another,
-    Failpoint.STATE_REBUILT: life_with_damage,
-    Failpoint.STATE_SET_ASIDE: life_with_damage,
+    Failpoint.STATE_REBUILT: life_with_corrupt_state,
+    Failpoint.STATE_MOVED_AWAY: life_with_corrupt_state,
 }
 
 
@@ -138,7 +138,9 @@ async def test_killed_after(step: Failpoint, counted: Callable[[Counts], None]) 
         counted(made.counts)
 
 
-@pytest.mark.parametrize("lived", [life, life_beside_another, life_with_damage], ids=lambda lived: lived.__name__)
+@pytest.mark.parametrize(
+    "lived", [life, life_beside_another, life_with_corrupt_state], ids=lambda lived: lived.__name__
+)
 async def test_not_killed(lived: Callable[[World, CrashPoint | None], Awaitable[None]]) -> None:
     async with world() as made:
         await lived(made, None)

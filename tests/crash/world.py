@@ -34,17 +34,17 @@ EFFECTS_INTERVAL = 0.2
 ORPHAN_AFTER = 0.3
 """Seconds from the first look that finds a claim gone to its release."""
 PATIENCE = 60.0
-"""Seconds in which a process comes, ends, or answers, on the slowest machine."""
+"""Seconds in which a process starts, exits or answers, on the slowest machine."""
 
 
 @dataclass
 class Claim:
-    """A claim as the cluster knows it, and what the kubelet was told of it.
+    """A claim, and the answer that the kubelet received.
 
     Attributes:
         devices: what it is allocated.
         config: of the claim.
-        answer: what the kubelet was answered; None as long as it is not prepared.
+        answer: of the prepare call; None if it is not prepared.
     """
 
     reference: ClaimReference
@@ -153,7 +153,7 @@ class World:
         path.with_suffix(".new").replace(path)
 
     def allocate(self, devices: Sequence[str], claim: Claim | None = None, **config: Any) -> Claim:
-        """A new claim with these devices, or one that is allocated anew."""
+        """Create a claim with these devices, or reallocate one."""
         if claim is None:
             name = f"claim-{next(self._names)}"
             claim = Claim(ClaimReference("default", name, f"uid-{name}"), ())
@@ -294,8 +294,8 @@ class World:
     def _new_boot(self) -> None:
         self._boot_id.write_text(f"boot-{next(self._boot)}\n")
 
-    def damage(self) -> None:
-        """The database becomes one that sqlite refuses, though each of its rows can be read."""
+    def corrupt_state(self) -> None:
+        """Corrupt the database so that sqlite rejects it although all rows are readable."""
         path = self.state / "state.sqlite"
         with closing(sqlite3.connect(path, timeout=30)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -28,7 +28,7 @@ def replay(lines: Iterable[Line]) -> Iterator[Case]:
 
 
 def gates_of(features: dict[str, bool]) -> AllocatorRules:
-    """The gates of a line; its keys are the Go names of the features."""
+    """Return the gates of a line, whose keys are the Go names of the features."""
     return AllocatorRules(**{re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): on for name, on in features.items()})
 
 
@@ -69,7 +69,7 @@ def _observe(line: Line) -> Line:
 
 
 def _comparable(expected: Line) -> Line:
-    """Without what is not to be compared: the text of errors, the number of steps and the implementation's name."""
+    """Remove values that are not compared: texts of errors, number of steps, and name of the implementation."""
     if "alternatives" in expected:
         return {"alternatives": [_comparable(alternative) for alternative in expected["alternatives"]]}
     kept: dict[str, Any] = {key: expected[key] for key in ("ok", "errorKind", "nodeError") if key in expected}

@@ -1,4 +1,4 @@
-"""Traces: a cluster whose pods come and go and whose drivers publish anew, and where each pod was placed."""
+"""Traces: a cluster with changing pods and slices, and the placement of each pod."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recognises(line: Line) -> bool:
 
 
 def replay(lines: Iterable[Line]) -> Iterator[Case]:
-    """A case for each step that places a pod, and one for what is in use at the end of each trace."""
+    """Return a case for each placement, and one for the devices in use at the end of each trace."""
     for line in lines:
         yield from _Trace(line).cases()
 
@@ -36,7 +36,7 @@ class _Trace:
         self._held: dict[str, list[Line]] = {}
 
     def cases(self) -> Iterator[Case]:
-        """The cases in the order of the trace, each to be observed before the next is asked for."""
+        """Yield the cases in order; each must be observed before the next."""
         for number, step in enumerate(self._line["steps"]):
             match step["op"]:
                 case "allocate":

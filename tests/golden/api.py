@@ -1,4 +1,4 @@
-"""Request sequences with the answers of a Kubernetes 1.37.1 API server, replayed against the embedded one."""
+"""Requests and answers of a Kubernetes 1.37.1 API server, replayed against the embedded one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FREE_TEXTS = (
     "valueUnstructured", "expected map, got &", "continue key is not valid", "to be a protobuf message",
     "unknown conversion",
 )  # fmt: skip
-"""Messages of Go's libraries: how ours read instead is only counted."""
+"""Messages of Go's libraries: differences are only counted."""
 _FREE_TAILS = ("\n@@ ", "compilation failed: ")
-"""After these a message shows a difference between two Go structs, or what cel-go has to say."""
+"""After these texts, a message contains a difference of Go structs or a message of cel-go."""
 
 
 def recognises(line: Line) -> bool:
@@ -29,7 +29,7 @@ def recognises(line: Line) -> bool:
 
 
 def replay(lines: Iterable[Line]) -> Iterator[Case]:
-    """Each line against a server without objects; watches end when all their events have come."""
+    """Replay each line against an empty server; a watch ends after all its events."""
     with asyncio.Runner() as runner:
         replayer = Replayer()
         try:
@@ -49,14 +49,14 @@ def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, words: list
 
 
 class _Comparison:
-    """Brings our answers of one line into the recorded form as far as they agree; notes texts that read otherwise."""
+    """Normalizes our answers to one line as far as they agree; notes different texts."""
 
     def __init__(self, words: list[str]) -> None:
         self._fitting = Fitting()
         self._words = words
 
     def answer(self, step: Line, got: Line) -> Line:
-        """As :meth:`step`, where one of several recorded answers is enough."""
+        """Compare like :meth:`step` with alternative recorded answers."""
         for one in step.get("anyOf", ()):
             whole = {key: value for key, value in step.items() if key != "anyOf"} | one
             if self.step(whole, {key: value for key, value in got.items() if key != "anyOf"}) == whole:
@@ -74,7 +74,7 @@ class _Comparison:
             elif key == "message":
                 fitted[key] = self._text(expected, value)
             elif key == "text" and step.get("path") == "/metrics" and expected != MISSING:
-                self._words.append(value)  # what is measured is another thing
+                self._words.append(value)  # not compared
                 fitted[key] = expected
             elif key == "causes" and expected != MISSING and len(value) == len(expected):
                 fitted[key] = [

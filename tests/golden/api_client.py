@@ -1,4 +1,4 @@
-"""Sends the requests of a recorded line to an embedded API server, and brings the answers into the recorded form."""
+"""Sends the requests of a recorded line to an embedded API server, and normalizes the answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMESPACES = {"team-a": {}, "team-b": {}, "admin-a": {_LABEL: "true"}, "admin-of
 
 
 def expand(value: Any) -> Any:
-    """A line with its repetitions written out."""
+    """Return a line with its repetitions expanded."""
     if isinstance(value, str):
         return _REPEAT.sub(lambda match: match[1] * int(match[2]), value)
     if isinstance(value, dict):
@@ -35,7 +35,7 @@ def expand(value: Any) -> Any:
 
 
 class Replayer:
-    """An embedded server for each set of gates, emptied before each line."""
+    """Embedded servers by set of gates, emptied before each line."""
 
     def __init__(self) -> None:
         self._servers: dict[str, ApiServer] = {}
@@ -47,7 +47,7 @@ class Replayer:
         await self._stack.aclose()
 
     async def answers(self, line: Line) -> list[Line]:
-        """For each step the answer in the recorded form; templates filled in in ``body``, for comparison."""
+        """Return the normalized answer to each step, and fill in templates in ``body`` for comparison."""
         server = await self._server(line.get("gates", "default"))
         await self._reset(server)
         steps = Steps(server.url, await self._client(), compact=server.api.storage.compact)
@@ -79,13 +79,13 @@ class Replayer:
                 stored = storage.get("namespaces", name)
                 assert stored is not None
                 self._namespaces[name] = stored.object
-        else:  # what they are like is known by now
+        else:  # their form is known by now
             for name, namespace in self._namespaces.items():
                 storage.create("namespaces", name, namespace)
 
 
 class Steps:
-    """Takes the steps of one line, one after another.
+    """Runs the steps of one line in order.
 
     Args:
         url: of the server.
@@ -105,7 +105,7 @@ class Steps:
         self.objects: list[Any] = []
 
     async def take(self, step: Line) -> Line:
-        if "method" not in step:  # "settle" waits for what has its effect at once here
+        if "method" not in step:  # "settle" waits for effects that are immediate here
             if step.get("compact"):
                 assert self._compact is not None, "this server cannot be made to forget"
                 self._compact()
@@ -118,7 +118,7 @@ class Steps:
         return await self._with_during(step, self._recorded(step, answer, content))
 
     async def _with_during(self, step: Line, got: Line) -> Line:
-        """Adds what is sent while a watch is open, where there was an ordinary answer instead."""
+        """Add requests sent during a watch that got an ordinary answer instead."""
         if "during" in step:
             got["during"] = [await self.take(inner) for inner in step["during"]]
         return got
@@ -192,13 +192,13 @@ class Steps:
                 await reader
         got = {key: value for key, value in step.items() if key != "warnings"}
         got |= {"status": answer.status, "events": events}
-        # the older recordings have no warnings of watches
+        # older recordings lack warnings of watches
         if (warnings := _warnings(answer)) and (self._patient or "warnings" in step):
             got["warnings"] = warnings
         return got | ({"during": during} if "during" in step else {})
 
     async def _settle(self, reader: asyncio.Task[None], *, expected: int, seen: list[Any]) -> None:
-        """Waits for the events that should come, at most a second, and then for round trips in which others could."""
+        """Wait at most a second for expected events, and then for round trips in which others could arrive."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 1
         while len(seen) < expected and loop.time() < deadline and not reader.done():
@@ -208,7 +208,7 @@ class Steps:
                 await answer.read()
 
     def _recorded(self, step: Line, answer: aiohttp.ClientResponse, content: bytes) -> Line:
-        """The step with our answer in place of the recorded one."""
+        """Return the step with our answer instead of the recorded one."""
         kept = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
                 "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
                 "events", "sortRules", "either", "anyOf", "warningsUnordered")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Recorded answers hold marks; this finds out whether an answer of ours is what they stand for."""
+"""Matches answers against recorded answers with placeholders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MISSING = "(missing)"
 
 
 class Fitting:
-    """Compares the answers of one line; a numbered mark stands for the same value wherever it occurs."""
+    """Compares the answers of one line; a numbered placeholder has the same value everywhere."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
 
     def fit(self, expected: Any, got: Any, sent: Any = MISSING) -> Any:
-        """``expected`` where the answer is what it stands for, else as much of ``got`` as differs.
+        """Return ``expected`` if the answer matches it, else the differing part of ``got``.
 
         Args:
             expected: recorded, with marks.
@@ -38,7 +38,7 @@ class Fitting:
         if isinstance(expected, dict) and isinstance(got, dict):
             sent = sent if isinstance(sent, dict) else {}
             if "description" in expected and "description" in got:
-                got = got | {"description": expected["description"]}  # the words of Kubernetes are not ours
+                got = got | {"description": expected["description"]}  # Kubernetes' description differs from ours
             return {
                 key: self.fit(expected.get(key, MISSING), value, sent.get(key, MISSING)) for key, value in got.items()
             }
@@ -79,7 +79,7 @@ class Fitting:
 
 
 def _in_order(expected: list[Any], got: list[Any]) -> list[Any]:
-    """Managers of fields as they are recorded: they come in the order of their times, in whole seconds."""
+    """Return field managers in recorded form, ordered by time in whole seconds."""
 
     def key(entry: Any) -> tuple[object, ...] | None:
         if not isinstance(entry, dict) or "fieldsType" not in entry:

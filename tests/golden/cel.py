@@ -1,4 +1,4 @@
-"""CEL selectors: what they are for a device, and whether an API server admits them."""
+"""CEL selectors: their value for a device, and whether an API server admits them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_header(line: Line, beginning: str) -> bool:
 
 
 def devices_of(line: Line) -> list[Device]:
-    """The devices that the lines of a file refer to by their position."""
+    """Return the devices, to which the lines of a file refer by position."""
     return [
         Device(
             driver=device["driver"],
@@ -37,7 +37,7 @@ def devices_of(line: Line) -> list[Device]:
 
 
 def observed_cost(line: Line, cost: int) -> int:
-    """The estimate, as it was recorded if both are admitted or neither is: only that is a verdict."""
+    """Return the recorded estimate if it leads to the same admission, which is the verdict; else ours."""
     recorded: int = line["cost"]
     return recorded if (recorded <= MAX_COST) == (cost <= MAX_COST) else cost
 

@@ -1,4 +1,4 @@
-"""CEL expressions: what compiles in which environment and with which feature gates."""
+"""CEL expressions: whether they compile in an environment with feature gates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _environment(line: Line) -> DeviceEnvironment:
     gates = line["gates"]
     return DeviceEnvironment(
         stored={"stored": True, "new": False}[line["env"]],
-        # gates do not count for what is stored
+        # stored expressions ignore gates
         consumable_capacity=gates["ConsumableCapacity"] or line["env"] == "stored",
         list_type_attributes=gates["ListTypeAttributes"] or line["env"] == "stored",
     )

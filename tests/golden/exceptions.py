@@ -1,4 +1,4 @@
-"""What need not agree with the golden files, and why: ``exceptions.toml``."""
+"""Known differences from golden files with reasons: ``exceptions.toml``."""
 
 from __future__ import annotations
 

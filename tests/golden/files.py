@@ -17,7 +17,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Unreadable(Exception):
-    """A file is no golden file that this program knows; the text is one line without the file's name."""
+    """A file is not a known golden file; the text is one line without the file's name."""
 
 
 def read(path: Path) -> list[Line]:
@@ -36,9 +36,9 @@ def read(path: Path) -> list[Line]:
         try:
             line = json.loads(row)
         except ValueError as error:
-            raise Unreadable(f"line {number} is no JSON: {error}") from error
+            raise Unreadable(f"line {number} is not JSON: {error}") from error
         if not isinstance(line, dict):
-            raise Unreadable(f"line {number} is no JSON object")
+            raise Unreadable(f"line {number} is not a JSON object")
         lines.append(line)
     if not lines:
         raise Unreadable("it has no lines")
@@ -51,12 +51,12 @@ def stem(path: Path) -> str:
 
 
 def title(kind: Kind, path: Path) -> str:
-    """What reports call a file: its kind, and which one of it where there are many."""
+    """Return the title of a file in reports: its kind, and its number if there are several."""
     return f"{kind.NAME}/{stem(path)}" if kind in {api, scenarios} else kind.NAME
 
 
 def kind_of(path: Path, first: Line) -> Kind:
-    """The kind by the file's name, else by its first line."""
+    """Return the kind by the name of the file or else by its first line."""
     for kind in KINDS:
         if stem(path) == kind.NAME:
             return kind

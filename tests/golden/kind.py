@@ -1,4 +1,4 @@
-"""What a kind of golden data is."""
+"""The interface of kinds of golden data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Line: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One verdict of Kubernetes, and how to get ours.
+    """A verdict of Kubernetes, and a function for ours.
 
     Attributes:
         id: names the case in its file.
@@ -31,7 +31,7 @@ class Kind(Protocol):
     """A kind of golden data; a module with these members is one."""
 
     NAME: str
-    """What reports call it, and the stem of its usual file."""
+    """Name in reports, and stem of the usual file name."""
 
     def recognises(self, line: Line) -> bool:
         """Whether a file that begins with ``line`` is of this kind."""

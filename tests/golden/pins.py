@@ -1,4 +1,4 @@
-"""How many lines each data file has: without this a file that is missing, or that was cut, would only test less."""
+"""The number of lines of each data file, to detect missing and truncated files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PINS: Final[Mapping[str, int]] = tomllib.loads((DATA / "pins.toml").read_text(en
 
 
 def pinned(pattern: str) -> list[Path]:
-    """The pinned files that match a pattern, whether they are there or not.
+    """Return the pinned files that match a pattern, also missing ones.
 
     Raises:
         LookupError: no pin matches.

@@ -1,8 +1,8 @@
 """Records the answers of a real API server: ``python -m tests.golden.record --dir DIR FILE > RECORDED``.
 
-FILE holds request sequences in the golden format; answers that are in it already are made anew. DIR is the state folder
+FILE holds request sequences in the golden format; existing answers are recorded again. DIR is the state folder
 of a control plane that the ``cluster`` tool has started, with scheduler and controller manager stopped before anything
-else. Every line is sent twice: one that is not answered alike is told and left out.
+else. Every line is sent twice: a line with different answers is reported and omitted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AGE: Final = re.compile(r"(\d+[smhdy])+")
 
 
 class _Marks:
-    """Puts marks in the place of what is another at each run."""
+    """Replaces values that differ in each run by placeholders."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, str]] = {"uid": {}, "rv": {}, "name": {}}
@@ -45,7 +45,7 @@ class _Marks:
         return known.setdefault(value, f"<{what}:{len(known)}>")
 
     def answer(self, step: Line, got: Line) -> Line:
-        """A step with its answer."""
+        """Return a step with its answer."""
         is_list = isinstance(got.get("stored"), dict) and "items" in got["stored"]
         collection = is_list or (step.get("method") == "GET" and not isinstance(self._name_in(step), str))
         marked = {
@@ -58,7 +58,7 @@ class _Marks:
 
     @staticmethod
     def _name_in(step: Line) -> str | None:
-        """The name of the object that a path is of."""
+        """Return the name of the object of a path."""
         parts = step["path"].strip("/").split("/")
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         parts = parts[2:] if len(parts) > 2 and parts[0] == "namespaces" else parts
@@ -106,7 +106,7 @@ class _Marks:
 
 
 class _Recorder:
-    """A control plane that answers.
+    """A running control plane.
 
     Args:
         directory: state folder of the ``cluster`` tool.
@@ -121,9 +121,9 @@ class _Recorder:
         self._ssl.load_cert_chain(pki / "admin.crt", pki / "admin.key")
 
     async def record(self, lines: list[Line]) -> list[Line]:
-        """The lines that are answered alike twice, with their answers."""
+        """Yield the lines with equal answers in two runs, with these answers."""
         connector = aiohttp.TCPConnector(ssl=self._ssl, force_close=True)
-        # the server ends a connection whose body it does not read
+        # the server closes a connection whose body it does not read
         async with aiohttp.ClientSession(connector=connector, headers={"User-Agent": "oracle/1"}) as client:
             for name, labels in NAMESPACES.items():
                 body = {"metadata": {"name": name, "labels": labels}}
@@ -133,7 +133,7 @@ class _Recorder:
             for line in lines:
                 try:
                     first, second = [await self._answers(client, line) for _ in range(2)]
-                except aiohttp.ClientError as error:  # a request over which the server falls
+                except aiohttp.ClientError as error:  # a request that crashes the server
                     print(f"left out, not answered: {line['id']}: {error}", file=sys.stderr)
                     continue
                 if first == second:
@@ -156,7 +156,7 @@ class _Recorder:
         return [marks.answer(step, got) for step, (_, got) in zip(originals, answered, strict=True)]
 
     async def _remove(self, client: aiohttp.ClientSession, step: Line, got: Line) -> None:
-        """Removes the object that a step made or changed, whatever holds it."""
+        """Remove the object that a step created or changed, also with finalizers."""
         for pair in zip(step.get("during", ()), got.get("during", ()), strict=True):
             await self._remove(client, *pair)
         if step.get("method") not in {"POST", "PUT", "PATCH"} or got["status"] not in {200, 201, 406}:

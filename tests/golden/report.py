@@ -1,4 +1,4 @@
-"""Replays cases and tells how many agree."""
+"""Replays cases and reports how many agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.golden.kind import Case, Line
 
 @dataclass(frozen=True)
 class Difference:
-    """A case whose verdict is not ours."""
+    """A case with a different verdict."""
 
     file: str
     id: str
@@ -52,7 +52,7 @@ class Agreement:
 
     @property
     def failed(self) -> bool:
-        """Whether something is not as it should be."""
+        """Whether there is a difference or an error."""
         return bool(self.differences or self.stale)
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Agreement:
             try:
                 got = _observe(case)
             except Unsupported:
-                # no verdict is not a wrong one
+                # a missing verdict is not a wrong one
                 self.unsupported += 1
                 continue
             if got == case.expected:
@@ -86,7 +86,7 @@ class Agreement:
                 self.differences.append(Difference(file, case.id, case.expected, got))
 
     def told(self, title: str) -> list[str | int]:
-        """What the test run tells at its end of a file: its title, and cases that agree, in all, excused, not run."""
+        """Return the summary of a file: title, and numbers of cases that agree, in total, excused and not run."""
         return [title, self.agree, self.total, len(self.excused), self.unsupported]
 
     def as_json(self) -> dict[str, Any]:

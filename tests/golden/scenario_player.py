@@ -1,4 +1,4 @@
-"""Plays the phases of a scenario on any API server, and tells what became of the objects."""
+"""Plays the phases of a scenario on any API server, and returns the resulting objects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Player:
         async with self._session.request(
             request["method"],
             self._url + self._resolved(request["path"]) + query,
-            # compact, as recorded: white space in opaque parameters counts
+            # compact, as in the recording, because white space in opaque parameters counts
             data=None if body is None else self._resolved(json.dumps(body, separators=(",", ":"))),
             headers={"Content-Type": request.get("contentType", patch)},
         ) as answer:
@@ -79,7 +79,7 @@ class Player:
         return _REFERENCE.sub(value, text)
 
     def settled(self) -> dict[str, list[Object]]:
-        """How the objects stand now; kinds of which there is no object are left out."""
+        """Return the current objects by kind, without kinds that have none."""
         found = {key: comparable(items) for key, items in settled(self._watcher.objects).items()}
         return {key: items for key, items in found.items() if items}
 
@@ -101,14 +101,14 @@ class Player:
 
 
 def comparable(items: list[Object]) -> list[Object]:
-    """Without who wrote which field, which is not told by everybody, and numbers of shares; in one order."""
+    """Return sorted objects without field managers, which some servers omit, and share ids."""
     kept = [{key: value for key, value in item.items() if key != "managers"} for item in items]
     renamed: list[Object] = json.loads(re.sub(r"<share:\d+>", "<share>", json.dumps(kept)))
     return in_order(renamed)
 
 
 async def eventually(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition holds, but not for ever."""
+    """Wait until a condition is true or the timeout expires."""
     end = time.monotonic() + seconds
     while True:
         if condition() or time.monotonic() > end:
@@ -118,7 +118,7 @@ async def eventually(condition: Callable[[], bool], seconds: float) -> None:
 
 @asynccontextmanager
 async def playing(credentials: Credentials, client: Client) -> AsyncIterator[Player]:
-    """A player for a server whose objects are followed meanwhile.
+    """Yield a player for a server, and watch its objects meanwhile.
 
     Args:
         credentials: an administrator's.

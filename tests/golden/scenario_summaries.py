@@ -1,4 +1,4 @@
-"""Objects as the recorded scenarios write them down: without times, UIDs and random names."""
+"""Summaries of objects as in the recorded scenarios: without times, UIDs and random names."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _TIME = re.compile(r"20[23]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SHARE = re.compile(r'(?<="shareID": ")[0-9a-f-]{36}')
 _GENERATED = re.compile(
     r"\bclaim(?: [a-z0-9-]+/|=)([a-z0-9-]+-[bcdfghjklmnpqrstvwxz2456789]{5})\b"
-)  # the API server's letters
+)  # the characters of the API server's random names
 GONE = "<gone>"
-"""The name of a generated claim that is there no more."""
-_OLD = "2024-01-02"  # times that the scenarios themselves set are kept
+"""The name of a deleted generated claim."""
+_OLD = "2024-01-02"  # times set by the scenarios are preserved
 # written by kube-controller-manager as core/v1 Events, which have no action
 _WITHOUT_ACTION = {"resource_claim", "device-taint-eviction-controller"}
 
 
 class Watcher:
-    """Follows what scenarios look at, and notes each state of each object.
+    """Watches the objects of scenarios, and records each state.
 
     Attributes:
         changes: how many came so far.
@@ -42,13 +42,13 @@ class Watcher:
         self.changes = 0
 
     async def synced(self) -> None:
-        """Wait until all that there is is known."""
+        """Wait until all existing objects are known."""
         for informer in self._informers.values():
             await informer.synced.wait()
 
     @property
     def objects(self) -> Objects:
-        """All objects that are watched; of events those about objects that were seen, others are told late."""
+        """Return all watched objects; only Events of known objects, because others arrive late."""
         found = {resource: informer.objects for resource, informer in self._informers.items()}
         events = {key: item for key, item in found[EVENTS].items() if item["regarding"].get("uid") in self._seen}
         return found | {EVENTS: events}
@@ -91,7 +91,7 @@ class Watcher:
 
 
 def settled(objects: Objects) -> dict[str, list[Object]]:
-    """What a scenario's ``settled`` has."""
+    """Return the summary for ``settled`` of a scenario."""
     names = _generated_names(objects)
     uids = {pod["metadata"]["uid"]: f"<uid:pod/{pod['metadata']['name']}>" for pod in objects[PODS].values()}
     found = {
@@ -109,7 +109,7 @@ def settled(objects: Objects) -> dict[str, list[Object]]:
 
 
 def in_order(items: list[Object]) -> list[Object]:
-    """The items in one order, whatever order they came in."""
+    """Return the items sorted."""
     return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
 
 
@@ -124,7 +124,7 @@ def _generated_names(objects: Objects) -> dict[str, str]:
 
 
 def _names_of_gone(objects: Objects) -> dict[str, str]:
-    """Names of claims that were made for pods and are gone, which pods and Events still tell."""
+    """Return the names of deleted generated claims that pods and Events still contain."""
     told = set[str]()
     for pod in objects[PODS].values():
         status = pod.get("status") or {}

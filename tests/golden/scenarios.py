@@ -1,4 +1,4 @@
-"""What kube-scheduler and kube-controller-manager 1.37.1 made of objects, and what the sandbox makes of them."""
+"""Compares the sandbox with recordings of kube-scheduler and kube-controller-manager 1.37.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "scenarios"
 _NUMBERED = re.compile(r"<name:\d+>")
 _DEADLINE_SECONDS = 30.0
 _CALM_SECONDS = 0.05
-_QUIET_SECONDS = 0.25  # where the recording waited to see that nothing happens
+_QUIET_SECONDS = 0.25  # to check that nothing happens
 
 
 def recognises(line: Line) -> bool:
@@ -28,7 +28,7 @@ def recognises(line: Line) -> bool:
 
 
 def replay(lines: Iterable[Line]) -> Iterator[Case]:
-    """Each scenario on a control plane of its own; it ends with the first phase that differs."""
+    """Replay each scenario on a new control plane up to the first phase that differs."""
     for line in lines:
         expected = _expected(line)
         yield Case(line["id"], expected, partial(_observe, expected))
@@ -44,7 +44,7 @@ def _expected(line: Line) -> Line:
 
 
 def _gone_unnumbered(settled: Line) -> Line:
-    """What a phase ended with, where names of generated claims that are gone have no number, as ours have none."""
+    """Return the result of a phase, without numbers in the names of deleted generated claims."""
     there = {claim["metadata"]["name"] for claim in settled.get("claims", [])}
     text = _NUMBERED.sub(lambda name: name[0] if name[0] in there else GONE, json.dumps(settled))
     stood: Line = json.loads(text)
@@ -61,7 +61,7 @@ class _Replay:
         self._former: dict[str, str] = {}
 
     async def run(self) -> Line:
-        """The scenario with what became of our objects."""
+        """Return the scenario with our results."""
         async with ControlPlane(
             gates=FeatureGates.alpha() if self._expected["gates"] == "alpha" else None
         ) as control_plane:
@@ -75,7 +75,7 @@ class _Replay:
         return self._expected | {"phases": phases}
 
     async def _phase(self, player: Player, number: int, phase: Line) -> Line:
-        """A phase with our answers; where the recorded one is "nothing happens", it must stay so for a moment."""
+        """Return a phase with our answers; if nothing happens in the recording, wait a moment to check this."""
         answers = await player.send(number, phase)
         if answers == phase["answers"]:
             await eventually(lambda: player.settled() == phase["settled"], _DEADLINE_SECONDS)
@@ -85,14 +85,14 @@ class _Replay:
         return phase | {"answers": answers, "settled": player.settled(), "trace": trace}
 
     def _fitted(self, traces: Mapping[str, list[str]], expected: Mapping[str, list[str]]) -> dict[str, Any]:
-        """For each recorded object the recorded states if ours are the same, else ours."""
+        """Return for each recorded object the recorded states if ours agree, else ours."""
         fitted = {}
         for name, states in expected.items():
-            # the state that it had before may be seen again
+            # the previous state may be observed again
             former = self._former.get(name)
             pair = [traces.get(name, []), states]
             if name.startswith("claim/") and states[-1:] == ["gone"]:
-                # whether a claim's release or its garbage collector comes first is not said
+                # the order of a claim's release and its garbage collection is undefined
                 pair = [[state.removesuffix(" deleting") for state in items] for items in pair]
             got, wanted = (items[items[:1] == [former] :] for items in pair)
             fitted[name] = states if _is_subsequence(got, wanted) else traces.get(name, [])
@@ -100,7 +100,7 @@ class _Replay:
 
 
 def _is_subsequence(got: list[str], expected: list[str]) -> bool:
-    """Steps may be merged; their order may not change, and the last one must be the same."""
+    """Return whether states agree: states may be skipped, but order and last state must be equal."""
     if expected and got[-1:] != expected[-1:]:
         return False
     rest = iter(expected)

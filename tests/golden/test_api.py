@@ -1,4 +1,4 @@
-"""The embedded API server answers as the recorded one did."""
+"""The embedded API server gives the recorded answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RecordProperty: TypeAlias = Callable[[str, object], None]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_answers_are_those_of_a_real_api_server(name: str, record_property: RecordProperty) -> None:
+def test_answers_equal_real_api_server(name: str, record_property: RecordProperty) -> None:
     agreement = Agreement()
 
     agreement.add(name, cases(api, read(FILES[name])))

@@ -40,7 +40,7 @@ def test_full_agreement_with_kubernetes(
     assert status == 0
 
 
-def test_a_corrupted_line_is_shown_in_full_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_line_is_printed_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = first_lines("quantity.jsonl", 30)
     lines[20]["value"] = "2"
     path = write_lines(tmp_path / "quantity.jsonl", lines)
@@ -54,7 +54,7 @@ def test_a_corrupted_line_is_shown_in_full_and_exits_1(tmp_path: Path, capsys: p
     assert '"value": "1"' in out.split("got:")[1]
 
 
-def test_an_input_that_the_code_refuses_is_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_input_is_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line: dict[str, object] = {"id": "qop-x", "a": "one", "b": "1", "cmp": 0, "add": "2", "sub": "0"}
     path = write_lines(tmp_path / "quantity.jsonl", [line])
 
@@ -64,7 +64,7 @@ def test_an_input_that_the_code_refuses_is_a_difference(tmp_path: Path, capsys: 
     assert difference["got"]["exception"].startswith("InvalidQuantity")
 
 
-def test_only_the_first_differences_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_shows_first_differences_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line | {"ok": None} for line in first_lines("quantity.jsonl", 10)]
 
     main([str(write_lines(tmp_path / "quantity.jsonl", lines)), "--show", "3"])
@@ -72,9 +72,7 @@ def test_only_the_first_differences_are_shown(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.count("expected:") == 3
 
 
-def test_the_kind_is_known_by_the_lines_where_the_name_is_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kind_is_detected_by_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_lines(tmp_path / "units.txt", first_lines("quantity.jsonl", 7))
 
     assert main([str(path)]) == 0
@@ -82,7 +80,7 @@ def test_the_kind_is_known_by_the_lines_where_the_name_is_another(
     assert capsys.readouterr().out == "quantity: 7/7 agree\n"
 
 
-def test_files_of_one_kind_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_one_kind_are_summed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = first_lines("quantity.jsonl", 7)
     paths = [write_lines(tmp_path / name, lines) for name in ("a", "b")]
 
@@ -96,15 +94,15 @@ def test_files_of_one_kind_are_counted_together(tmp_path: Path, capsys: pytest.C
     [
         ("absent", None, "No such file"),
         ("empty", b"", "no lines"),
-        ("text", b"# Heading\n", "line 1 is no JSON"),
-        ("array", b"[]\n", "no JSON object"),
+        ("text", b"# Heading\n", "line 1 is not JSON"),
+        ("array", b"[]\n", "not a JSON object"),
         ("other", b'{"id": "x"}\n', "unknown kind"),
         ("quantity.jsonl", b'{"id": "x"}\n', "not of kind quantity"),
         ("cut.gz", b"\x1f\x8b\x08\x00\x00", "end-of-stream"),
         ("binary", b"\xff\xfe", "utf-8"),
     ],
 )
-def test_a_file_that_cannot_be_replayed_exits_2_with_one_line(
+def test_unreadable_file_exits_2_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, reason: str
 ) -> None:
     path = tmp_path / name
@@ -118,7 +116,7 @@ def test_a_file_that_cannot_be_replayed_exits_2_with_one_line(
     assert reason in error
 
 
-def test_an_unreadable_file_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_file_does_not_hide_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_lines(tmp_path / "q", first_lines("quantity.jsonl", 3))
 
     assert main([str(tmp_path / "absent"), str(path)]) == 2
@@ -132,7 +130,7 @@ def cel_lines(expression: str, **verdict: object) -> list[dict[str, object]]:
     return [{"meta": "verdicts of", "devices": [device]}, line | verdict]
 
 
-def test_what_is_unsupported_is_counted_apart_and_no_difference(
+def test_unsupported_case_is_counted_separately(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(_: str) -> Selector:
@@ -146,21 +144,21 @@ def test_what_is_unsupported_is_counted_apart_and_no_difference(
     assert capsys.readouterr().out == "cel: 0/1 agree, 1 unsupported\n"
 
 
-def test_a_wrong_verdict_about_an_expression_is_a_difference(tmp_path: Path) -> None:
+def test_wrong_verdict_on_expression_is_difference(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "cel.jsonl", cel_lines('device.attributes["d"].x == 2'))
 
     assert main([str(path)]) == 1
 
 
 @pytest.mark.parametrize(("cost", "status"), [(6, 0), (2_000_000, 1)])
-def test_of_the_cost_of_an_expression_the_admission_is_compared(tmp_path: Path, cost: int, status: int) -> None:
+def test_only_admission_of_cost_is_compared(tmp_path: Path, cost: int, status: int) -> None:
     path = write_lines(tmp_path / "cel.jsonl", cel_lines('device.attributes["d"].x == 1', cost=cost))
 
     assert main([str(path)]) == status
 
 
 @pytest.mark.parametrize("kind", ["cel", "cel-derived", "cel-compile"])
-def test_the_kind_of_expressions_is_known_by_the_header(
+def test_kind_of_expressions_is_detected_by_header(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     path = tmp_path / "expressions"
@@ -171,7 +169,7 @@ def test_the_kind_of_expressions_is_known_by_the_header(
     assert capsys.readouterr().out.startswith(f"{kind}: ")
 
 
-def test_it_runs_as_a_module(tmp_path: Path) -> None:
+def test_module_runs(tmp_path: Path) -> None:
     lines = first_lines("quantity.jsonl", 3)
     lines[0]["ok"] = True
     path = write_lines(tmp_path / "q", lines)

@@ -1,4 +1,4 @@
-"""No data file is missing, none is shorter or longer than its pin says, and each has one."""
+"""Each data file exists, has a pin, and has the pinned number of lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.golden.pins import DATA, PINS, pinned
 
 
 @pytest.mark.parametrize("name", PINS)
-def test_a_file_has_as_many_lines_as_its_pin_says(name: str) -> None:
+def test_file_has_pinned_number_of_lines(name: str) -> None:
     assert len(read(DATA / name)) == PINS[name]
 
 
@@ -19,10 +19,10 @@ def test_every_file_has_a_pin() -> None:
     assert files == set(PINS)
 
 
-def test_a_pattern_without_a_file_is_an_error() -> None:
+def test_pattern_without_file_is_error() -> None:
     with pytest.raises(LookupError, match=r"names no file golden/api/Z-\*"):
         pinned("golden/api/Z-*")
 
 
-def test_a_test_over_no_files_fails(pytestconfig: pytest.Config) -> None:
+def test_empty_parametrization_fails(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.getini("empty_parameter_set_mark") == "fail_at_collect"

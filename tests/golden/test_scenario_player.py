@@ -1,4 +1,4 @@
-"""The player of scenarios waits for what is not done yet, on a busy machine too."""
+"""The player of scenarios waits for pending work, also on a busy machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.golden.scenario_player import Player
 from tests.golden.scenario_summaries import Watcher
 
 
-async def test_a_server_that_is_held_up_in_the_same_process_is_not_calm() -> None:
+async def test_blocked_server_is_not_settled() -> None:
     nowhere = "http://127.0.0.1:1"
     async with (
         Client(Credentials(Connection(nowhere)), user_agent="tests/1") as client,

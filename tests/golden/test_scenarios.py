@@ -1,4 +1,4 @@
-"""Scheduler and controllers of the sandbox make of objects what those of Kubernetes made of them."""
+"""Scheduler and controllers of the sandbox produce the recorded results of Kubernetes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def lines(path: Path) -> dict[str, Line]:
 @pytest.mark.parametrize(
     ("path", "name"), [pytest.param(path, name, id=name) for path in FILES for name in lines(path)]
 )
-def test_the_same_becomes_of_the_objects(path: Path, name: str, record_property: Callable[[str, object], None]) -> None:
+def test_scenario_results_equal_kubernetes(
+    path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
     agreement = Agreement()
 
     agreement.add(name, cases(scenarios, [lines(path)[name]]))

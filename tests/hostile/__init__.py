@@ -1,1 +1,1 @@
-"""Attacks on every door of the project, each held; ``make test-hostile``, docs/explanation/security.md says which."""
+"""Attacks on every interface of the project (``make test-hostile``); docs/explanation/security.md lists them."""

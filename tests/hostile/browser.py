@@ -27,13 +27,13 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
 )  # fmt: skip
 
-# whatever a page may send without the server's consent, and what it may try with it
+# requests that a page may send without the server's consent, and attempts that need it
 PAGE = """
 <!doctype html><title>kittens</title><body><script>
 const api = %(api)s, pod = %(pod)s, pods = api + "/api/v1/namespaces/default/pods";
-const told = {};
+const results = {};
 const within = (name, promise) => Promise.race([promise, new Promise(done => setTimeout(done, 8000, "no answer"))])
-  .then(value => told[name] = String(value), error => told[name] = "failed: " + error.name);
+  .then(value => results[name] = String(value), error => results[name] = "failed: " + error.name);
 const post = (type, mode) =>
   fetch(pods, {method: "POST", mode, body: new Blob([pod], {type})}).then(a => a.type + a.status);
 const loaded = (tag, set) => new Promise(done => {
@@ -72,34 +72,26 @@ Promise.all([
   within("socket", socket()),
   within("events", events()),
   within("form", form()),
-]).then(() => fetch("/told", {method: "POST", body: JSON.stringify(told)}));
+]).then(() => fetch("/results", {method: "POST", body: JSON.stringify(results)}));
 </script>
 """
 
 
 def chromium() -> str:
-    """The browser's program; the test is skipped where there is none."""
+    """Return the browser's program; skip the test if there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        pytest.skip("web pages are not tested: there is no Chromium; install the package chromium")
+        pytest.skip("web pages are not tested: Chromium is not installed; install the package chromium")
     return found
 
 
 async def visit(api: str, *flags: str) -> dict[str, str]:
-    """Open the page in a browser.
-
-    Args:
-        api: URL of the server that the page attacks.
-        *flags: of the browser.
-
-    Returns:
-        What the page saw of each of its attacks.
-    """
-    told: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+    """Open the page, which attacks the server at ``api``, and return the result of each attack."""
+    results: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def serve(request: web.BaseRequest) -> web.Response:
-        if request.path == "/told":
-            told.set_result(json.loads(await request.text()))
+        if request.path == "/results":
+            results.set_result(json.loads(await request.text()))
             return web.Response()
         if request.path != "/":
             return web.Response(status=404)
@@ -111,14 +103,14 @@ async def visit(api: str, *flags: str) -> dict[str, str]:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with browsing(f"http://127.0.0.1:{runner.addresses[0][1]}/", flags), asyncio.timeout(_SECONDS):
-            return await told
+            return await results
     finally:
         await runner.cleanup()
 
 
 @asynccontextmanager
 async def browsing(url: str, flags: Sequence[str] = ()) -> AsyncIterator[Any]:
-    """A browser with a new profile that opens a page, for as long as the block lasts."""
+    """Open a page in a browser with a new profile until the block ends."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             chromium(), *_FLAGS, *flags, f"--user-data-dir={profile}", "--remote-debugging-port=0", url,

@@ -9,5 +9,5 @@ from tests.hostile.ledger import Ledger
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Ledger:
-    """Takes the attacks of a test; the part is the module's ``PART``."""
+    """Records the attacks of a test; the part is the module's ``PART``."""
     return Ledger(request.module.PART, record_property)

@@ -1,4 +1,4 @@
-"""What each attack cost: how many cases were held, the worst time and the worst memory of each part."""
+"""The cost of attacks: the number of resisted attacks, maximum time and memory of each part."""
 
 from __future__ import annotations
 
@@ -14,25 +14,21 @@ PROPERTY = "hostile"
 
 @dataclass
 class Case:
-    """One attack under way.
-
-    Attributes:
-        mebibytes: the most memory that the attacked process took; 0 where it is not measured.
-    """
+    """A running attack; ``mebibytes`` is the maximum memory of the attacked process, 0 if it is not measured."""
 
     mebibytes: float = 0.0
 
     def took(self, mebibytes: float) -> None:
-        """Note the memory of the attacked process; the largest figure counts."""
+        """Record the memory of the attacked process; the maximum counts."""
         self.mebibytes = max(self.mebibytes, mebibytes)
 
 
 class Ledger:
-    """Takes the attacks of one part.
+    """Records the attacks of one part.
 
     Args:
-        part: of docs/explanation/security.md, such as ``files``.
-        record: takes name and value of a property of the running test.
+        part: the part in docs/explanation/security.md, such as ``files``.
+        record: records name and value of a property of the running test.
     """
 
     def __init__(self, part: str, record: Callable[[str, object], None]) -> None:
@@ -41,11 +37,7 @@ class Ledger:
 
     @contextmanager
     def attack(self, case: str) -> Iterator[Case]:
-        """Time one attack; it counts as held when the block ends without an error.
-
-        Args:
-            case: what is attacked and how.
-        """
+        """Time an attack, which is resisted if the block ends without an error."""
         found = Case()
         begin = time.monotonic()
         yield found
@@ -53,7 +45,7 @@ class Ledger:
 
 
 def peak_mebibytes(pid: int) -> float:
-    """The most memory that a running process has had resident (VmHWM of proc(5)), in MiB."""
+    """Return the maximum resident memory of a running process (VmHWM of proc(5)), in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -61,7 +53,7 @@ def peak_mebibytes(pid: int) -> float:
 
 
 def summary(cases: Iterable[tuple[str, str, float, float]]) -> list[str]:
-    """A line for each part: how many attacks were held, the slowest and the largest of them."""
+    """Return a line for each part: the number of resisted attacks, and the slowest and largest ones."""
     parts: dict[str, list[tuple[str, float, float]]] = {}
     for part, case, seconds, mebibytes in cases:
         parts.setdefault(part, []).append((case, seconds, mebibytes))
@@ -70,5 +62,5 @@ def summary(cases: Iterable[tuple[str, str, float, float]]) -> list[str]:
         slowest = max(found, key=lambda item: item[1])
         largest = max(found, key=lambda item: item[2])
         memory = f"; most memory {largest[2]:.0f} MiB ({largest[0]})" if largest[2] else ""
-        lines.append(f"{part}: {len(found)} attacks held; slowest {slowest[1]:.2f} s ({slowest[0]}){memory}")
+        lines.append(f"{part}: {len(found)} attacks resisted; slowest {slowest[1]:.2f} s ({slowest[0]}){memory}")
     return lines

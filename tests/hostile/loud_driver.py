@@ -1,4 +1,4 @@
-"""A driver whose config, and whose preparer, have much to say when something is wrong."""
+"""A driver whose config and preparer raise very long errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are attacks on their reader: through every tool that reads files, and as bodies of the API server."""
+"""Files that attack their reader: read by every tool, and sent as bodies to the API server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.cli.cluster.saved import KITCHEN, claim, pod, save
 
 PART = "files"
 LIMIT = 60
-"""Seconds for what takes two on an idle machine; it only tells the slow from the endless."""
+"""Seconds for tests that take two on an idle machine; it detects endless ones."""
 
 MEBIBYTES = 300
 MIB = 1 << 20
@@ -55,8 +55,8 @@ BOMBS: dict[str, bytes] = {
 FEW = ("25,000 brackets", "aliases", "values of YAML", "too large")
 
 
-def held(case: Any, outcome: Outcome, code: int) -> None:
-    """One line, the code of what cannot be used, and no more memory than a tool needs."""
+def check_outcome(case: Any, outcome: Outcome, code: int) -> None:
+    """Check the exit code and the memory, and that no traceback is printed."""
     case.took(outcome.mebibytes)
     assert outcome.code == code, outcome.stderr[-2_000:]
     assert "Traceback" not in outcome.stderr
@@ -76,7 +76,7 @@ def kitchen(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_lint_survives_attacks(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
     file = tmp_path / "bomb.yaml"
     file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"lint: {bomb}") as case:
@@ -84,7 +84,7 @@ def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
         unusable = outcome.code == 2
         if unusable:
             one_line(outcome, "bomb.yaml")
-        held(case, outcome, 2 if unusable else 0 if bomb == "a Python object" else 1)
+        check_outcome(case, outcome, 2 if unusable else 0 if bomb == "a Python object" else 1)
         assert len(outcome.stdout) < 2_000
     assert not (tmp_path / "owned").exists()
 
@@ -94,21 +94,21 @@ def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
     [("25,000 brackets", "json"), ("25,000 brackets", "yaml"), ("aliases", "yaml"), ("values of YAML", "yaml"),
      ("values of JSON", "json")],
 )  # fmt: skip
-def test_explain_holds_what_was_saved(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_snapshots(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
     file = tmp_path / f"bomb.{suffix}"
     file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain --from .{suffix}: {bomb}") as case:
         outcome = dra_kit("explain", "claim", "lunch", "--from", file, limit=LIMIT)
         one_line(outcome, file.name)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
 
 
 @pytest.mark.parametrize("bomb", FEW)
-def test_explain_holds_manifests(bomb: str, kitchen: Path, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_manifests(bomb: str, kitchen: Path, tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / "bomb.yaml").write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain -f: {bomb}") as case:
         outcome = dra_kit("explain", "-f", tmp_path / "bomb.yaml", "--from", kitchen, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "bomb.yaml")
 
 
@@ -129,7 +129,7 @@ driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
 
 @pytest.mark.parametrize("bomb", FEW[:2])
 @pytest.mark.parametrize("how", ["-f", "--story"])
-def test_the_sandbox_holds(bomb: str, how: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_the_sandbox_survives_hostile_manifests(bomb: str, how: str, tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / "driver.py").write_text(DRIVER)
     story = tmp_path / "story"
     story.mkdir()
@@ -138,7 +138,7 @@ def test_the_sandbox_holds(bomb: str, how: str, tmp_path: Path, ledger: Ledger) 
     with ledger.attack(f"sandbox {how}: {bomb}") as case:
         given = story if how == "--story" else bomb_file
         outcome = dra_kit("sandbox", "./driver.py", how, given, directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         assert bomb_file.name in outcome.stderr
 
 
@@ -157,7 +157,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [fifo, unix_socket, link])
 @pytest.mark.parametrize("tool", ["lint", "explain --from", "explain -f"])
-def test_what_is_no_file_of_a_folder_is_refused(
+def test_entries_of_a_folder_that_are_not_regular_files_are_rejected(
     make: Callable[[Path], None], tool: str, kitchen: Path, tmp_path: Path, ledger: Ledger
 ) -> None:
     folder = tmp_path / "given"
@@ -170,16 +170,16 @@ def test_what_is_no_file_of_a_folder_is_refused(
     }
     with ledger.attack(f"{tool}: {make.__name__} in a folder") as case:
         outcome = dra_kit(*arguments[tool], limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "a.yaml")
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "fifo"])
-def test_devices_are_refused_by_name(name: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_device_files_are_rejected_by_name(name: str, tmp_path: Path, ledger: Ledger) -> None:
     os.mkfifo(tmp_path / "fifo")
     with ledger.attack(f"lint: {name}") as case:
         outcome = dra_kit("lint", name, directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, name)
 
 
@@ -225,36 +225,36 @@ def _extension(path: Path) -> None:
 
 
 ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a file of 6 GB": (_zeros, "64 MiB are the most"),
-    "2 GB of files": (_many_zeros, "larger than 256 MiB once it is unpacked"),
+    "a file of 6 GB": (_zeros, "the limit is 64 MiB"),
+    "2 GB of files": (_many_zeros, "larger than 256 MiB when unpacked"),
     "10,050 files": (_members, "more than 10000 members"),
-    "a header of 200 MB": (_extension, "bytes, 'a', and"),
+    "a header of 200 MB": (_extension, "bytes, 'a'; the limit is"),
     "a link": (lambda path: archive(path, (member("a.json", tarfile.SYMTYPE), b"")), "a link"),
     "a hard link": (lambda path: archive(path, (member("a.json", tarfile.LNKTYPE), b"")), "a link"),
     "a device": (lambda path: archive(path, (member("a.json", tarfile.CHRTYPE), b"")), "a device"),
     "a FIFO": (lambda path: archive(path, (member("a.json", tarfile.FIFOTYPE), b"")), "a FIFO"),
-    "a name that leads out": (lambda path: archive(path, (member("../a.json"), b"")), "leads out of it"),
-    "an absolute name": (lambda path: archive(path, (member("/etc/a.json"), b"")), "leads out of it"),
+    "a name that leads out": (lambda path: archive(path, (member("../a.json"), b"")), "path outside of it"),
+    "an absolute name": (lambda path: archive(path, (member("/etc/a.json"), b"")), "path outside of it"),
     "a broken stream": (
         lambda path: path.write_bytes(gzip.compress(member("a.json", size=MIB).tobuf() + os.urandom(MIB))[:5_000]),
-        "is no archive",
+        "is not an archive",
     ),
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_explain_holds_archives(name: str, tmp_path: Path, ledger: Ledger) -> None:
+def test_explain_survives_hostile_archives(name: str, tmp_path: Path, ledger: Ledger) -> None:
     make, problem = ARCHIVES[name]
     path = tmp_path / "saved.tar.gz"
     make(path)
     with ledger.attack(f"explain --from archive: {name}") as case:
         outcome = dra_kit("explain", "claim", "lunch", "--from", path, limit=LIMIT)
-        held(case, outcome, 2)
+        check_outcome(case, outcome, 2)
         one_line(outcome, "saved.tar.gz")
         assert problem in outcome.stderr
 
 
-def test_costly_selectors_end_an_explanation(tmp_path: Path, ledger: Ledger) -> None:
+def test_costly_selectors_stop_an_explanation(tmp_path: Path, ledger: Ledger) -> None:
     numbers = "[1,2,3,4,5,6,7,8,9]"
     costly = f"{numbers}.all(a,{numbers}.all(b,{numbers}.all(c,{numbers}.all(d,{numbers}.all(e,a+b+c+d+e>{{}})))))"
     documents = save(
@@ -265,7 +265,7 @@ def test_costly_selectors_end_an_explanation(tmp_path: Path, ledger: Ledger) -> 
     )
     with ledger.attack("explain: 29 selectors of the highest cost") as case:
         outcome = dra_kit("explain", "pod", "a", "--from", documents, "-o", "json", limit=LIMIT)
-        held(case, outcome, 4)
+        check_outcome(case, outcome, 4)
         (explained,) = json.loads(outcome.stdout)["explanations"]
         assert explained["outcome"] == "stopped"
         assert explained["claims"][0]["claim"]["notLookedAt"]
@@ -280,7 +280,7 @@ def test_lint_of_regular_expressions_that_repeat(tmp_path: Path, ledger: Ledger)
     )
     with ledger.attack("lint: 20 regular expressions of a million steps") as case:
         outcome = dra_kit("lint", "class.yaml", directory=tmp_path, limit=LIMIT)
-        held(case, outcome, outcome.code)
+        check_outcome(case, outcome, outcome.code)
         assert outcome.code in {0, 1}
 
 
@@ -290,7 +290,7 @@ def test_lint_of_one_long_line_is_linear(tmp_path: Path, ledger: Ledger) -> None
     (tmp_path / "long.json").write_text(text)
     with ledger.attack("lint: 10,000 mistakes in one line") as case:
         outcome = dra_kit("lint", "--format", "github", "long.json", directory=tmp_path, limit=LIMIT)
-        held(case, outcome, 1)
+        check_outcome(case, outcome, 1)
         assert outcome.stdout.count("\n") >= 5_000
 
 
@@ -341,7 +341,7 @@ KINDS = {
 @pytest.mark.parametrize(
     ("method", "content_type", "name"), [(*kind, name) for kind, bodies in KINDS.items() for name in bodies]
 )
-def test_the_api_server_holds(
+def test_the_api_server_survives_hostile_requests(
     method: str, content_type: str, name: str, server: tuple[int, str, dict[str, str]], ledger: Ledger
 ) -> None:
     pid, address, headers = server

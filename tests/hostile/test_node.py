@@ -1,4 +1,4 @@
-"""The node's process, attacked by what the kubelet passes on and by what stands in claims."""
+"""The node's process, attacked by requests of the kubelet and by the contents of claims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOUNTS = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims"
 
 
 class Running:
-    """``dra-kit node``, its surroundings, and a client with the kubelet's limits of gRPC."""
+    """``dra-kit node``, its environment, and a client with the kubelet's gRPC limits."""
 
     def __init__(self, made: Node, client: Client, pid: int) -> None:
         self.node = made
@@ -34,7 +34,7 @@ class Running:
         self.pid = pid
 
     async def errors(self, claims: Sequence[ClaimReference]) -> list[str]:
-        """The errors of a prepare, each of which is a short line; those without error are empty."""
+        """Return the errors of a prepare call, each a short line; empty for claims without error."""
         answers = await self.client.prepare(claims)
         assert answers.keys() == {claim.uid for claim in claims}
         texts = [entry.error for entry in answers.values()]
@@ -44,7 +44,7 @@ class Running:
         return texts
 
     async def serves(self) -> None:
-        """Prepare and release a good claim."""
+        """Prepare and release a valid claim."""
         good = self.node.claim("good", config=[CONFIG])
         assert await self.errors([good]) == [""]
         assert await self.client.unprepare([good]) == {good.uid: ""}
@@ -52,7 +52,7 @@ class Running:
         assert peak_mebibytes(self.pid) < MOST_MEBIBYTES
 
     def files(self) -> set[Path]:
-        """All there are, but for the database's."""
+        """Return all files except those of the database."""
         return {path for path in self.node.directory.rglob("*") if ".db" not in path.name and "sqlite" not in path.name}
 
 
@@ -117,7 +117,7 @@ async def test_annotations_and_request_names_of_a_claim(running: Running, ledger
             lunch = running.node.claim(f"{name}-r", [{"device": "pizza-0", "request": text}], config=[CONFIG])
             before = running.files()
             [error] = await running.errors([lunch])
-            if text != "a/../../b":  # the request is a, and what follows is the part of it that was chosen
+            if text != "a/../../b":  # the request is a, followed by the selected subrequest
                 assert error
                 assert running.files() == before
             else:

@@ -1,4 +1,4 @@
-"""What containers and drivers write, at its worst: without end, without line ends, for terminals."""
+"""Hostile output of containers and drivers: endless, without line endings, with control sequences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dra_kit.sandbox.containers.log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 
 PART = "output"
-GET_MS = 1_000  # a machine may be busy; before, a pod that wrote without end made it 2,300
-MEBIBYTES = 160  # an idle sandbox takes 90, the output of a container one at most
+GET_MS = 1_000  # for busy machines
+MEBIBYTES = 160  # an idle sandbox needs 90, the output of a container at most one
 COMMON = "; exec sleep 3600"
 
 LOUD_DRIVER = """
@@ -51,7 +51,7 @@ LOUD_DRIVER = """
 
 
 async def log(directory: Path, name: str, **query: str) -> bytes:
-    """The log of a pod, as it comes."""
+    """Return the current log of a pod."""
     transport = Transport(await load_credentials(directory / "kubeconfig"), user_agent="hostile", timeout=60)
     try:
         return await transport.send(
@@ -62,7 +62,7 @@ async def log(directory: Path, name: str, **query: str) -> bytes:
 
 
 async def ended(directory: Path, name: str, mark: bytes) -> bytes:
-    """The log, once it ends with a line."""
+    """Return the log once its last line is complete."""
     async with asyncio.timeout(60):
         while not (found := await log(directory, name)).endswith(mark):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.1)
@@ -118,7 +118,7 @@ async def test_a_line_without_end(tmp_path: Path, ledger: Ledger) -> None:
     assert (tmp_path / "view").stat().st_size < 100_000
 
 
-async def test_bytes_that_are_no_text_and_orders_for_terminals(tmp_path: Path, ledger: Ledger) -> None:
+async def test_bytes_that_are_not_text_and_control_sequences(tmp_path: Path, ledger: Ledger) -> None:
     raw = b"\xff\xfe\x1b[2J\x1b]0;owned\x07\x00\xf0\x9f\r\n"
     octal = "".join(f"\\{byte:03o}" for byte in raw)
     with ledger.attack("invalid UTF-8 and terminal escapes: raw in the log, escaped in the view") as case:

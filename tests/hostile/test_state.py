@@ -1,4 +1,4 @@
-"""The durable state of a node is damaged: it serves or refuses by name, and every pod can end."""
+"""The durable state of a node is corrupt: the node serves, or rejects claims by name, and every pod can terminate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLAIMS = 20
 
 
 class Victim:
-    """A node with 20 claims prepared, each with an effect of its own; its state as kill -9 leaves it."""
+    """A node with 20 prepared claims, each with its own effect, and its state after kill -9."""
 
     def __init__(self, made: Node) -> None:
         self.node = made
@@ -53,11 +53,11 @@ class Victim:
             for path, content in left.items():
                 path.write_bytes(content)
 
-    async def holds(self, caplog: pytest.LogCaptureFixture, told: str) -> None:
-        """The driver starts and tells, keeps what containers need, serves, and releases."""
+    async def check(self, caplog: pytest.LogCaptureFixture, message: str) -> None:
+        """Check that the driver starts, reports ``message``, keeps files of containers, serves, and releases."""
         before = self.node.contents()
         async with self.node.running(self.driver()):
-            assert told in [item.getMessage() for item in caplog.records]
+            assert message in [item.getMessage() for item in caplog.records]
             assert self.node.contents().keys() == before.keys()
             assert len(Heat.hardware.on) == CLAIMS
             assert "revert" not in [entry[0] for entry in Heat.hardware.log]
@@ -77,7 +77,7 @@ async def victim(*, killed: bool = False) -> AsyncIterator[Victim]:
 
 
 def misspell(path: Path, text: bytes, wrong: bytes) -> None:
-    """Other bytes in a page, of which sqlite does not know."""
+    """Change bytes in a page without sqlite."""
     data = path.read_bytes()
     assert text in data
     path.write_bytes(data.replace(text, wrong, 1))
@@ -117,7 +117,7 @@ def uid_of_a_claim_row(path: Path) -> None:
 
 
 def page_of_needs(path: Path) -> int:
-    """Where the page begins that tells which claims need which effects."""
+    """Return the offset of the page with the claims' needs of effects."""
     with closing(sqlite3.connect(path)) as database:
         [[page]] = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'effect_claims'")
         [[size]] = database.execute("PRAGMA page_size")
@@ -183,44 +183,44 @@ def foreign_database(path: Path) -> None:
         database.execute("INSERT INTO shopping VALUES ('flour')")
 
 
-SET_ASIDE = "state was damaged, it is set aside and what could be read is carried over"
+MOVED_AWAY = "corrupt state moved away, readable rows copied to a new one"
 LOST = "state has lost transactions"
-DAMAGED = "damaged record left alone"
+CORRUPT_RECORD = "corrupt record skipped"
 ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
-    (schema_page, False, SET_ASIDE),
-    (name_of_a_table, False, SET_ASIDE),
-    (name_of_a_column, False, SET_ASIDE),
-    (kind_of_a_page_of_needs, False, SET_ASIDE),
-    (number_of_needs, False, SET_ASIDE),
-    (table_of_needs, False, SET_ASIDE),
-    (effect_row, False, DAMAGED),
-    (json_of_an_effect, False, DAMAGED),
-    (claim_row, False, DAMAGED),
-    (uid_of_a_claim_row, False, DAMAGED),
+    (schema_page, False, MOVED_AWAY),
+    (name_of_a_table, False, MOVED_AWAY),
+    (name_of_a_column, False, MOVED_AWAY),
+    (kind_of_a_page_of_needs, False, MOVED_AWAY),
+    (number_of_needs, False, MOVED_AWAY),
+    (table_of_needs, False, MOVED_AWAY),
+    (effect_row, False, CORRUPT_RECORD),
+    (json_of_an_effect, False, CORRUPT_RECORD),
+    (claim_row, False, CORRUPT_RECORD),
+    (uid_of_a_claim_row, False, CORRUPT_RECORD),
     (log_byte, True, LOST),
     (log_header, True, LOST),
     (log_cut_off, True, LOST),
-    (cut_off, False, SET_ASIDE),
+    (cut_off, False, MOVED_AWAY),
     (emptied, False, LOST),
-    (zero_bytes, False, SET_ASIDE),
-    (foreign_file, False, SET_ASIDE),
-    (foreign_database, False, SET_ASIDE),
+    (zero_bytes, False, MOVED_AWAY),
+    (foreign_file, False, MOVED_AWAY),
+    (foreign_database, False, MOVED_AWAY),
 ]
 
 
-@pytest.mark.parametrize(("attack", "killed", "told"), ATTACKS, ids=[attack.__name__ for attack, _, _ in ATTACKS])
-async def test_damage_is_told_and_loses_nothing_else(
-    attack: Callable[[Path], None], killed: bool, told: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("attack", "killed", "message"), ATTACKS, ids=[attack.__name__ for attack, _, _ in ATTACKS])
+async def test_corruption_is_reported_and_loses_nothing_else(
+    attack: Callable[[Path], None], killed: bool, message: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with victim(killed=killed) as found:
         attack(found.path)
         with ledger.attack(f"{attack.__name__.replace('_', ' ')}, {CLAIMS} claims"):
-            await found.holds(caplog, told)
+            await found.check(caplog, message)
 
 
 async def test_a_directory_in_place_of_the_database_is_refused_by_name(ledger: Ledger) -> None:
     async with victim() as found:
-        aside = shutil.move(found.path, found.path.with_name("elsewhere"))
+        moved = shutil.move(found.path, found.path.with_name("elsewhere"))
         found.path.mkdir()
         before = found.node.contents()
         with ledger.attack("a directory in place of the database"):
@@ -228,16 +228,16 @@ async def test_a_directory_in_place_of_the_database_is_refused_by_name(ledger: L
                 await found.node.agent(found.driver())
             assert found.node.contents() == before
             found.path.rmdir()
-            shutil.move(aside, found.path)
+            shutil.move(moved, found.path)
             async with found.node.running(found.driver()):
                 assert len(found.node.records()) == CLAIMS
 
 
 @pytest.mark.parametrize("uid", ["u" * 241, "u" * 65_536, "a b", "../../etc", "a\0b", "\u00fc"], ids=ascii)
-async def test_a_uid_that_cannot_be_a_name_is_refused_at_the_door(uid: str, ledger: Ledger) -> None:
+async def test_a_uid_that_cannot_be_a_file_name_is_rejected_on_arrival(uid: str, ledger: Ledger) -> None:
     async with node() as made, made.running(kitchen()):
         claim = made.claim("lunch", ["pizza-0"], uid=uid)
         with ledger.attack(f"a UID of {len(uid)} characters, {uid[:12]!a}"):
             assert "claim UID" in await made.error(claim)
-            await made.unprepare(claim)  # its pod can end
+            await made.unprepare(claim)  # its pod can terminate
             assert made.is_clean()

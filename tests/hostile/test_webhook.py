@@ -1,4 +1,4 @@
-"""The webhook's process, attacked over the network: the next good review is answered in the time that it has."""
+"""The webhook's process, attacked over the network: the next valid review is answered in time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.unit.controller.cluster_api import ClusterApi
 
 PART = "webhook"
 PATH = "/validate-opaque-config"
-REVIEW_SECONDS = 30.0  # the longest timeoutSeconds, for busy machines; the ledger has what it took
+REVIEW_SECONDS = 30.0  # the maximum of timeoutSeconds, for busy machines; the ledger records the actual time
 PROBE_SECONDS = 60.0  # for busy machines; a probe that is cut off or refused fails at once
 MOST_MEBIBYTES = 400.0
-CONFIG_BYTES = 10 * 1024  # that the API server lets pass, of which an object may have 32
+CONFIG_BYTES = 10 * 1024  # the API server's limit; an object may have 32 configs
 
 GOOD = review(carrying("ResourceClaim", config(parameters(toppings=["olives"]))))
 
 
 class Webhook:
-    """``dra-kit webhook``, and who asks it."""
+    """``dra-kit webhook`` and its client."""
 
     def __init__(self, pid: int, ports: tuple[int, int], pair: Pair, session: aiohttp.ClientSession, log: Path) -> None:
         self.pid = pid
@@ -45,7 +45,7 @@ class Webhook:
         self._session = session
 
     async def ask(self, body: object) -> tuple[int, str]:
-        """Status and text of the answer; 0 where the connection is cut."""
+        """Return status and text of the answer; status 0 if the connection is closed."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"https://127.0.0.1:{self.port}{PATH}?timeout={REVIEW_SECONDS:.0f}s"
         try:
@@ -55,7 +55,7 @@ class Webhook:
             return 0, ""
 
     async def good(self) -> float:
-        """Ask about a good claim, as an API server does that has not asked yet; the seconds that it took."""
+        """Send a valid review on a new connection, and return the seconds it took."""
         begin = time.monotonic()
         async with aiohttp.ClientSession() as fresh:
             status, text = await Webhook(self.pid, self._ports, self.pair, fresh, self.log).ask(GOOD)
@@ -66,7 +66,7 @@ class Webhook:
         return seconds
 
     async def good_again(self) -> None:
-        """Ask about a good claim, on the connection that is there if the server has not closed it."""
+        """Send a valid review on the existing connection, if the server has not closed it."""
         status, text = await self.ask(GOOD)
         assert status == 200, text
         assert json.loads(text)["response"] == {"uid": "review-1", "allowed": True}
@@ -124,7 +124,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 def filled(make: Callable[[int], tuple[str, Any]]) -> dict[str, Any]:
-    """Parameters of nearly as many bytes as may be."""
+    """Return parameters of almost the maximum size."""
     found, size, number = parameters(), len(json.dumps(parameters())), 0
     while True:
         key, value = make(number)
@@ -149,7 +149,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def full(parameters: Any) -> dict[str, Any]:
-    """A review of a claim with as many configs as may be."""
+    """Return a review of a claim with the maximum number of configs."""
     return review(carrying("ResourceClaim", *[config(parameters)] * 32))
 
 
@@ -166,7 +166,7 @@ async def test_reviews_of_32_configs_of_10_kib(webhook: Webhook, ledger: Ledger)
             case.took(webhook.mebibytes())
 
 
-async def test_a_good_review_beside_four_of_them(webhook: Webhook, ledger: Ledger) -> None:
+async def test_a_valid_review_beside_four_of_them(webhook: Webhook, ledger: Ledger) -> None:
     for name, body in CONFIGS.items():
         hostile = full(body)
         others = [asyncio.create_task(webhook.ask(hostile)) for _ in range(4)]
@@ -211,7 +211,7 @@ BODIES: dict[str, tuple[bytes, set[int]]] = {
 }  # fmt: skip
 
 
-async def test_bodies_that_are_no_good_review(webhook: Webhook, ledger: Ledger) -> None:
+async def test_bodies_that_are_not_valid_reviews(webhook: Webhook, ledger: Ledger) -> None:
     for name, (body, wanted) in BODIES.items():
         with ledger.attack(name) as case:
             status, text = await webhook.ask(body)
@@ -242,7 +242,7 @@ UNEXPECTED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-async def test_what_the_configuration_does_not_ask_about(webhook: Webhook, ledger: Ledger) -> None:
+async def test_reviews_that_the_configuration_does_not_request(webhook: Webhook, ledger: Ledger) -> None:
     for name, body in UNEXPECTED.items():
         with ledger.attack(f"unexpected: {name}"):
             status, text = await webhook.ask(body)
@@ -252,7 +252,7 @@ async def test_what_the_configuration_does_not_ask_about(webhook: Webhook, ledge
 
 @asynccontextmanager
 async def connections(webhook: Webhook, number: int, sent: bytes = b"") -> AsyncIterator[list[asyncio.StreamWriter]]:
-    """So many connections, in each of which something was sent."""
+    """Open connections and send data on each."""
 
     async def connect() -> asyncio.StreamWriter | None:
         with suppress(OSError):
@@ -289,13 +289,13 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
         if sent == HEAD:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
-                    for writer in held:  # nothing can be sent any more
-                        while not writer.transport.is_closing():  # noqa: ASYNC110 - nobody tells
+                    for writer in held:  # the server has closed it
+                        while not writer.transport.is_closing():  # noqa: ASYNC110 - without an event to wait for
                             await asyncio.sleep(0.05)
         await webhook.good()
 
 
-async def test_ever_more_connections_from_one_address(webhook: Webhook, ledger: Ledger) -> None:
+async def test_many_connections_from_one_address(webhook: Webhook, ledger: Ledger) -> None:
     ended = asyncio.Event()
 
     async def open_more() -> None:
@@ -328,7 +328,7 @@ async def test_compressed_bodies(webhook: Webhook, ledger: Ledger) -> None:
             case.took(webhook.mebibytes())
 
 
-async def test_a_connection_that_rests_longer_than_a_request_may_take(webhook: Webhook, ledger: Ledger) -> None:
+async def test_a_connection_that_is_idle_longer_than_the_request_timeout(webhook: Webhook, ledger: Ledger) -> None:
     body = json.dumps(GOOD).encode()
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     reader, writer = await asyncio.open_connection("127.0.0.1", webhook.port, ssl=webhook.pair.trust)
@@ -354,11 +354,11 @@ async def test_large_reviews_at_once(webhook: Webhook, ledger: Ledger) -> None:
     case.took(webhook.mebibytes())
 
 
-# --- one client beside the others
+# --- one client next to others
 
 
 def heavy(size: int) -> bytes:
-    """A valid review of about so many bytes, which takes as much time as any of its size."""
+    """Return a valid review of about that size, which takes as long as any of that size."""
     configs: list[Any] = []
     while len(body := json.dumps(review(carrying("ResourceClaim", *configs)))) < size:
         oils = {f"o{number}": {"kind": "x"} for number in range(min(400, (size - len(body)) // 24 + 1))}
@@ -367,11 +367,11 @@ def heavy(size: int) -> bytes:
 
 
 SMALL = json.dumps(GOOD).encode()
-MOST_BEFORE = 1500  # reviews of a flood that are answered before a good one: places are 256, and some rounds go by
+MOST_BEFORE = 1500  # reviews of a flood answered before a valid one: 256 slots, some rounds
 
 
 async def flood(webhook: Webhook, body: bytes, source: str, answers: Counter[str], *, keep: bool = True) -> None:
-    """Ask again and again, each time that an answer is there; count the reviews that were answered."""
+    """Send reviews continuously, each after the last answer; count the answers."""
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     while True:
         writer: asyncio.StreamWriter | None = None
@@ -425,7 +425,7 @@ def many_addresses(number: int) -> str:
         ("40 that ask about 500 KiB", 40, heavy(500_000), one_address, True, 5),
     ],
 )
-async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # noqa: PLR0917
+async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  # noqa: PLR0917
     webhook: Webhook,
     ledger: Ledger,
     name: str,
@@ -435,7 +435,7 @@ async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # 
     keep: bool,
     most: int,
 ) -> None:
-    """Count how many of the flood's reviews are answered before a good one, which does not depend on the machine.
+    """Count the flood's reviews that are answered before a valid one, independently of the machine.
 
     A client within the connections that are accepted waits for some rounds of those who ask at the same time, most of
     them during its TLS handshake. Of larger reviews far fewer are answered than there are clients.
@@ -456,7 +456,7 @@ async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # 
 
 @asynccontextmanager
 async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncIterator[Callable[[], int]]:
-    """A flood from another process, once it has counted so much; how much it has counted."""
+    """Run a flood in another process until it has counted that many; return its counter."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.hostile.webhook_flood", str(webhook.port), str(number), mode,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -486,7 +486,7 @@ async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncI
         await counting
 
 
-@pytest.mark.timeout(600)  # where the machine is busy, it takes long until a flood of so many is there
+@pytest.mark.timeout(600)  # on a busy machine, starting such a flood takes long
 @pytest.mark.parametrize(
     ("name", "number", "mode"),
     [
@@ -495,10 +495,10 @@ async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncI
         ("2,000 addresses that connect and send nothing", 2000, "silent"),
     ],
 )
-async def test_good_reviews_and_probes_beside_more_clients_than_there_are_places(
+async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
     webhook: Webhook, ledger: Ledger, name: str, number: int, mode: str
 ) -> None:
-    """Count how many answers the flood gets meanwhile: a good review waits for some rounds of those with a place."""
+    """Count the flood's answers meanwhile: a valid review waits for some rounds of the clients with a slot."""
     async with flooded(webhook, number, mode, number) as counted, aiohttp.ClientSession() as session:
         kept = Webhook(webhook.pid, (webhook.port, webhook.probe_port), webhook.pair, session, webhook.log)
         for turn in range(3):
@@ -515,7 +515,7 @@ async def test_good_reviews_and_probes_beside_more_clients_than_there_are_places
 
 
 async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str) -> None:
-    """Hold a connection with a part of a request, and connect again at once when it is cut off."""
+    """Hold a connection with a partial request, and reconnect immediately when it is closed."""
     while True:
         writer: asyncio.StreamWriter | None = None
         try:
@@ -537,7 +537,7 @@ async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str
         ("200 addresses with half a body", 200, HEAD + b"Content-Length: 60000\r\n\r\n{", True),
     ],
 )
-async def test_good_reviews_and_probes_beside_addresses_that_hold_connections(  # noqa: PLR0917
+async def test_valid_reviews_and_probes_beside_addresses_that_hold_connections(  # noqa: PLR0917
     webhook: Webhook, ledger: Ledger, name: str, number: int, sent: bytes, tls: bool
 ) -> None:
     trust = webhook.pair.trust if tls else None
@@ -561,7 +561,7 @@ async def test_probes_beside_addresses_that_hold_connections_to_their_port(
                 await webhook.is_live()
 
 
-async def test_the_log_does_not_quote_what_is_refused(webhook: Webhook, ledger: Ledger) -> None:
+async def test_the_log_does_not_quote_rejected_requests(webhook: Webhook, ledger: Ledger) -> None:
     secret = "sesame-open-1"
     refused = [
         config(parameters(toppings=[secret])),
@@ -575,6 +575,6 @@ async def test_the_log_does_not_quote_what_is_refused(webhook: Webhook, ledger: 
             assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
             assert secret in text
         log = webhook.log.read_text()
-        assert log.count("object refused") == len(refused)
+        assert log.count("object rejected") == len(refused)
         assert "spec.devices.config[0].opaque.parameters.toppings[0]" in log
         assert secret not in log

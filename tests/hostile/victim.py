@@ -1,4 +1,4 @@
-"""A command that is attacked: run as users run it, within hard limits, with its time and its memory."""
+"""Run an attacked command like users do, within hard limits, and measure its time and memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIMIT_BYTES = 8 << 30  # a victim that wants more dies instead of taking the machine with it
+_LIMIT_BYTES = 8 << 30  # a victim that needs more is killed
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command.
-
-    Attributes:
-        code: exit code; minus the signal's number where a signal ended it.
-        stdout: what it printed.
-        stderr: what it complained of.
-        seconds: from start to end.
-        mebibytes: the most memory that it had resident.
-    """
+    """The result of a command; ``code`` is negative after a signal, ``mebibytes`` is the maximum resident memory."""
 
     code: int
     stdout: str
@@ -52,14 +44,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     limit: float = 60,
 ) -> Outcome:
-    """Run a command to its end.
-
-    Args:
-        command: with its arguments.
-        directory: to run in.
-        environment: variables beside those of this process.
-        limit: seconds; a command that takes longer is killed, and the test fails.
-    """
+    """Run a command with additional environment variables; kill it and fail after ``limit`` seconds."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         begin = time.monotonic()
         process = subprocess.Popen(

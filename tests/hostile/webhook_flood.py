@@ -1,7 +1,7 @@
-"""Clients of many addresses that ask the webhook again and again: ``PORT NUMBER keep|reconnect|silent``.
+"""Clients of many addresses that continuously send requests to the webhook: ``PORT NUMBER keep|reconnect|silent``.
 
-It is a process of its own: in the loop of the tests, good reviews would wait for the flood's own clients. It reads a
-review from stdin, and prints how many reviews were answered, or for ``silent`` how many connections were made.
+This is a separate process: in the loop of the tests, valid reviews would wait for these clients. It reads a review from
+stdin, and prints the number of answered reviews, or for ``silent`` of opened connections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Flood:
             self._trust.verify_mode = ssl.CERT_NONE
 
     async def client(self, number: int) -> None:
-        """Connect from an address that no other client has, again and again."""
+        """Connect repeatedly from an address that no other client has."""
         source = f"127.0.{1 + number // 200}.{1 + number % 200}"
         while True:
             with suppress(OSError, asyncio.IncompleteReadError, ValueError):
@@ -73,7 +73,7 @@ async def main() -> None:
         while os.getppid() == parent:
             print(flood.count, flush=True)
             await asyncio.sleep(0.05)
-        os._exit(1)  # at once: nobody waits for the clients
+        os._exit(1)  # at once, without waiting for the clients
 
 
 if __name__ == "__main__":

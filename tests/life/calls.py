@@ -1,4 +1,4 @@
-"""Calls of the kubelet that fail, that take too long, and that come all at once."""
+"""Calls of the kubelet that fail, that take too long, or that are concurrent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the node's life needs of the cluster around it; a real Kubernetes has it, and so has the sandbox."""
+"""What the scenarios need from a cluster: implemented for real Kubernetes and for the sandbox."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long what takes its time takes here, in seconds.
+    """Durations in this cluster, in seconds.
 
     Attributes:
         deadline: after which the driver answers that a claim is not ready.
         outage: of the API server, when it is away.
         orphan: in which the driver has looked twice for a claim that is gone, with a margin.
-        stubborn: that a container goes on that does not end when it is told to; a pod's whole grace period.
+        stubborn: that a container runs on after SIGTERM if it ignores it; a pod's whole grace period.
         look: after which every look at the slices that is due after a write has been taken.
     """
 

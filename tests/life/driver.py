@@ -1,4 +1,4 @@
-"""The bakery's node role as a process beside the kubelet: it ends and comes back, always as the same pod."""
+"""The bakery's node role as a process beside the kubelet: it is restarted, always as the same pod."""
 
 from __future__ import annotations
 

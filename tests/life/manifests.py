@@ -1,4 +1,4 @@
-"""What people hand to the API server."""
+"""The manifests that users apply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def device_class(driver: str) -> dict[str, Any]:
 
 
 def runs(name: str) -> bool:
-    """Whether the container of an order runs on this machine, whatever the API server says of its pod."""
+    """Whether the container of an order runs on this machine, regardless of the status of its pod."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes()
@@ -48,7 +48,7 @@ def order(namespace: str, name: str, driver: str, config: Mapping[str, Any], stu
         name: of both; the container's command line says it, too.
         driver: whose config it is.
         config: the claim's parameters.
-        stubborn: seconds that the container goes on when it is told to end; 0: it ends at once.
+        stubborn: seconds that the container runs on after SIGTERM; 0: it exits at once.
     """
     parameters = {"apiVersion": "bakery.example/v1", "kind": "BakeConfig", **config}
     metadata = {"name": name, "namespace": namespace}
@@ -67,7 +67,7 @@ def order(namespace: str, name: str, driver: str, config: Mapping[str, Any], stu
     eater = {
         "name": "eater",
         "image": "busybox:stable",
-        # who is told to end ends at once, and comes again when it was not the kubelet who said so
+        # exits at once on SIGTERM, and is restarted unless the kubelet sent the signal
         "command": ["sh", "-c", f"trap {trap} TERM; env; sleep 3600 & wait; : {_eater(name)}"],
         "resources": {"claims": [{"name": "pan"}]},
     }

@@ -1,4 +1,4 @@
-"""A node with the bakery of the crash tests on it, and what must be true of it."""
+"""A node with the bakery of the crash tests on it, and its invariants."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Node:
         self.holds(within=within)
         wanted = {name.replace("_", " "): number for name, number in writes.items() if number}
         until(f"{wanted} to be written", lambda: self._wrote(wanted), self.driver.tail)
-        self.cluster.writes.forget()  # a write that nobody needs may come later: the next check finds it
+        self.cluster.writes.forget()  # an unnecessary write may come later: the next check finds it
 
     def holds(self, *, within: float = PATIENCE) -> None:
         """Wait until the invariants hold; then claims must be answered as before, and no log have a traceback.

@@ -1,4 +1,4 @@
-"""Pods with a claim each in one namespace, and what the API server tells about them."""
+"""Pods with one claim each in one namespace, and their state in the API server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("pod", "resourceclaim")
 
 
 class Orders:
-    """Orders by name; pod and claim are called the same.
+    """Orders by name; pod and claim have the same name.
 
     Attributes:
         names: of those that were made and are not known to be gone.

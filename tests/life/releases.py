@@ -1,4 +1,4 @@
-"""Claims that are released while somebody is away, or that nobody releases."""
+"""Claims that are released while the driver or the kubelet is down, or that are never released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubelet, driver, or both end and come back, at three moments of a claim's life."""
+"""Restarts of kubelet, driver, or both, at three moments of a claim's life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver stands on goes and comes back: the CDI directory, the Node, the API server."""
+"""Dependencies of the driver that disappear and return: the CDI directory, the Node, the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lets the author's code wait and fail: files in the bakery's directory."""
+"""Files in the bakery's directory that make the author's code wait or fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE = 120.0
-"""Seconds in which everything that should become true does, however busy the machine; the kubelet repeats after 10."""
+"""Seconds until every expected state is reached, even on a busy machine; the kubelet retries after 10."""
 _SHORTEST_POLL = 0.02
 _LONGEST_POLL = 0.2
 
@@ -26,11 +26,11 @@ class Switches:
         (self._gates / f"{claim}.closed").touch()
 
     def open_gate(self, name: str) -> None:
-        """Calls that wait at the gate go on, and none waits there again."""
+        """Release the calls that wait at the gate, and remove the gate."""
         (self._gates / f"{name}.open").touch()
 
     def wait_at_gate(self, name: str) -> None:
-        """Wait until a call waits at the gate; the next one is waited for anew."""
+        """Wait until a call waits at the gate; another call waits for the next one."""
         entered = self._gates / f"{name}.entered"
         until(f"a call at the gate {name}", entered.exists)
         entered.unlink()

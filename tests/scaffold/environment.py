@@ -30,7 +30,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def run(self, *command: object, cwd: Path) -> str:
-        """What a command prints, which must succeed; nobody is there to type."""
+        """Return the output of a command that must succeed, without standard input."""
         words = [str(word) for word in command]
         result = subprocess.run(
             words,

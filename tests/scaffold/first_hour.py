@@ -29,11 +29,11 @@ NAME = "led-driver"
 SHOWN = 14
 """Lines of a command's output, the first and the last ones."""
 GIVEN = "gets from its claims"
-"""From there on the sandbox tells what an author looks for."""
+"""The first line of the sandbox's output that matters to an author."""
 
 
 class Transcript:
-    """Tells what is done while it is done, and how long the commands took."""
+    """Prints each step, and how long the commands took."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to some requests instead of an answer; status 0 is no answer at all."""
+    """The failure of some requests; with status 0, they get no answer."""
 
     status: int
     methods: tuple[str, ...]
@@ -139,7 +139,7 @@ class Api:
         return path
 
     def put(self, plural: str, obj: Mapping[str, Any]) -> Object:
-        """Create or replace an object, as somebody else in the cluster would; returns it as stored."""
+        """Create or replace an object, as another client in the cluster would; return it as stored."""
         return self._call(self._put(plural, copy.deepcopy(dict(obj))))
 
     def delete(self, plural: str, name: str, namespace: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Files of a driver that runs: they come and go while somebody looks."""
+"""Files of a running driver, which may disappear while they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports for servers that are told their number before they listen."""
+"""Ports for servers that must know their number before they listen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_free() -> Iterator[int]:
-    """A port of 127.0.0.1 that the system gives to nobody else meanwhile; whoever asks for it by number can listen.
+    """Reserve a port of 127.0.0.1 that the system assigns to no other socket; a server can listen on it by number.
 
     Of sockets with SO_REUSEADDR, which servers set, several may have one port as long as at most one of them listens.
     """

@@ -162,7 +162,7 @@ class Server:
             return answer.status, await answer.json(content_type=None)
 
     async def refusal(self, attempt: Attempt, place: Place) -> str:
-        """Try it; the words of the refusal, empty where it was allowed."""
+        """Try it, and return the error message; empty if it was allowed."""
         status, body = await self.send(attempt.make(place))
         return "" if status < 300 else f"{status}: {body.get('message')}"
 

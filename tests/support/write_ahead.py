@@ -13,7 +13,7 @@ def log_of(path: Path) -> Path:
 
 
 def in_use(log: bytes | bytearray) -> int:
-    """Bytes up to the end of the last frame of the log as it was begun last; what follows is of no account."""
+    """Return the length of the log up to its last valid frame; older frames after it do not count."""
     frame = _FRAME + int.from_bytes(log[8:12], "big")
     salts, end = log[16:24], min(_HEADER, len(log))
     while any(salts) and log[end + 8 : end + 16] == salts and end + frame <= len(log):

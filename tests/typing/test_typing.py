@@ -1,4 +1,4 @@
-"""What authors write type-checks with mypy --strict and pyright, and what they get wrong is told by both.
+"""Correct drivers type-check with mypy --strict and pyright, and both report the mistakes of wrong ones.
 
 A line of ``cases/*.py`` that must be refused ends with ``# error: <mypy's code> <pyright's rule>``; every other line
 must be accepted.
@@ -23,7 +23,7 @@ MARK = re.compile(r"# error: (?P<mypy>[a-z-]+) (?P<pyright>report[A-Za-z]+)$")
 
 Place = tuple[str, int, str]
 
-pytestmark = pytest.mark.timeout(300)  # both start from nothing where there is no cache
+pytestmark = pytest.mark.timeout(300)  # without a cache, both check everything
 
 
 def expected(checker: str) -> set[Place]:

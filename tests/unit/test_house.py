@@ -232,7 +232,7 @@ def imports_in_functions(tree: ast.AST, *, inside: bool = False) -> Iterator[ast
         yield from imports_in_functions(node, inside=inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def test_imports_stand_at_the_top() -> None:
+def test_imports_are_at_the_top() -> None:
     found = [node for text in sources().values() for node in imports_in_functions(ast.parse(text))]
     assert len(found) <= IMPORTS_IN_FUNCTIONS_MAX
 

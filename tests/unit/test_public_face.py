@@ -70,7 +70,7 @@ def test_dir_shows_the_names_and_no_machinery() -> None:
     assert dir(dra_kit) == sorted({*dra_kit.__all__, "__version__"})
 
 
-def test_a_name_that_does_not_exist_is_told() -> None:
+def test_missing_name_is_reported() -> None:
     with pytest.raises(AttributeError, match=r"^module 'dra_kit' has no attribute 'Devices'$"):
         dra_kit.Devices  # type: ignore[attr-defined]  # noqa: B018
 

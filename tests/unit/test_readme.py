@@ -26,7 +26,7 @@ def run(*command: str, cwd: Path) -> str:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The folder of somebody who follows it."""
+    """The folder of a user who follows it."""
     (tmp_path / "driver.py").write_text(blocks("python")[0])
     (tmp_path / "order.yaml").write_text(blocks("yaml")[0])
     return tmp_path

@@ -32,16 +32,11 @@ from dra_kit.admission.policy.shapes import (
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 
 _EXACT: Final = 2**53
-"""2 to the power of 63: integers from there on are doubles in what the API server shows to CEL."""
+"""Doubles represent all integers up to this one exactly."""
 
 
 class CelTerm(Struct, frozen=True):
-    """A boolean expression.
-
-    Attributes:
-        text: of it.
-        joined: the operator between its parts: ``||``, ``&&``, or none.
-    """
+    """A boolean expression, and the operator between its parts: ``||``, ``&&``, or none."""
 
     text: str
     joined: str = ""
@@ -103,7 +98,7 @@ class KeyRule(Struct, frozen=True):
 
     @property
     def rule(self) -> CelTerm:
-        """The rule of whatever value there is."""
+        """The rule for any value, with or without keys."""
         return TRUE if self.term == TRUE else any_of(self.guard, self.term)
 
 
@@ -168,11 +163,7 @@ def deep(shape: Shape, value: str, depth: int = 0) -> CelTerm:
 def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[ShapePart]:
     """Yield the parts of a shape; none of a union whose members cannot be distinguished.
 
-    Args:
-        shape: the shape of the value.
-        value: the CEL expression of the value.
-        depth: the number of loops around the value.
-        known: the value is known to have the right type.
+    ``value`` is the CEL expression of the value, inside ``depth`` loops. ``known``: it is known to have the right type.
     """
     no_list = FALSE if known else not_of_type(value, "list")
     no_map = FALSE if known else not_of_type(value, "map")
@@ -256,7 +247,7 @@ def _integer(bounds: NumberBounds, value: str) -> CelTerm:
     high = _most([bounds.le, None if bounds.lt is None else bounds.lt - 1], min)
     if (low is not None and low > INT_MAX) or (high is not None and high < INT_MIN):
         return FALSE  # a larger number is a double, to the API server and to the node
-    if max(abs(low or 0), abs(high or 0)) > _EXACT:  # doubles do not tell strict limits from their neighbours
+    if max(abs(low or 0), abs(high or 0)) > _EXACT:  # doubles do not distinguish strict limits from their neighbors
         low = low if low is not None and low > INT_MIN else None
         high = high if high is not None and high < INT_MAX else None
         bounds = NumberBounds(ge=low, le=high, multiple_of=bounds.multiple_of)
@@ -357,6 +348,7 @@ def _plain(key: str) -> bool:
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
+"""The API server shows larger integers to CEL as doubles."""
 
 
 def string_literal(value: str) -> str:

@@ -60,13 +60,7 @@ _MAX_BYTES: Final = 1_000_000
 
 
 class PolicyObjects(Struct, frozen=True):
-    """What a cluster admin applies.
-
-    Attributes:
-        policy: the ValidatingAdmissionPolicy, of admissionregistration.k8s.io/v1.
-        binding: its ValidatingAdmissionPolicyBinding.
-        left: what the node checks besides, by ``kind (apiVersion)``.
-    """
+    """Policy, binding, and the checks that only the node makes, by ``kind (apiVersion)``."""
 
     policy: dict[str, Any]
     binding: dict[str, Any]
@@ -76,12 +70,9 @@ class PolicyObjects(Struct, frozen=True):
 def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny",)) -> PolicyObjects:
     """Return the policy of a driver's config models.
 
-    It refuses no config that the node would take. An expression that fails, such as one that costs more than the API
-    server spends on a request, is passed over (``failurePolicy: Ignore``): the node decides in any case.
-
-    Args:
-        driver: whose configs to check.
-        actions: what happens to objects that break a rule.
+    It rejects no config that the node would accept. An expression that fails, such as one that exceeds the API server's
+    cost limit for a request, is ignored (``failurePolicy: Ignore``), because the node decides in any case. ``actions``
+    apply to objects that violate a rule.
 
     Raises:
         ConfigurationError: the models make a policy that the API server would not store.
@@ -131,7 +122,9 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
     return PolicyObjects(policy, binding, left)
 
 
-_UPGRADE: Final = UncheckedRule("", "whether upgrade() takes it, and all that the newer version's validators check")
+_UPGRADE: Final = UncheckedRule(
+    "", "whether upgrade() accepts it, and everything that the newer version's validators check"
+)
 
 
 def _rule(plural: str, *operations: str) -> dict[str, Any]:
@@ -154,7 +147,7 @@ def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list
     is_ours = f"c.?opaque.?driver.orValue('') == {string_literal(driver)}"
     ours = f".filter(c, {is_ours}).map(c, c.opaque.?parameters.orValue(null))"
     variables = [
-        # an object that was stored already answers for nothing that it brings along
+        # configs that the stored object already has are not checked
         PolicyVariable("stored", f"oldObject == null ? [] : {_entries('oldObject')}{ours}"),
         PolicyVariable("configs", f"{_entries('object')}{ours}.filter(c, !(c in variables.stored))"),
     ]
@@ -222,7 +215,7 @@ class PolicyVariable(Struct, frozen=True):
 
 
 class PolicyCheck(Struct, frozen=True):
-    """A rule for one field, and the message where it is broken."""
+    """A rule for one field, and the message if it is violated."""
 
     expression: str
     message: str
@@ -245,14 +238,7 @@ class KindChecks(Struct):
     def objects(
         self, name: str, expression: str, shape: ObjectShape | TaggedShape, path: str = "opaque.parameters"
     ) -> None:
-        """Make a variable of objects, and the checks of each of them.
-
-        Args:
-            name: of the variable, unless it is taken.
-            expression: the objects; they are known to be objects.
-            shape: what each must be.
-            path: where they stand.
-        """
+        """Create a variable that holds the objects of ``expression``, and checks of each against ``shape``."""
         variable = self._untaken(name)
         self.variables.append(PolicyVariable(variable, expression))
 
@@ -325,7 +311,7 @@ _WORDS: Final[dict[type[Shape], str]] = {
     QuantityShape: "a quantity such as 1Gi",
 }
 _MOST_KEYS: Final = 40
-"""Known keys that a message tells."""
+"""Maximum known keys in a message."""
 
 
 def describe_shape(shape: Shape) -> str:
@@ -424,8 +410,8 @@ def _bounds(bounds: NumberBounds) -> str:
 
 _WIDTH: Final = 118
 _ALWAYS: Final = (
-    "keys that stand twice in one object",
-    "a rule that costs more than the API server spends on one object (failurePolicy: Ignore)",
+    "duplicate keys in one object",
+    "a rule that exceeds the API server's cost limit for one object (failurePolicy: Ignore)",
 )
 
 
@@ -447,12 +433,7 @@ _Dumper.add_representer(_Folded, lambda dumper, text: dumper.represent_scalar("t
 
 
 def manifest(objects: PolicyObjects, driver: str) -> str:
-    """Return what ``kubectl apply -f`` takes.
-
-    Args:
-        objects: to be written.
-        driver: its name.
-    """
+    """Return the objects as YAML for ``kubectl apply -f``."""
     documents = [_folded(objects.policy), objects.binding]
     text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
     return "".join(f"{line}\n" for line in _comments(objects, driver)) + text
@@ -466,9 +447,9 @@ def _folded(value: Any) -> Any:
 
 def _comments(objects: PolicyObjects, driver: str) -> Iterator[str]:
     yield from _wrapped(
-        f"Made by dra-kit policy from the config models of driver {driver}; make it again with each release of the "
-        "driver. It refuses nothing that the nodes take. Left to the nodes, where a pod waits with the reason in its "
-        "Events:"
+        f"Generated by dra-kit policy from the config models of driver {driver}; generate it again for each release of "
+        "the driver. It rejects nothing that the nodes accept. The nodes check the rest; a pod then waits with the "
+        "reason in its Events:"
     )
     for kind, notes in objects.left.items():
         if notes:

@@ -40,12 +40,7 @@ _MOST_SHAPES: Final = 5_000
 
 
 class UncheckedRule(Struct, frozen=True):
-    """Something that is left to the node.
-
-    Attributes:
-        path: of the field in the config; empty for all of it.
-        text: what the node checks there.
-    """
+    """A rule left to the node: the path of the field, empty for the whole config, and what the node checks there."""
 
     path: str
     text: str
@@ -60,9 +55,6 @@ class ModelShape(Struct, frozen=True):
 
 def read_model(model: type[BaseModel]) -> ModelShape:
     """Return what a config model accepts, without ``apiVersion`` and ``kind``.
-
-    Args:
-        model: a complete one, as a ConfigDecoder holds it.
 
     Raises:
         ConfigurationError: it has too many parts.
@@ -82,13 +74,7 @@ class _Reader:
         self._count = 0
 
     def read(self, schema: Schema, path: str, config: Schema) -> Shape:
-        """Return the shape of a schema.
-
-        Args:
-            schema: of pydantic-core.
-            path: where it stands, for notes.
-            config: of the model that it is in.
-        """
+        """Return the shape of a pydantic-core schema in a model with ``config``; ``path`` is for notes."""
         self._count += 1
         if self._count > _MOST_SHAPES:
             raise ConfigurationError(
@@ -131,7 +117,7 @@ class _Reader:
 
     def _reference(self, ref: str, path: str) -> Shape:
         if ref in self._open:
-            return self._left(path, "everything: the model leads back to itself")
+            return self._left(path, "everything: the model is recursive")
         self._open.append(ref)
         try:
             return self.read(self._by_ref[ref], path, {})  # no model's config holds in what several places share
@@ -154,7 +140,7 @@ class _Reader:
             self._note(path, named)
             return self.read(schema["schema"], path, config)
         where = "comes first" if schema["type"] == "function-before" else "is around it"
-        return self._left(path, f"everything: {named} {where}, and may take other types")
+        return self._left(path, f"everything: {named} {where}, and may accept other types")
 
     def _list(self, schema: Schema, path: str, config: Schema) -> Shape:
         items = self.read(schema["items_schema"], f"{path}[*]", config) if "items_schema" in schema else AnyShape()
@@ -184,7 +170,7 @@ class _Reader:
         keys = self.read(schema["keys_schema"], f"{path} (keys)", config) if "keys_schema" in schema else AnyShape()
         of_text = isinstance(keys, EnumShape) and all(isinstance(value, str) for value in keys.values)
         if not (of_text or isinstance(keys, StringShape | AnyShape)):
-            keys = self._left(f"{path} (keys)", "that they can be read as what they are")
+            keys = self._left(f"{path} (keys)", "that they can be converted to their type")
         values = self.read(schema["values_schema"], f"{path}.*", config) if "values_schema" in schema else AnyShape()
         return MapShape(keys, values, schema.get("min_length") or None, schema.get("max_length"))
 
@@ -203,7 +189,7 @@ class _Reader:
             known |= dict.fromkeys(keys)
             if not whole or not field.get("init", True):
                 for key in keys:
-                    self._note(below(path, key), f"everything: field {name} is not simply what stands there")
+                    self._note(below(path, key), f"everything: field {name} is not simply the value of the manifest")
                 continue
             for key in keys:
                 shape = self.read(field["schema"], below(path, key), config)
@@ -230,7 +216,7 @@ class _Reader:
         read = [(choice(tags), self.read(item, path, config)) for tags, item in by_schema.values()]
         tagged = tuple((tags, shape) for tags, shape in read if tags is not None)
         if len(tagged) < len(read):
-            return self._left(path, f"everything: {key} is chosen by values that are no plain ones of JSON")
+            return self._left(path, f"everything: {key} is selected by values that are not plain JSON")
         return TaggedShape(key, tagged)
 
     def _any_of(self, choices: Sequence[Schema], path: str, config: Schema) -> Shape:
@@ -251,12 +237,7 @@ _PLAIN: Final[dict[str, Shape]] = {"any": AnyShape(), "none": NullShape(), "bool
 
 
 def read_scalar(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
-    """Return what a schema accepts, and what of it is left to the node.
-
-    Args:
-        schema: of pydantic-core.
-        config: of the model that it is in.
-    """
+    """Return what a schema accepts, and the rules that are left to the node."""
     kind = schema["type"]
     if (plain := _PLAIN.get(kind)) is not None:
         return plain, []
@@ -283,7 +264,7 @@ def read_scalar(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
                 *([limits] if limits else []),
             ]
         case _:
-            return AnyShape(), [f"everything: CEL has nothing for {kind}"]
+            return AnyShape(), [f"everything: CEL has no equivalent of {kind}"]
 
 
 def _given(schema: Schema, names: tuple[str, ...]) -> list[str]:
@@ -313,7 +294,7 @@ def _choice(schema: Schema) -> tuple[Shape, list[str]]:
     if schema["type"] == "enum" and not _plain_enum(schema["cls"]):
         return AnyShape(), [f"everything: {schema['cls'].__name__} has a _missing_ method"]
     found = choice(schema["expected"] if schema["type"] == "literal" else schema["members"])
-    return (found, []) if found is not None else (AnyShape(), ["its values, which are no plain ones of JSON"])
+    return (found, []) if found is not None else (AnyShape(), ["its values, which are not plain JSON"])
 
 
 def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
@@ -322,7 +303,7 @@ def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
     if (written := schema.get("pattern")) is not None:
         pattern = translate_pattern(written)
         if pattern is None:
-            notes.append(f"whether it matches {written}, which CEL cannot tell")
+            notes.append(f"whether it matches {written}, which CEL cannot check")
         elif pattern.ascii_only:
             notes.append(f"whether text that is not ASCII matches {written}")
     text = StringShape(
@@ -433,13 +414,7 @@ def has_default(schema: Schema) -> bool:
 
 
 def keys_of(name: str, field: Schema, config: Schema) -> tuple[tuple[str, ...], bool]:
-    """Return the keys that a field is read from; False if it may be read from inside of what is there.
-
-    Args:
-        name: of the field.
-        field: its schema.
-        config: of the model.
-    """
+    """Return the keys that a field is read from; False if it may be read from inside another value."""
     alias = field.get("validation_alias")
     if alias is None:
         return (name,), True

@@ -23,12 +23,7 @@ class BooleanShape(Struct, frozen=True):
 
 
 class NumberBounds(Struct, frozen=True):
-    """What a number may be.
-
-    Attributes:
-        ge, gt, le, lt: the limits; None for none.
-        multiple_of: of which integer; None for any.
-    """
+    """The limits of a number, and the integer of which it is a multiple."""
 
     ge: float | int | None = None
     gt: float | int | None = None
@@ -58,13 +53,7 @@ class QuantityShape(Struct, frozen=True):
 
 
 class StringPattern(Struct, frozen=True):
-    """A regular expression that is found somewhere in a text.
-
-    Attributes:
-        written: by the author.
-        re2: the same for CEL.
-        ascii_only: the two agree on ASCII text only.
-    """
+    """A regular expression, as written and for CEL; ``ascii_only`` if the two agree only on ASCII text."""
 
     written: str
     re2: str
@@ -72,15 +61,7 @@ class StringPattern(Struct, frozen=True):
 
 
 class StringShape(Struct, frozen=True):
-    """A string.
-
-    Attributes:
-        what: it must be, such as ``a date``; its format is the node's to check.
-        min_length, max_length: in characters.
-        pattern: it matches.
-        stripped: white space around it does not count.
-        ascii_only: it has no other characters.
-    """
+    """A string; ``what`` names its format, which the node checks; ``stripped`` ignores white space around it."""
 
     what: str = "a string"
     min_length: int | None = None
@@ -97,13 +78,7 @@ class EnumShape(Struct, frozen=True):
 
 
 class ArrayShape(Struct, frozen=True):
-    """A list.
-
-    Attributes:
-        items: what each item is.
-        min_length, max_length: how many there may be.
-        positions: what the item at each index is, of a list of exactly so many.
-    """
+    """A list; ``positions`` has the shape of each item of a list of exactly this length."""
 
     items: Shape = AnyShape()
     min_length: int | None = None
@@ -112,13 +87,7 @@ class ArrayShape(Struct, frozen=True):
 
 
 class MapShape(Struct, frozen=True):
-    """An object with keys of the user's choice.
-
-    Attributes:
-        keys: what each key is: a Text, a OneOf or Anything.
-        values: what each value is.
-        min_length, max_length: how many there may be.
-    """
+    """An object with user-defined keys, which are strings, of an enum, or anything."""
 
     keys: Shape
     values: Shape
@@ -142,13 +111,9 @@ class KeyChoice(Struct, frozen=True):
 
 
 class ObjectShape(Struct, frozen=True):
-    """An object with known fields.
+    """An object with known ``keys``, of which only ``fields`` are checked.
 
-    Attributes:
-        name: of the model.
-        fields: those that are checked.
-        keys: all that are known; more are refused.
-        choices: the keys of fields that have several, of which only one may be there.
+    Of the keys in one of the ``choices`` only one may be given.
     """
 
     name: str
@@ -158,12 +123,7 @@ class ObjectShape(Struct, frozen=True):
 
 
 class TaggedShape(Struct, frozen=True):
-    """One of several objects, distinguished by the value of a key.
-
-    Attributes:
-        key: that must be there.
-        choices: the values that choose it, and the object.
-    """
+    """One of several objects, distinguished by the value of a required key."""
 
     key: str
     choices: tuple[tuple[EnumShape, Shape], ...]

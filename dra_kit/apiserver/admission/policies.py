@@ -26,7 +26,7 @@ _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
 class PolicyDenial(Struct, frozen=True):
-    """Why a write is refused, and by whom."""
+    """The reason for a denial, and the policy."""
 
     denial: Denial
     policy: str
@@ -48,10 +48,10 @@ class PolicyAdmission:
         self._compiled: dict[str, tuple[StoredObject, CompiledPolicy]] = {}
 
     def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Ask each policy that is bound.
+        """Evaluate each policy that has a binding.
 
         Raises:
-            Refusal: one of them denies the write; the first one is raised.
+            StatusError: one of them denies the write; the first one is raised.
         """
         if write.kind.resource in {POLICIES, BINDINGS}:
             return
@@ -112,7 +112,7 @@ class PolicyAdmission:
 def _misconfigured(
     policy: CompiledPolicy, error: PolicyNotConfigured, name: str, binding: str = ""
 ) -> Iterator[PolicyDenial]:
-    """Yield the refusals of what cannot be used, whatever its binding does; none if the policy lets failures pass."""
+    """Yield denials because of an unusable policy or binding; none if the policy ignores failures."""
     if policy.failure_policy == "Fail":
         yield PolicyDenial(Denial(str(error)), name, binding)
 
@@ -128,7 +128,7 @@ def _matched(resources: Object, write: AdmissionAttributes) -> str | None:
 
 
 class PolicyNotConfigured(Exception):
-    """A policy or binding cannot be used as it is; the text is the API server's."""
+    """A policy or binding cannot be used; the text is the API server's."""
 
 
 def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
@@ -153,13 +153,7 @@ def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
 def collect_params(
     api: Api, params: tuple[Kind, str] | None, reference: Object | None, namespace: str
 ) -> Sequence[Any]:
-    """Return the parameters of a binding as values of CEL; one None where policy or binding have none.
-
-    Args:
-        api: where they are.
-        params: what :func:`find_param_kind` says of the policy.
-        reference: ``paramRef`` of the binding.
-        namespace: of the request's object.
+    """Return the parameters of a binding as CEL values; a single None if policy or binding have none.
 
     Raises:
         NotConfigured: they cannot be found.

@@ -30,7 +30,7 @@ _NAMESPACE_METADATA: Final = (
 
 
 class RequesterAuthorizer:
-    """Answers what a user may do, for expressions.
+    """Answers authorization checks of CEL expressions.
 
     See :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer`.
     """
@@ -60,11 +60,7 @@ class RequesterAuthorizer:
 
 
 class VersionedWrite:
-    """What a write is in the versions that policies want to see; each is made once.
-
-    Args:
-        write: what is asked for.
-    """
+    """A write in the versions that policies request; each is converted once."""
 
     def __init__(self, write: AdmissionAttributes) -> None:
         self._write = write
@@ -144,20 +140,6 @@ VALIDATING: Final = f"validatingwebhookconfigurations.{_GROUP}"
 MUTATING: Final = f"mutatingwebhookconfigurations.{_GROUP}"
 POLICIES: Final = f"validatingadmissionpolicies.{_GROUP}"
 BINDINGS: Final = f"validatingadmissionpolicybindings.{_GROUP}"
-
-
-def has_webhooks(api: Api) -> bool:
-    """Return whether there is a configuration of webhooks."""
-    return any(_has(api, resource) for resource in (MUTATING, VALIDATING))
-
-
-def has_policies(api: Api) -> bool:
-    """Return whether a policy may be bound."""
-    return _has(api, BINDINGS)
-
-
-def _has(api: Api, resource: str) -> bool:
-    return next(api.storage.items(resource), None) is not None
 
 
 def matching_version(rules: Sequence[Object], policy: str | None, write: AdmissionAttributes) -> str | None:

@@ -42,7 +42,7 @@ _EXEMPT: Final = {VALIDATING, MUTATING, POLICIES, BINDINGS}
 
 
 class _CallFailed(Exception):
-    """A webhook that gives no answer that counts."""
+    """A webhook that returns no valid response."""
 
 
 def _review(write: AdmissionAttributes, api_version: str) -> Object:
@@ -79,7 +79,7 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
-        Refusal: the request has no object, or the result of the patch is not a valid object.
+        StatusError: the request has no object, or the result of the patch is not a valid object.
     """
     wire = _wire(write, write.obj, api_version)
     if wire is None:
@@ -99,7 +99,7 @@ def _wire(write: AdmissionAttributes, obj: Object | None, api_version: str) -> O
 
 
 class WebhookAdmission:
-    """Asks the webhooks about each write.
+    """Calls the webhooks for each write.
 
     Attributes:
         services: where the Services of webhooks are; None when they cannot be reached.
@@ -119,10 +119,10 @@ class WebhookAdmission:
             self._session = None
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object | None:
-        """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
+        """Return the object after all mutating webhooks, called in order; None for a deletion.
 
         Raises:
-            Refusal: one refuses, or cannot be asked and must be.
+            StatusError: one refuses, or cannot be asked and must be.
         """
         obj = write.obj
         for webhook, conditions in self._configured(MUTATING, write):
@@ -136,10 +136,10 @@ class WebhookAdmission:
         return obj
 
     async def validate(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Ask the validating webhooks.
+        """Call the validating webhooks.
 
         Raises:
-            Refusal: one refuses, or cannot be asked and must be.
+            StatusError: one refuses, or cannot be asked and must be.
         """
         for webhook, conditions in self._configured(VALIDATING, write):
             if (api_version := _asked_version(webhook, conditions, write)) is not None:
@@ -168,7 +168,7 @@ class WebhookAdmission:
         *,
         mutating: bool = False,
     ) -> list[Any]:
-        """Ask one webhook; the operations of its JSON patch."""
+        """Call one webhook and return the operations of its JSON patch."""
         name = webhook["name"]
         try:
             response = await self._send(webhook, _review(write, api_version))
@@ -185,7 +185,7 @@ class WebhookAdmission:
         return patch
 
     async def _send(self, webhook: Object, review: Object) -> Mapping[str, Any]:
-        """Post a review; its response.
+        """Post a review and return the response.
 
         Raises:
             _CallFailed: the webhook cannot be reached in time, or does not answer the question.
@@ -229,7 +229,7 @@ class WebhookAdmission:
 
 
 def _service_name(service: Object) -> str:
-    """Return the address that a Service has in a cluster."""
+    """Return the host name of a Service in a cluster."""
     return (
         f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
     )
@@ -253,15 +253,15 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
         raise _CallFailed(f'unsupported patch type "{type_}"')
     operations = json.loads(base64.b64decode(patch))
     if not isinstance(operations, list):
-        raise _CallFailed("received undecodable patch in webhook response: it is no list of operations")
+        raise _CallFailed("received undecodable patch in webhook response: it is not a list of operations")
     return operations
 
 
 def _asked_version(webhook: Object, conditions: CompiledPolicy, write: AdmissionAttributes) -> str | None:
-    """Return the version in which a webhook is to see the object; None when it is not to be called.
+    """Return the version of the object for a webhook; None if it is not called.
 
     Raises:
-        Refusal: its match conditions cannot be evaluated, and it is to fail closed.
+        StatusError: its match conditions cannot be evaluated, and it is to fail closed.
     """
     api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
     if api_version is None or not is_selected(webhook, write):

@@ -1,1 +1,1 @@
-"""The kinds that are served: what is defaulted, validated and shown of each."""
+"""The served kinds: their defaults, validation and printed columns."""

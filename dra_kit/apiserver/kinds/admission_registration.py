@@ -44,19 +44,13 @@ _BOTH: Final = (
 
 
 class ValidatingPolicyStrategy(StatusStrategy):
-    """A policy: its expressions compile, and are of the types that their places need."""
+    """A policy, whose expressions must compile and have the required types."""
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the whole spec, in the order of the API server."""
         spec = obj.get("spec") or {}
         problems = {problem.path: problem for problem in compile_policy(spec).problems}
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
-
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
 
 
 def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
@@ -99,7 +93,7 @@ def _param_kind(kind: Object, path: str) -> Iterator[FieldError]:
 
 
 def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
-    """Yield what is wrong with an expression that must be there."""
+    """Yield errors of a required expression."""
     if not (holder.get(field) or "").strip():
         yield required(f"spec.{path}.{field}", NO_EXPRESSION)
     else:
@@ -150,17 +144,11 @@ def _annotation(
 
 
 class ValidatingPolicyBindingStrategy(Strategy):
-    """A binding: where a policy holds, with which parameters, and what becomes of what it refuses."""
+    """A binding: where a policy applies, its parameters, and the actions on a denial."""
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the whole spec, in the order of the API server."""
         return list(_binding(obj.get("spec") or {}))
-
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
 
 
 def _binding(spec: Object) -> Iterator[FieldError]:
@@ -243,7 +231,7 @@ class WebhookConfigurationStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check each of its webhooks, whose names differ."""
+        """Check the webhooks and that their names differ."""
         errors: list[FieldError] = []
         seen: set[str] = set()
         for i, webhook in enumerate(obj.get("webhooks") or ()):
@@ -253,11 +241,6 @@ class WebhookConfigurationStrategy(Strategy):
                 errors.append(duplicate(f"{path}.name", name))
             seen.add(name)
         return errors
-
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
 
 
 def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
@@ -369,7 +352,7 @@ _MAX: Final = 64
 def match_condition_errors(
     conditions: Sequence[Object], holder: str, problems: Mapping[str, PolicyProblem]
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with the conditions.
+    """Yield errors of match conditions.
 
     Args:
         conditions: of one webhook or policy.
@@ -400,7 +383,7 @@ _MATCH_POLICIES: Final = ("Equivalent", "Exact")
 
 
 def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with ``MatchResources``."""
+    """Yield errors of ``MatchResources``."""
     policy = resources.get("matchPolicy")
     if policy is not None and policy not in _MATCH_POLICIES:
         yield unsupported(f"{path}.matchPolicy", policy, _MATCH_POLICIES)
@@ -421,7 +404,7 @@ path_segment: Final = PathSegmentNameStrategy().name_problems
 
 
 def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a ``LabelSelector``."""
+    """Yield errors of a ``LabelSelector``."""
     for key, value in (selector.get("matchLabels") or {}).items():
         yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
         yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
@@ -443,7 +426,7 @@ def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
 
 
 def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the operations and resources of a webhook or a policy."""
+    """Yield errors in the operations and resources of a webhook or a policy."""
     operations = rule.get("operations") or []
     if not operations:
         yield required(f"{path}.operations")
@@ -466,7 +449,7 @@ def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
 
 
 def _resources(resources: list[str], path: str) -> Iterator[FieldError]:
-    """Yield every resource with its part, and that none is named that a wildcard covers."""
+    """Yield errors of resources: each may have one subresource, and none may be covered by a wildcard."""
     if not resources:
         yield required(path)
     everything_of: set[str] = set()

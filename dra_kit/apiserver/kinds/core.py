@@ -36,7 +36,7 @@ _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 
 
 class NamespaceStrategy(DnsLabelNameStrategy):
-    """A namespace carries a finalizer of its own, which goes when its contents are gone."""
+    """A namespace has a finalizer in its spec, which is removed when its contents are deleted."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
 
@@ -76,11 +76,11 @@ def _label_with_name(obj: Object) -> None:
 
 
 class ConfigMapStrategy(Strategy):
-    """Keys of a certain form; unchangeable once it says so."""
+    """ConfigMap: keys have a fixed syntax, and ``immutable`` ones do not change."""
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the form of the keys, and that none is in both maps."""
+        """Check the syntax of the keys, and that no key is in both maps."""
         errors: list[FieldError] = []
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
         for field, keys in (("data", data), ("binaryData", binary)):
@@ -96,7 +96,7 @@ class ConfigMapStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that what is immutable stays."""
+        """Check that immutable data does not change."""
         errors = []
         if old.get("immutable"):
             detail = "field is immutable when `immutable` is set"
@@ -127,7 +127,7 @@ def _config_key(key: str) -> list[str]:
 
 
 class LeaseStrategy(Strategy):
-    """Who holds what until when."""
+    """Lease: no negative numbers."""
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
@@ -140,23 +140,16 @@ class LeaseStrategy(Strategy):
             errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
         return errors
 
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
-
 
 class SecretStrategy(Strategy):
-    """Text of ``stringData`` becomes ``data``."""
+    """Secret: ``stringData`` is merged into ``data``."""
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Merge ``stringData``."""
         _merge_string_data(obj)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Merge ``stringData``."""
         _merge_string_data(obj)
 
 
@@ -169,17 +162,16 @@ def _merge_string_data(obj: Object) -> None:
 
 
 class ServiceStrategy(StatusStrategy):
-    """Addresses are made up: nothing routes to them."""
+    """Service: addresses are fake and not routed."""
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set the target of a port that has none: the port itself."""
+        """Set the missing target of a port to the port itself."""
         for port in (obj.get("spec") or {}).get("ports") or ():
             port.setdefault("targetPort", port.get("port", 0))
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Give it an address."""
         super().prepare_for_create(obj, context)
         spec = obj.setdefault("spec", {})
         if spec.get("type") != "ExternalName":
@@ -190,7 +182,6 @@ class ServiceStrategy(StatusStrategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the address."""
         super().prepare_for_update(obj, old, context)
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if name in old.get("spec", {}) and not obj["spec"].get(name):
@@ -236,11 +227,11 @@ CORE_KINDS: Final = (
 
 
 class NetworkPolicyStrategy(Strategy):
-    """Its types follow from what it has rules for."""
+    """NetworkPolicy: the types follow from the rules."""
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set the policy types: always Ingress, Egress where there are rules for it."""
+        """Set the policy types: always Ingress, and Egress if it has rules."""
         spec = obj.get("spec")
         if spec is not None and not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
@@ -301,22 +292,20 @@ class NodeStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Make everything allocatable unless something else is given."""
+        """Set the missing allocatable resources to the capacity."""
         set_defaults(obj, "Node", context.api_version, context.now)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check its taints."""
         return validate_new_object(obj, "Node", context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check its taints, and that its provider's ID stays."""
+        """Check the taints, and that the provider's ID does not change."""
         given, before = ((item.get("spec") or {}).get("providerID") or "" for item in (obj, old))
         errors = self.validate(obj, context)
         if before and given != before:

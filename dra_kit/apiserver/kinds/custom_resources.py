@@ -20,7 +20,7 @@ _FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int
 
 
 class CustomResourceDefinitionStrategy(StatusStrategy):
-    """CustomResourceDefinition: established as soon as it is there."""
+    """CustomResourceDefinition: established immediately."""
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
@@ -33,7 +33,7 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Set the status that the controllers of an API server write within a moment."""
+        """Set the status that controllers of a real API server write."""
         conditions = [
             {"type": type_, "status": "True", "lastTransitionTime": context.now, "reason": reason, "message": message}
             for type_, reason, message in (
@@ -50,7 +50,6 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that it defines a kind."""
         spec = obj["spec"]
         errors = [required(f"spec.{name}") for name in ("group", "scope") if not spec.get(name)]
         errors += [required(f"spec.names.{name}") for name in ("plural", "kind") if not spec["names"].get(name)]
@@ -63,18 +62,9 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
             errors.append(invalid("spec.versions", spec.get("versions") or [], detail))
         return errors + _column_errors(spec.get("versions") or [])
 
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
-
 
 class CustomResourceStrategy(Strategy):
-    """A custom resource; versions differ in name only.
-
-    Args:
-        status: whether the status has a subresource.
-    """
+    """A custom resource; versions differ in name only."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ()
 
@@ -83,17 +73,17 @@ class CustomResourceStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Drop the status, when it has a subresource."""
+        """Drop the status if it has a subresource."""
         self._status.prepare_for_create(obj, context)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the status, when it has a subresource."""
+        """Keep the status if it has a subresource."""
         self._status.prepare_for_update(obj, old, context)
 
 
 def kind_from_definition(definition: Object) -> Kind:
-    """Return the kind that a CustomResourceDefinition makes."""
+    """Return the kind that a CustomResourceDefinition defines."""
     spec = definition["spec"]
     names = spec["names"]
     served = [item for item in spec.get("versions") or () if item.get("served")]
@@ -173,7 +163,7 @@ def _created(definition: Object) -> Any:
 
 
 def _versions(definition: Object) -> str:
-    """Return the served versions, and which is stored."""
+    """Return the served versions and the stored one."""
     served = [item for item in definition["spec"].get("versions") or () if item.get("served")]
     return ",".join(item["name"] + ("(storage)" if item.get("storage") else "") for item in served)
 

@@ -65,7 +65,7 @@ class EventStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the namespace and the reporter; of what comes through events.k8s.io also the form."""
+        """Check the namespace and the reporter; through events.k8s.io also the other fields."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors
@@ -79,7 +79,7 @@ class EventStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one; through events.k8s.io nothing may change but the series."""
+        """Check it like a new one; through events.k8s.io only the series may change."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors
@@ -95,12 +95,10 @@ class EventStrategy(Strategy):
 
     @override
     def to_storage(self, obj: Object, api_version: str) -> Object:
-        """Rename the fields of events.k8s.io."""
         return {_RENAMED.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
 
     @override
     def from_storage(self, obj: Object, api_version: str) -> Object:
-        """Rename the fields for events.k8s.io."""
         return {_OLD_NAMES.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
 
 

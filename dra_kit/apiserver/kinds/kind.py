@@ -20,7 +20,6 @@ class Column(Struct, frozen=True):
     """A column of the table that ``kubectl get`` prints.
 
     Attributes:
-        name: its heading.
         cell: the value for an object in storage version; None for the age.
         type: ``string``, ``integer`` or ``date``.
         format: ``name`` for the column of names.
@@ -43,16 +42,8 @@ class Kind(Struct, frozen=True):
 
     Attributes:
         group: API group, empty for the core group.
-        plural: the name in paths.
-        kind: the kind.
-        namespaced: whether its objects live in namespaces.
         types: for each served version the name of its type in the schema table, the preferred one first.
         storage: the ``apiVersion`` that is stored.
-        storage_type: its type.
-        strategy: its rules.
-        short_names: for kubectl.
-        categories: such as ``all``.
-        status: whether it has the subresource ``status``.
         generation: whether ``metadata.generation`` counts the changes of its spec.
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.
@@ -61,7 +52,6 @@ class Kind(Struct, frozen=True):
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
-        columns: its table.
         deprecated: warning for each deprecated version.
         stored_as: the resource whose objects it shows, when that is another.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
@@ -105,7 +95,7 @@ class Kind(Struct, frozen=True):
 
     @property
     def resource(self) -> str:
-        """Where its objects are stored."""
+        """The storage resource of its objects."""
         return self.stored_as or self.full_name
 
     def api_version(self, version: str) -> str:
@@ -127,7 +117,7 @@ class Kind(Struct, frozen=True):
         return self.types[api_version.rpartition("/")[2]]
 
     def key(self, namespace: str, name: str) -> str:
-        """Return where an object is stored."""
+        """Return the storage key of an object."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
@@ -140,13 +130,13 @@ NONE: Final = "<none>"
 
 
 def value_at_path(path: str) -> Callable[[Object], Any]:
-    """Return the value at a path, None where there is none."""
+    """Return the value at a path, None if it is missing."""
     names = path.split(".")
     return lambda obj: value_at(obj, names)
 
 
 def text_cell(path: str) -> Callable[[Object], str]:
-    """Return the value at a path as text, empty where there is none."""
+    """Return the value at a path as text, empty if it is missing."""
     read = value_at_path(path)
 
     def cell(obj: Object) -> str:
@@ -157,13 +147,13 @@ def text_cell(path: str) -> Callable[[Object], str]:
 
 
 def count_cell(path: str) -> Callable[[Object], int]:
-    """Return how many items are at a path."""
+    """Return the number of items at a path."""
     read = value_at_path(path)
     return lambda obj: len(read(obj) or ())
 
 
 def number_cell(path: str) -> Callable[[Object], int]:
-    """Return the number at a path, 0 where there is none."""
+    """Return the number at a path, 0 if it is missing."""
     read = value_at_path(path)
     return lambda obj: read(obj) or 0
 
@@ -176,7 +166,7 @@ def selector_cell(path: str) -> Callable[[Object], str]:
 
 
 def written_selector(selector: Object | None) -> str:
-    """Return a LabelSelector as one text, by the keys; empty where it selects everything."""
+    """Return a LabelSelector as text, sorted by key; empty if it selects everything."""
     wanted = selector or {}
     parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
     parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]
@@ -208,7 +198,7 @@ TEMPLATE: Final = (
     Column("Containers", _containers("name"), priority=1),
     Column("Images", _containers("image"), priority=1),
 )
-"""What ``-o wide`` tells of a pod template."""
+"""The columns of a pod template that only ``-o wide`` shows."""
 SELECTOR: Final = Column("Selector", selector_cell("spec.selector"), priority=1)
 """The selector of a workload, which only ``-o wide`` shows."""
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000

@@ -31,13 +31,13 @@ _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "to
 
 
 def containers(pod: Object, *fields: str) -> Iterator[Object]:
-    """Yield all containers of a pod, initial ones first."""
+    """Yield all containers of a pod, init containers first."""
     for field in fields or ("initContainers", "containers"):
         yield from pod["spec"].get(field) or ()
 
 
 class PodStrategy(Strategy):
-    """Defaults of the API and of its admission plugins, the first status, and what may change later."""
+    """Pod: defaults of the API and of admission plugins, the initial status, and validation of changes."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
     graceful = True
@@ -75,7 +75,6 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override
@@ -87,12 +86,12 @@ class PodStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
+        """Check containers and claims, and that a pod with scheduling gates has no node."""
         return validate_new_object(obj, "Pod", context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check what it says about claims."""
+        """Check the statuses of claims."""
         return validate_pod_status(obj.get("status") or {}, obj["spec"])
 
     @override
@@ -114,7 +113,7 @@ class PodStrategy(Strategy):
 
     @override
     def grace_period(self, obj: Object, requested: int | None) -> int:
-        """Return the pod's own grace period, unless another is asked for; 0 for pods that no kubelet runs."""
+        """Return the requested grace period or the pod's own; 0 for pods that no kubelet runs."""
         phase = (obj.get("status") or {}).get("phase")
         if not obj["spec"].get("nodeName") or phase in _TERMINAL:
             return 0
@@ -137,7 +136,7 @@ def _tolerate_lost_nodes(spec: Object) -> None:
 
 
 def _take_service_account(pod: Object, context: StrategyContext) -> None:
-    """Refuse accounts that are not there, and take the account's image pull secrets where the pod has none."""
+    """Reject missing accounts, and copy the account's image pull secrets to a pod without any."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
     account = context.lookup("serviceaccounts", f"{namespace}/{name}")
     if account is None:
@@ -148,12 +147,12 @@ def _take_service_account(pod: Object, context: StrategyContext) -> None:
 
 
 def _asked_name(pod: Object) -> str:
-    """Return what a refusal calls a pod that may have no name yet."""
+    """Return the name of a pod for errors; it may not have its name yet."""
     return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
 
 
 def _set_priority(pod: Object, context: StrategyContext) -> None:
-    """Set priority and preemption policy of the pod's class; a pod may only give those of its class."""
+    """Set priority and preemption policy of the pod's class; the pod may not set other ones."""
     spec, pod_name = pod["spec"], _asked_name(pod)
     name = spec.get("priorityClassName") or ""
     found: Object | None = {"value": 0}
@@ -231,7 +230,7 @@ def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
 
 
 class _Summary(Struct, frozen=True):
-    """What is notified of a pod.
+    """The printed state of a pod.
 
     Attributes:
         state: the word.
@@ -280,7 +279,7 @@ def _summary(pod: Object) -> _Summary:
 
 
 def _sidecars(pod: Object) -> set[str]:
-    """Return the initial containers that go on running."""
+    """Return the init containers that keep running."""
     initial = pod["spec"].get("initContainers") or ()
     return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
 
@@ -299,7 +298,7 @@ def _initial_state(item: Object, index: int, count: int) -> str:
 
 
 def _own_state(item: Object) -> str:
-    """Return what a container that does not run waits for, or how it ended."""
+    """Return why a container waits, or how it exited."""
     state = item.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated")
     return str(waiting.get("reason") or (_ended(ended) if ended is not None else ""))
@@ -316,17 +315,17 @@ def _ended(ended: Object) -> str:
 
 
 def ready(pod: Object) -> str:
-    """Return how many of the containers that stay are ready, such as ``1/2``."""
+    """Return the ready ones of the long-running containers, such as ``1/2``."""
     return f"{_summary(pod).ready}/{len(pod['spec'].get('containers') or ()) + len(_sidecars(pod))}"
 
 
 def state(pod: Object) -> str:
-    """Return the word, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
+    """Return the state, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
     return _summary(pod).state
 
 
 def restarts(pod: Object) -> str:
-    """Return how often containers were restarted, and when the last was, such as ``2 (19s ago)``."""
+    """Return the number of restarts and the time of the last, such as ``2 (19s ago)``."""
     counted = _summary(pod).counted
     count = sum(item.get("restartCount", 0) for item in counted)
     ends = [((item.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for item in counted]
@@ -335,7 +334,7 @@ def restarts(pod: Object) -> str:
 
 
 def readiness_gates(pod: Object) -> str:
-    """Return how many of the conditions that a pod waits for are true."""
+    """Return how many readiness gates of a pod are true."""
     gates = pod["spec"].get("readinessGates") or ()
     true = sum(
         any(item.get("status") == "True" for item in _conditions(pod, gate.get("conditionType", ""))) for gate in gates

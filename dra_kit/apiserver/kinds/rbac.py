@@ -34,18 +34,14 @@ _SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
 class RoleStrategy(PathSegmentNameStrategy):
-    """A role, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A role, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural
 
     @override
     def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
-        """Refuse a role that gives more than its writer has."""
+        """Reject a role with more rights than its writer has."""
         check_role_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
@@ -75,18 +71,9 @@ class RoleStrategy(PathSegmentNameStrategy):
         if not rule.get("verbs"):
             yield required(f"{path}.verbs")
 
-    @override
-    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one."""
-        return self.validate(obj, context)
-
 
 class RoleBindingStrategy(PathSegmentNameStrategy):
-    """A binding, in a namespace or not.
-
-    Args:
-        plural: of its kind.
-    """
+    """A binding, in a namespace or not."""
 
     def __init__(self, plural: str) -> None:
         self._plural = plural
@@ -107,7 +94,7 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
 
     @override
     def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
-        """Refuse a binding whose role gives more than its writer has."""
+        """Reject a binding to a role with more rights than its writer has."""
         check_binding_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
@@ -145,7 +132,7 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check it as a new one, and that the role stays."""
+        """Check it like a new one, and that the role does not change."""
         errors = self.validate(obj, context)
         if obj.get("roleRef") != old.get("roleRef"):
             errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
@@ -189,10 +176,10 @@ _COLLECTED: Final = ("finalizers", "managedFields", "ownerReferences", "resource
 
 
 def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old: Object | None) -> None:
-    """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
+    """Reject a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     if user.is_master or _only_collected(role, old):
         return
@@ -208,10 +195,10 @@ def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old
 
 
 def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Object, old: Object | None) -> None:
-    """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
+    """Reject a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
-        Refusal: 403, or 404 if the role does not exist.
+        StatusError: 403, or 404 if the role does not exist.
     """
     if user.is_master or _only_collected(binding, old):
         return
@@ -249,7 +236,7 @@ def _held(rbac: Rbac, user: User, namespace: str, problems: list[str]) -> list[R
 
 
 def _only_collected(obj: Object, old: Object | None) -> bool:
-    """Return whether nothing changes but what the garbage collector needs to change."""
+    """Return whether only fields change that the garbage collector changes."""
     return old is not None and _essence(obj) == _essence(old)
 
 

@@ -14,18 +14,14 @@ from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 
 
 class KindRegistry:
-    """Finds kinds by group, version and plural.
-
-    Args:
-        kinds: the built-in ones.
-    """
+    """Finds kinds by group, version and plural."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: dict[str, Kind] = {kind.full_name: kind for kind in kinds}
         self._custom: dict[str, Kind] = {}
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """Return the kind that is served there."""
+        """Return the kind that is served under group, version and plural."""
         kind = self.by_name(f"{plural}.{group}" if group else plural)
         return kind if kind is not None and version in kind.types else None
 
@@ -34,7 +30,7 @@ class KindRegistry:
         return self._kinds.get(full_name) or self._custom.get(full_name)
 
     def by_kind(self, api_version: str, name: str) -> Kind | None:
-        """Return the kind that ``apiVersion`` and ``kind`` of an object name; any version of the group will do."""
+        """Return the kind of an object's ``apiVersion`` and ``kind``, in any version of the group."""
         group = api_version.rpartition("/")[0]
         return next((kind for kind in self if (kind.group, kind.kind) == (group, name)), None)
 
@@ -51,15 +47,15 @@ class KindRegistry:
         self._custom[kind.full_name] = kind
 
     def remove(self, full_name: str) -> None:
-        """Serve a custom kind no longer."""
+        """Stop serving a custom kind."""
         self._custom.pop(full_name, None)
 
     def clear(self) -> None:
-        """Serve no custom kind any more."""
+        """Stop serving all custom kinds."""
         self._custom.clear()
 
     def is_custom(self, kind: Kind) -> bool:
-        """Return whether a CustomResourceDefinition made it."""
+        """Return whether a CustomResourceDefinition defines it."""
         return kind.full_name in self._custom
 
 

@@ -44,11 +44,7 @@ from dra_kit.kubernetes.values.json import Object, value_at
 
 
 class ResourceStrategy(Strategy):
-    """A kind of resource.k8s.io.
-
-    Attributes:
-        kind: its name.
-    """
+    """A kind of resource.k8s.io."""
 
     kind: ClassVar[str]
 
@@ -59,12 +55,10 @@ class ResourceStrategy(Strategy):
 
     @override
     def to_storage(self, obj: Object, api_version: str) -> Object:
-        """Convert to the content of v1."""
         return to_v1(obj, self.kind, api_version)
 
     @override
     def from_storage(self, obj: Object, api_version: str) -> Object:
-        """Convert from the content of v1."""
         return from_v1(obj, self.kind, api_version)
 
     @override
@@ -81,13 +75,11 @@ class ResourceStrategy(Strategy):
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Prepare it as for an update."""
         super().prepare_for_status(obj, old, context)
         obj.update(drop_disabled_fields(obj, old, context.gates))
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         return validate_new_object(obj, self.kind, context.gates)
 
     @override
@@ -108,7 +100,6 @@ class DeviceClassStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         return validate_class(_class(obj), _class(old), context.gates)
 
 
@@ -123,7 +114,7 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Set the time at which another effect begins."""
+        """Set the time at which a changed effect begins."""
         super().prepare_for_update(obj, old, context)
         taint, before = (obj.get("spec") or {}).get("taint") or {}, old["spec"].get("taint") or {}
         if taint.get("effect") != before.get("effect") and taint.get("timeAdded") == before.get("timeAdded"):
@@ -131,12 +122,10 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         return validate_taint_rule(_rule(obj), _rule(old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions])
 
@@ -152,12 +141,10 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that the spec stays."""
         return validate_pool_status_request_update(_pool_request(obj), _pool_request(old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that the status stays."""
         return validate_pool_status(obj.get("status"), old.get("status"))
 
 
@@ -243,7 +230,6 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that the spec stays."""
         specs = (v1.ResourceClaimSpec.model_validate(item.get("spec") or {}) for item in (obj, old))
         return validate_claim_spec_update(*specs)
 
@@ -258,7 +244,6 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         before = v1.ResourceClaimStatus.model_validate(old.get("status") or {})
         claim = v1.ResourceClaim.model_validate({**obj, "status": obj.get("status") or {}})
         devices = [
@@ -280,7 +265,6 @@ class ResourceClaimTemplateStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         return validate_template_update(_template(obj), _template(old), context.gates)
 
 
@@ -291,7 +275,7 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def admit_valid(self, obj: Object, context: StrategyContext) -> None:
-        """Refuse devices that count against resources of nodes, for nodes without support of it (KEP-5517)."""
+        """Reject devices that use resources of nodes on nodes without support for it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
         spec = _slice(obj).spec
@@ -305,7 +289,6 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the rules of ``resource/validation``."""
         return validate_slice(_slice(obj), old=_slice(old), fractional_ranges=_FRACTIONAL in context.gates)
 
     @override
@@ -315,7 +298,6 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
-        """Return a warning about driver names with upper case."""
         driver = obj["spec"].get("driver", "")
         if driver == driver.lower():
             return []
@@ -408,7 +390,7 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
-    """Return why a device may not be published for the nodes of a scope; one without nodes is fine unless named."""
+    """Return why a device may not be published for nodes; a scope without nodes is valid unless it names one."""
     selector = scope.node_selector
     try:
         concerned = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
@@ -428,13 +410,7 @@ _STATUS: Final = "resource/v1.ResourceClaimStatus"
 
 
 def claim_status_rights(obj: Object, old: Object, context: StrategyContext) -> Iterator[FieldError]:
-    """Yield what the writer of a status lacks.
-
-    Args:
-        obj: the claim with its new status.
-        old: the claim before.
-        context: of the request.
-    """
+    """Yield the rights that the writer of a status lacks."""
     if context.user.is_master:
         return
     status, before = (prune(one.get("status") or {}, _STATUS) for one in (obj, old))
@@ -484,7 +460,7 @@ def _node(allocation: Object) -> tuple[str, ...] | None:
 
 
 def _changed(status: Object, before: Object) -> set[str]:
-    """Return the drivers whose entries of ``status.devices`` are others than before."""
+    """Return the drivers whose entries of ``status.devices`` changed."""
     new, old = ({_key(entry): entry for entry in one.get("devices") or ()} for one in (status, before))
     return {key[0] for key in {*new, *old} if new.get(key) != old.get(key)}
 

@@ -1,4 +1,4 @@
-"""Strategy: what is special about a kind when its objects are written."""
+"""Strategy: the rules of a kind for writes of its objects."""
 
 # ruff: noqa: ARG002 - the arguments are for the kinds that override a method
 from __future__ import annotations
@@ -19,16 +19,12 @@ from dra_kit.kubernetes.values.json import Object
 
 
 class StrategyContext(Struct):
-    """The request that an object is written by.
+    """The request that writes an object.
 
     Attributes:
-        gates: the server's feature gates.
         api_version: of the request's body and answer.
-        now: the time, as ``metav1.Time``.
         lookup: any stored object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
         listed: all stored objects of a resource.
-        rbac: decides what users may do.
-        user: who asks.
         verb: of the request, as in RBAC rules; empty for none.
         warnings: texts for ``Warning`` headers of the answer.
     """
@@ -49,7 +45,7 @@ def _spec(obj: Object) -> Object:
 
 
 class Strategy:
-    """The rules of a kind; this one is a plain object with a DNS subdomain as name.
+    """The rules of a kind; the base class is a plain object with a DNS subdomain as name.
 
     Objects passed to the mutating methods are the caller's own and changed in place. ``old`` is the stored object and
     never changed. All but :meth:`default`, :meth:`to_storage` and :meth:`from_storage` see the storage version.
@@ -74,44 +70,44 @@ class Strategy:
         return obj
 
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
-        """Run admission plugins, which may change the object or raise a refusal."""
+        """Run admission plugins, which may change the object or raise a StatusError."""
 
     def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
-        """Check rights that a write needs by what it says, beyond those for the request; may raise a refusal.
+        """Check the rights that the content of a write needs, beyond those for the request; may raise a StatusError.
 
         It comes before validation, and sees what mutating admission made of the object.
         """
 
     def admit_valid(self, obj: Object, context: StrategyContext) -> None:
-        """Run admission plugins for valid objects, which may raise a refusal."""
+        """Run admission plugins for valid objects, which may raise a StatusError."""
 
     def undeletable(self, name: str) -> str:
-        """Return why no object of this name may be deleted, whether there is one or not; empty if it may."""
+        """Return why an object of this name may not be deleted, even if it does not exist; empty if it may."""
         return ""
 
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Remove what clients may not set, such as status, and what is gated off."""
+        """Remove fields that clients may not set, such as status, and fields of disabled features."""
 
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Take from the old object what this request may not change."""
+        """Copy from the old object the fields that this request may not change."""
 
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Do the same for a write of the status; everything else is taken from ``old`` already."""
 
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Return what is wrong with a new object, except its metadata."""
+        """Return errors of a new object, except its metadata."""
         return []
 
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Return what is wrong with a changed object, except its metadata."""
-        return []
+        """Return errors of a changed object, except its metadata; by default the same as for a new one."""
+        return self.validate(obj, context)
 
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Return what is wrong with a changed status."""
+        """Return errors of a changed status."""
         return []
 
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
-        """Return errors in the order and with the paths that the client sees."""
+        """Return the errors in the order and with the paths for the client."""
         return errors
 
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
@@ -119,7 +115,7 @@ class Strategy:
         return []
 
     def grace_period(self, obj: Object, requested: int | None) -> int:
-        """Return seconds that an object stays after a deletion was asked for; 0 removes it at once."""
+        """Return the grace period of a deletion in seconds; 0 removes the object at once."""
         return 0
 
     def deleting(self, obj: Object) -> Object:
@@ -131,11 +127,11 @@ class Strategy:
         return _spec(obj) == _spec(old)
 
     def removable(self, obj: Object) -> bool:
-        """Return whether an object may go, except finalizers and grace."""
+        """Return whether an object may be removed, ignoring finalizers and grace period."""
         return True
 
     def name_problems(self, name: str) -> list[str]:
-        """Return what is wrong with an object's name, in the API server's words."""
+        """Return the API server's errors of an object's name."""
         return subdomain_problems(name)
 
 
@@ -144,12 +140,10 @@ class StatusStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Drop the status."""
         obj.pop("status", None)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the old status."""
         if "status" in old:
             obj["status"] = old["status"]
         else:
@@ -161,7 +155,6 @@ class DnsLabelNameStrategy(Strategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        """Check that the name is a DNS label."""
         return names.dns_label(name)
 
 
@@ -170,7 +163,6 @@ class PathSegmentNameStrategy(Strategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        """Check that the name is one segment of a path."""
         if name in {".", ".."}:
             return [f"may not be '{name}'"]
         return [f"may not contain '{char}'" for char in "/%" if char in name]

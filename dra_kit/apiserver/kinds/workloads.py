@@ -22,7 +22,7 @@ class WorkloadStrategy(StatusStrategy):
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set the template's ``imagePullPolicy``, and the account under its old name too."""
+        """Set the template's ``imagePullPolicy``, and the deprecated field of the service account."""
         template = (obj.get("spec") or {}).get("template") or {}
         if "spec" in template:
             set_pull_policies(template)
@@ -32,7 +32,6 @@ class WorkloadStrategy(StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        """Check that no observed generation is below 0."""
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
 
@@ -42,7 +41,7 @@ class DeploymentStrategy(WorkloadStrategy):
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set a rolling update of a quarter at a time."""
+        """Set a rolling update of 25 % at a time."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("strategy") or {}
         if strategy.get("type") == "RollingUpdate":
@@ -56,7 +55,7 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set a rolling update that begins with the last pod, and takes one at a time."""
+        """Set a rolling update of one pod at a time, from the last."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
         if strategy.get("type") == "RollingUpdate":

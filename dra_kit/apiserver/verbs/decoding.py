@@ -40,8 +40,8 @@ def parse_body(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
         types: for each kind that may come in protobuf its type in the schema table.
 
     Raises:
-        Refusal: 413 or 415.
-        NoJson: it cannot be parsed.
+        StatusError: 413 or 415.
+        BodyParseError: it cannot be parsed.
     """
     if len(body) > BODY_MAX:
         raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
@@ -92,7 +92,7 @@ def parse_yaml(body: bytes) -> TextDocument | None:
     """Return a body of YAML, or JSON: its first document; None if it has none.
 
     Raises:
-        Unreadable: it is none, or beyond the limits.
+        UnreadableText: it is none, or beyond the limits.
     """
     return next(parse_documents(decode_utf8(body), REQUESTS), None)
 
@@ -110,7 +110,7 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
-    """Return an error of the JSON parser in the API server's words, as far as they are the same."""
+    """Return a JSON parse error as the API server words it."""
     if not isinstance(error, JSONDecodeError):
         return str(error)
     if error.pos >= len(body.decode(errors="replace").rstrip()):
@@ -122,7 +122,7 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
     """Return the decoded object of a create or update, in the request's version.
 
     Raises:
-        Refusal: the body is not an object of the kind, or strict decoding rejects it.
+        StatusError: the body is not an object of the kind, or strict decoding rejects it.
     """
     try:
         types = {kind.kind: kind.type_of(request.target.api_version)}
@@ -135,7 +135,7 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        text = "couldn't get version/kind; json parse error: json: cannot unmarshal a value that is no object"
+        text = "couldn't get version/kind; json parse error: json: cannot unmarshal a value that is not an object"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
     _check_type(value, request, kind)
     sent: Mapping[str, str] = {}
@@ -160,9 +160,6 @@ class WrongKindError(StatusError):
     """400: a JSON object that cannot be handled as one of its kind.
 
     Args:
-        kind: the kind.
-        version: of its group.
-        detail: why.
         mistyped: the value that does not fit the type of its field, if that is why.
     """
 
@@ -195,7 +192,7 @@ def decode_typed(
         problems: what strict decoding has found fault with already.
 
     Raises:
-        NotOfKind: it does not fit, or strict decoding finds fault with it.
+        WrongKindError: it does not fit, or strict decoding finds fault with it.
     """
     strictness = StrictDecoding(list(problems), texts=sent or {})
     api_version = request.target.api_version

@@ -44,14 +44,14 @@ class DeleteOptions(Struct, frozen=True):
         """Read the options from the body, or from the query if the body is empty.
 
         Raises:
-            Refusal: 400 or 422.
+            StatusError: 400 or 422.
         """
         value: Any = {}
         if request.body:
             try:
                 value = parse_body(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
                 if value is not None and not isinstance(value, dict):
-                    raise bad_request("couldn't get version/kind; json parse error: the body is no object")
+                    raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
                 value = decode(value or {}, "meta/v1.DeleteOptions")
                 if value.get("kind", "DeleteOptions") != "DeleteOptions":
                     raise bad_request(
@@ -97,7 +97,7 @@ async def delete(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Delete one object.
 
     Raises:
-        Refusal: it is not deleted.
+        StatusError: it is not deleted.
     """
     options = DeleteOptions.parse(request)
     target = request.target
@@ -119,10 +119,10 @@ def _deletion(
 
 
 def check_preconditions(options: DeleteOptions, stored: StoredObject, kind: Kind) -> None:
-    """Refuse to delete another object, or another version of it, than the client means.
+    """Reject a deletion if UID or resource version differ from the preconditions.
 
     Raises:
-        Refusal: 409.
+        StatusError: 409.
     """
     metadata = stored.object["metadata"]
     name = metadata["name"]
@@ -142,7 +142,7 @@ def check_preconditions(options: DeleteOptions, stored: StoredObject, kind: Kind
 def delete_stored(
     api: Api, kind: Kind, stored: StoredObject, options: DeleteOptions, context: StrategyContext
 ) -> tuple[Object, bool]:
-    """Mark or remove an object; the object afterwards and whether it is gone."""
+    """Mark or remove an object; return it and whether it is gone."""
     obj = stored.object
     metadata = dict(obj["metadata"])
     key = kind.key(metadata.get("namespace", ""), metadata["name"])
@@ -203,7 +203,7 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
     """Delete all objects that the selectors match; answer with their list before the deletion.
 
     Raises:
-        Refusal: the deletion of one object is rejected.
+        StatusError: the deletion of one object is rejected.
     """
     selection = ListSelection.of(kind, request)
     options = DeleteOptions.parse(request)

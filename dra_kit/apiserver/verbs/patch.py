@@ -33,10 +33,10 @@ _ATTEMPTS: Final = 5
 
 
 async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
-    """Patch an object or its status; try again when the object changes in the meantime.
+    """Patch an object or its status; retry if the object changes in the meantime.
 
     Raises:
-        Refusal: the object is not changed.
+        StatusError: the object is not changed.
     """
     write = write_of(api, kind, request)
     if request.content_type == APPLY:
@@ -45,10 +45,10 @@ async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 
 
 def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
-    """Return the write that a PATCH asks for.
+    """Return the write of a PATCH request.
 
     Raises:
-        Refusal: 415 or 422, the type of the patch or an option is not supported.
+        StatusError: 415 or 422, the type of the patch or an option is not supported.
     """
     supported = {JSON_PATCH, MERGE_PATCH, APPLY}
     if not api.registry.is_custom(kind):
@@ -62,25 +62,25 @@ def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
 
 
 class PatchTarget(Protocol):
-    """What is patched: an object, or a part of one that is shown as an object of its own."""
+    """The target of a patch: an object, or a part of one that is served as a separate object."""
 
     def stored(self) -> StoredObject:
         """Return the object as it is now.
 
         Raises:
-            Refusal: 404.
+            StatusError: 404.
         """
         ...
 
     def shown(self, stored: StoredObject) -> Object:
-        """Return what the client sees of it."""
+        """Return the object for the client."""
         ...
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store what the patch made of it.
+        """Store the patched object.
 
         Raises:
-            Refusal: it is not changed.
+            StatusError: it is not changed.
         """
         ...
 
@@ -108,19 +108,15 @@ class ObjectPatchTarget:
         return self._write.api.wire(self._write.kind, stored.object, self._write.request.target.api_version)
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store what the patch makes of it."""
+        """Store the patched object."""
         return await replace_object(self._write, stored, wire, context)
 
 
 async def patch_target(write: WriteRequest, subject: PatchTarget) -> ApiResponse:
-    """Patch a subject; tried again when it changes in the meantime.
-
-    Args:
-        write: of the kind that the client sees.
-        subject: what is patched.
+    """Patch a target; retry if it changes in the meantime.
 
     Raises:
-        Refusal: it is not changed.
+        StatusError: it is not changed.
     """
     request = write.request
     body = parse_patch_body(request)
@@ -200,7 +196,7 @@ def parse_patch_body(request: ApiRequest) -> Any:
     """Return the JSON of a patch.
 
     Raises:
-        Refusal: 400.
+        StatusError: 400.
     """
     try:
         return parse_json(request.body)
@@ -212,7 +208,7 @@ def formed(value: Any, request: ApiRequest) -> Any:
     """Return the operations of a JSON patch, the object of the others.
 
     Raises:
-        Refusal: 400 or 413.
+        StatusError: 400 or 413.
     """
     if request.content_type == JSON_PATCH:
         return _operations(value)
@@ -237,7 +233,7 @@ def _operations(value: Any) -> list[Any]:
 
 
 def problems_of(body: Any) -> list[str]:
-    """Return what strict decoding finds fault with in a patch itself."""
+    """Return the strict decoding errors of a patch itself."""
     if isinstance(body, dict):
         return [f'duplicate field "{path}"' for path in _duplicates(body, "")]
     return [
@@ -260,7 +256,7 @@ async def apply(write: WriteRequest) -> ApiResponse:
     """Apply: create the object, or merge the configuration into it.
 
     Raises:
-        Refusal: 409 for fields that others own, and all that a create or update may raise.
+        StatusError: 409 for fields that others own, and all that a create or update may raise.
     """
     api, kind, request, options = write.api, write.kind, write.request, write.options
     target = request.target
@@ -327,7 +323,7 @@ def configuration(write: WriteRequest) -> Object:
     """Return the applied configuration as the client sent it.
 
     Raises:
-        Refusal: 400 or 500, the configuration is not of the kind that the path names.
+        StatusError: 400 or 500, the configuration is not of the kind that the path names.
     """
     body = write.request.body
     try:
@@ -373,7 +369,7 @@ def _check_name(value: Object, write: WriteRequest) -> None:
 
 
 def _check_fields(value: Object, write: WriteRequest) -> None:
-    """Refuse fields that the schema does not have, whatever the field validation: an apply takes none."""
+    """Reject unknown fields regardless of the field validation, as the API server does for an apply."""
     strictness = StrictDecoding()
     try:
         decode(value, write.type_name, strictness)

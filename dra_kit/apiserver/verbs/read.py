@@ -23,13 +23,7 @@ _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": 
 
 
 class ListSelection(Struct, frozen=True):
-    """Which objects of a collection a request is about.
-
-    Attributes:
-        prefix: of the keys.
-        labels: label selector.
-        fields: field selector.
-    """
+    """The objects of a collection that a request selects."""
 
     prefix: str
     labels: LabelSelector
@@ -40,7 +34,7 @@ class ListSelection(Struct, frozen=True):
         """Read it from a request.
 
         Raises:
-            Refusal: 400, a selector does not read.
+            StatusError: 400, a selector does not read.
         """
         target, query = request.target, request.query
         readable = {"metadata.name": _META_FIELDS["metadata.name"], **kind.fields}
@@ -79,7 +73,7 @@ def get(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Return one object.
 
     Raises:
-        Refusal: 404 or 504.
+        StatusError: 404 or 504.
     """
     revision = parse_resource_version(request.query.text("resourceVersion"), code=500)
     if revision > api.storage.revision:
@@ -95,7 +89,7 @@ def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Return a collection, or a page of it.
 
     Raises:
-        Refusal: 400, 410 or 504.
+        StatusError: 400, 410 or 504.
     """
     selection = ListSelection.of(kind, request)
     page = _page(api, kind, request.query, selection)

@@ -68,13 +68,8 @@ class _Options(Struct):
 class WatchStream:
     """One open watch; it sees every change from its creation on.
 
-    Args:
-        api: the API to watch.
-        kind: the kind of the objects.
-        request: the request.
-
     Raises:
-        Refusal: the request is not a valid watch.
+        StatusError: the request is not a valid watch.
     """
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:
@@ -113,7 +108,7 @@ class WatchStream:
         self._wake.set()
 
     def close(self) -> None:
-        """See no more changes."""
+        """Stop receiving changes."""
         if self._stop is not None:
             self._stop()
             self._stop = None

@@ -37,14 +37,7 @@ from dra_kit.kubernetes.values.json import Object
 
 
 class WriteRequest(Struct, frozen=True):
-    """One write.
-
-    Attributes:
-        api: where.
-        kind: of the object.
-        request: who asks for it.
-        options: of the request.
-    """
+    """One write."""
 
     api: Api
     kind: Kind
@@ -67,12 +60,12 @@ class WriteRequest(Struct, frozen=True):
         return FieldManager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
 
     def invalid(self, name: str, errors: list[FieldError]) -> None:
-        """Raise when there are errors."""
+        """Raise if there are errors."""
         if errors:
             raise invalid_object(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
     def attributes(self, operation: str, obj: Object | None, old: Object | None) -> AdmissionAttributes:
-        """Return what admission learns of it."""
+        """Return the write for admission plugins."""
         return AdmissionAttributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
 
     def answer(self, stored: StoredObject | Object, context: StrategyContext, code: int = 200) -> ApiResponse:
@@ -90,7 +83,7 @@ async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Create an object by a POST to a collection.
 
     Raises:
-        Refusal: the object is not created.
+        StatusError: the object is not created.
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
@@ -163,7 +156,7 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Update an object or its status by a PUT.
 
     Raises:
-        Refusal: the object is not changed.
+        StatusError: the object is not changed.
     """
     options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
     context = api.context(request)
@@ -189,10 +182,10 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 
 
 def require_create(write: WriteRequest, name: str) -> None:
-    """Refuse an update or an apply that makes a new object, from those who may not create it.
+    """Reject an update or apply that creates an object if the user may not create it.
 
     Raises:
-        Refusal: 403.
+        StatusError: 403.
     """
     kind, request = write.kind, write.request
     attributes = Authorized("create", kind.group, kind.plural, namespace=request.target.namespace, name=name)
@@ -225,7 +218,7 @@ async def replace_object(
         managed_fields: those of an apply; without them the writer owns what it changes.
 
     Raises:
-        Refusal: 409 when the object changed in the meantime, or the object is not valid.
+        StatusError: 409 when the object changed in the meantime, or the object is not valid.
     """
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version
@@ -272,7 +265,7 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
 
 
 def _tracked(write: WriteRequest, before: Object, wire: Object, context: StrategyContext) -> list[Object] | None:
-    """Return managed fields after an update; what the subresource does not reach counts as unchanged."""
+    """Return managed fields after an update; parts outside the subresource count as unchanged."""
     if write.subresource == "status":
         wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
             name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)
@@ -345,7 +338,7 @@ def generated_name(prefix: str) -> str:
 
 
 def deduplicate_owners(obj: Object) -> list[str]:
-    """Leave of owners that are named twice one; return the warning about it."""
+    """Remove repeated owner references; return the warning about them."""
     metadata = obj["metadata"]
     distinct: list[Any] = []
     repeated: dict[str, None] = {}
@@ -365,7 +358,7 @@ def deduplicate_owners(obj: Object) -> list[str]:
 
 
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
-    """Set what only the server sets."""
+    """Set the fields that only the server sets."""
     metadata = obj["metadata"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
         metadata.pop(name, None)
@@ -378,7 +371,7 @@ def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
 
 
 def fill_for_update(obj: Object, old: Object) -> None:
-    """Take from the old object what no client can change."""
+    """Copy from the old object the fields that clients cannot change."""
     metadata, before = obj["metadata"], old["metadata"]
     for name in ("generation", "selfLink", "creationTimestamp"):
         _take(metadata, before, name)

@@ -56,12 +56,7 @@ class GlobDevice(Device):
 
 
 class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
-    """Finds what the globs match.
-
-    Args:
-        file: the path of the file, for messages.
-        globs: its content.
-    """
+    """Finds the devices that match the globs of a file."""
 
     def __init__(self, file: Path, globs: GlobFile) -> None:
         self._file = file
@@ -99,21 +94,21 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         devices = []
         reasons: dict[tuple[str, str], str] = {}
         for match in found:
-            device, lacks = build_device(match, self._entries[match.entry], self._names[match.file.path], root)
+            device, missing = build_device(match, self._entries[match.entry], self._names[match.file.path], root)
             devices.append(device)
-            reasons |= {(device.name, attribute): reason for attribute, reason in lacks.items()}
-        self._log_lacks(reasons)
+            reasons |= {(device.name, attribute): reason for attribute, reason in missing.items()}
+        self._log_missing(reasons)
         return devices
 
-    def _log_lacks(self, lacks: Mapping[tuple[str, str], str]) -> None:
+    def _log_missing(self, missing: Mapping[tuple[str, str], str]) -> None:
         """Log once why a device is missing an attribute."""
-        for (device, attribute), reason in lacks.items():
+        for (device, attribute), reason in missing.items():
             if self._logged.get((device, attribute)) != reason:
                 logger.info(
                     "device has no value for an attribute",
                     extra={"device": device, "attribute": attribute, "reason": reason},
                 )
-        self._logged = dict(lacks)
+        self._logged = dict(missing)
 
 
 class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
@@ -127,10 +122,7 @@ class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
 
 
 def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
-    """Return the driver of a file of globs.
-
-    Args:
-        file: the file of globs; see docs/reference/globs.md.
+    """Return the driver of a file of globs; see docs/reference/globs.md.
 
     Raises:
         ConfigurationError: it cannot be read or is invalid; the text begins with the file and the line (code
@@ -147,17 +139,10 @@ def _wanted_name(match: GlobMatch, entry: GlobEntry) -> str:
 
 
 def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> tuple[GlobDevice, Mapping[str, str]]:
-    """Return a device, and why attributes are missing, by their names.
-
-    Args:
-        match: its device node.
-        entry: its entry in the file.
-        name: the device's name.
-        root: the path of the node's root directory.
-    """
+    """Return a device, and the reasons for missing attributes, by their names."""
     values = {**match.values, "device": name, "env": env_name(name)}
     attributes: dict[str, Value] = {}
-    lacks: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for attribute, source in entry.attributes.items():
         try:
             attributes[attribute] = read_attribute(source, match.file, values, root)
@@ -165,7 +150,7 @@ def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> t
             if (default := read_default(source)) is not None:
                 attributes[attribute] = default
             else:
-                lacks[attribute] = str(error)
+                missing[attribute] = str(error)
     device = GlobDevice(
         name=name,
         attributes=attributes,
@@ -173,7 +158,7 @@ def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> t
         allow_multiple_allocations=entry.allow_multiple_allocations or None,
         edits=_edits(match, entry, values),
     )
-    return device, lacks
+    return device, missing
 
 
 def _edits(match: GlobMatch, entry: GlobEntry, values: Mapping[str, str]) -> ContainerEdits:
@@ -209,11 +194,7 @@ _HASH: Final = 8
 
 
 def assign_device_names(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of devices.
-
-    Args:
-        wanted: for the path of each device node, the text from which its name is made.
-        known: names assigned earlier, by path; they are retained.
+    """Return the name of each device by path, from the ``wanted`` texts; names in ``known`` are retained.
 
     Returns:
         A unique DNS label by path. Characters other than lower case letters, digits and dashes become dashes. If the

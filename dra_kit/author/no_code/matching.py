@@ -33,14 +33,7 @@ _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
 class DeviceNodeFile(Struct, frozen=True):
-    """A device node.
-
-    Attributes:
-        path: on the node, as matched by the glob.
-        host_path: the location of the node itself, if the path is a link to it.
-        kind: ``c``, ``b`` or ``p``.
-        number: its device number, 0 for ``p``.
-    """
+    """A device node: matched path, real location if that is a link, kind ``c``, ``b`` or ``p``, device number."""
 
     path: str
     host_path: str
@@ -54,14 +47,7 @@ class DeviceNodeFile(Struct, frozen=True):
 
 
 class GlobMatch(Struct, frozen=True):
-    """A device.
-
-    Attributes:
-        entry: index of its entry.
-        file: the device node that was matched.
-        companions: further device nodes that belong to it.
-        values: placeholders: path, name, and the groups of the pattern.
-    """
+    """A device of the entry with this index: its node, further nodes, and the values of its placeholders."""
 
     entry: int
     file: DeviceNodeFile
@@ -70,12 +56,7 @@ class GlobMatch(Struct, frozen=True):
 
 
 class TooManyDevicesError(ConfigurationError):
-    """More files match than a node may have devices.
-
-    path: of the entry's globs in the file.
-    problem: what is wrong there.
-        problem: what is wrong there.
-    """
+    """More files match than a node may have devices; ``path`` is that of the entry's globs in the file."""
 
     default_code = "invalid-globs"
 
@@ -89,10 +70,6 @@ class TooManyDevicesError(ConfigurationError):
 
 def find_devices(entries: Sequence[GlobEntry], root: Path) -> list[GlobMatch]:
     """Return the devices that exist; a device node belongs to the first entry that matches it.
-
-    Args:
-        entries: the entries to match.
-        root: the path of the node's root directory.
 
     Raises:
         TooManyDevicesError: more than a node may have.
@@ -171,10 +148,6 @@ def resolved(path: str, root: Path) -> str:
     Otherwise a container that has the node's ``/dev/shm``, or another folder that all users may write to, could create
     a link there and get the disk as a device.
 
-    Args:
-        path: on the node.
-        root: the path of the node's root directory.
-
     Raises:
         OSError: the path does not exist, leaves the node's root, or passes a folder that other users may write to.
     """
@@ -231,14 +204,8 @@ class AttributeUnavailable(ValueError):
 def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, str], root: Path) -> Value:
     """Return the value of an attribute of a device.
 
-    Args:
-        source: where the value comes from.
-        file: the device node.
-        values: the values of the placeholders.
-        root: the path of the node's root directory.
-
     Raises:
-        NoValueError: no value can be published.
+        AttributeUnavailable: no value can be published.
     """
     if source.value is not None and not isinstance(source.value, str):
         return source.value
@@ -255,13 +222,13 @@ def read_default(source: AttributeSource) -> Value | None:
     """Return the common value of an attribute that must have only one.
 
     Raises:
-        NoValueError: the values differ.
+        AttributeUnavailable: the values differ.
     """
     default = source.default
     if isinstance(default, str):
         return convert_value(default, source.as_)
     if default is not None and source.as_ != ("bool" if isinstance(default, bool) else "int"):
-        raise AttributeUnavailable(f"the default {default} is no {source.as_}, as the other values are")
+        raise AttributeUnavailable(f"the default {default} is not a valid {source.as_}, the type of the other values")
     return default
 
 
@@ -269,7 +236,7 @@ def convert_value(text: str, kind: ValueType) -> Value:
     """Return the text converted to the type of the attribute.
 
     Raises:
-        NoValueError: it cannot be converted or published.
+        AttributeUnavailable: it cannot be converted or published.
     """
     try:
         match kind:
@@ -283,7 +250,7 @@ def convert_value(text: str, kind: ValueType) -> Value:
     except AttributeUnavailable:
         raise
     except (ValueError, KeyError):
-        raise AttributeUnavailable(f"{_short(text)} is no {kind}") from None
+        raise AttributeUnavailable(f"{_short(text)} is not a valid {kind}") from None
     if not text:
         raise AttributeUnavailable("it is empty")
     if len(text.encode()) > _LONGEST:
@@ -322,7 +289,7 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
             raise AttributeUnavailable(f"{path} leads to {leads_to}, which is not below {' or '.join(below)}")
         real = f"{os.path.realpath(root, strict=True).rstrip('/')}{leads_to}"
         if not stat.S_ISREG(Path(real).stat().st_mode):
-            raise AttributeUnavailable(f"{path} is no regular file")
+            raise AttributeUnavailable(f"{path} is not a regular file")
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as stream:
             return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
@@ -333,7 +300,7 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
             ) from None
         raise AttributeUnavailable(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise AttributeUnavailable(f"{path} is no text") from None
+        raise AttributeUnavailable(f"{path} is not UTF-8 text") from None
 
 
 def _short(text: str) -> str:

@@ -33,24 +33,20 @@ def _driver(name: str) -> str:
 
 def _glob(text: str) -> str:
     if not text.startswith("/dev/") or text.endswith("/"):
-        msg = f"{text!r} is no path of device nodes; write one that begins with /dev/, such as /dev/ttyUSB*"
+        msg = f"{text!r} is not a path of device nodes; write one that begins with /dev/, such as /dev/ttyUSB*"
         raise ValueError(msg)
     if ".." in text.split("/"):
-        msg = f"{text!r} has .. in it; write the path without"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} has .. in it; write the path without")
     if "**" in text:
-        msg = f"{text!r} has ** in it, which is not taken; write one * for each folder"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} has ** in it, which is not taken; write one * for each folder")
     if "\0" in text:
-        msg = "has NUL in it, which no path can hold"
-        raise ValueError(msg)
+        raise ValueError("contains NUL, which a path cannot hold")
     return text
 
 
 def _plain_glob(text: str) -> str:
     if "{" in text:
-        msg = f"{text!r} has a brace in it, which stands for itself in no path here; write a list of paths instead"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} contains a brace, which is not supported; write a list of paths instead")
     return _glob(text)
 
 
@@ -58,22 +54,19 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is no regular expression of Python: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"{text!r} is not a Python regular expression: {error}") from None
     return text
 
 
 def _readable(text: str) -> str:
     if not text.startswith(READABLE) or "\0" in text:
-        msg = f"{text!r} is not below {' or '.join(READABLE)}; no other files are read"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not below {' or '.join(READABLE)}; no other files are read")
     return text
 
 
 def _absolute(text: str) -> str:
     if not text.startswith("/") or "\0" in text:
-        msg = f"{text!r} is no absolute path; begin it with /"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not an absolute path; begin it with /")
     return text
 
 
@@ -81,10 +74,9 @@ def _constant(value: object) -> object:
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        msg = f"{value} is no whole number; put it in quotes to publish it as a text"
+        msg = f"{value} is not an integer; quote it to publish it as a string"
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
-    msg = "is no text, whole number, true or false"
-    raise ValueError(msg)
+    raise ValueError("is not a string, integer, true or false")
 
 
 def _listed(value: object) -> object:
@@ -132,8 +124,7 @@ class AttributeSource(GlobModel):
         given = [name for name in ("value", "read", "udev") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            msg = f"has {found} of value, read and udev; write one of them"
-            raise ValueError(msg)
+            raise ValueError(f"has {found} of value, read and udev; write one of them")
         return self
 
 

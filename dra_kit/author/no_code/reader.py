@@ -37,9 +37,6 @@ _EXAMPLE: Final = "write driver: NAME, and a list of devices: with paths: /dev/â
 def read_globs(file: Path) -> GlobFile:
     """Return the content of a file of globs.
 
-    Args:
-        file: its path.
-
     Raises:
         ConfigurationError: it cannot be read or is invalid; each problem with file, line, key and remedy (code
             ``invalid-globs``).
@@ -55,13 +52,7 @@ def read_globs(file: Path) -> GlobFile:
 
 
 def describe_problem(file: Path, path: str, problem: str) -> str:
-    """Return a problem with the file, the line and the path of the field.
-
-    Args:
-        file: its current path; if it cannot be read any more, the line is omitted.
-        path: ``devices[0].paths``.
-        problem: what is wrong there.
-    """
+    """Return a problem with file, line and path of the field; without the line if the file is unreadable."""
     try:
         text, document = _document(file)
     except ConfigurationError:
@@ -86,21 +77,21 @@ def _document(file: Path) -> tuple[str, TextDocument]:
         remedy = "; put a text with a placeholder in quotes where braces are around it" if braces else ""
         raise _wrong(f"{file}:{line + 1}: {error.problem}{remedy}") from None
     if not found or found[0].value is None:
-        raise _wrong(f"{file}:1: there is nothing in it; {_EXAMPLE}")
+        raise _wrong(f"{file}:1: the file is empty; {_EXAMPLE}")
     first = found[0].value
     if isinstance(first, dict) and {"apiVersion", "kind"} <= first.keys():
         raise _wrong(
-            f"{file}:1: it is a manifest of kind {short_json(first['kind'])}, no file of globs; "
+            f"{file}:1: it is a manifest of kind {short_json(first['kind'])}, not a file of globs; "
             "dra-kit sandbox applies it with -f, and dra-kit lint checks it"
         )
     if len(found) > 1:
         line = text.count("\n", 0, found[1].root.start) + 1
-        raise _wrong(f"{file}:{line}: a second document begins; a driver is one, make a file of it")
+        raise _wrong(f"{file}:{line}: a second document begins; write each driver into its own file")
     if repeated is not None:
         path, node = repeated
-        raise _wrong(f"{file}:{text.count(chr(10), 0, node.start) + 1}: {path}: stands twice; remove one")
+        raise _wrong(f"{file}:{text.count(chr(10), 0, node.start) + 1}: {path}: occurs twice; remove one")
     if not isinstance(found[0].value, dict):
-        raise _wrong(f"{file}:1: it is no mapping; {_EXAMPLE}")
+        raise _wrong(f"{file}:1: not a mapping; {_EXAMPLE}")
     return text, found[0]
 
 
@@ -133,7 +124,7 @@ def _placeholder_mistakes(entry: GlobEntry) -> Iterator[Problem]:
     groups = list(re.compile(entry.pattern).groupindex) if entry.pattern is not None else []
     for group in groups:
         if group in DEVICE:
-            yield "pattern", f"its group {group} has the name of a placeholder that there is anyway; call it otherwise"
+            yield "pattern", f"its group {group} has the name of a built-in placeholder; rename it"
     for path, template, known in _templates(entry):
         for name in placeholders(template):
             if name not in {*known, *groups}:
@@ -141,8 +132,8 @@ def _placeholder_mistakes(entry: GlobEntry) -> Iterator[Problem]:
                 yield (
                     path,
                     (
-                        f"{{{name}}} stands for nothing{did_you_mean(name, names)}; there are "
-                        f"{', '.join(f'{{{one}}}' for one in names)}, and the named groups of a pattern"
+                        f"{{{name}}} is not a placeholder{did_you_mean(name, names)}; use "
+                        f"{', '.join(f'{{{one}}}' for one in names)}, or a named group of the pattern"
                     ),
                 )
 

@@ -20,15 +20,10 @@ _NANO: Final = -9
 
 
 def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: ClusterView) -> Iterator[Reason]:
-    """Which capacity of a device does not suffice for a request, or cannot be had in that amount.
-
-    Args:
-        choice: the request.
-        device: the device.
-        cluster: knows what others have taken.
+    """Yield the capacities of a device that are insufficient for a request, or not available in that amount.
 
     Raises:
-        AllocationError: the request cannot be computed with.
+        AllocationError: the amounts of the request are invalid.
     """
     if not cluster.gates.consumable_capacity:
         return
@@ -50,7 +45,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
             yield Reason(
                 ReasonKind.CAPACITY,
                 f"gives {name} only {allowed}, not {requested[name]}",
-                f"{name} not to be had in this amount",
+                f"{name} not available in this amount",
                 found=allowed,
                 wanted=f"≠ {requested[name]}",
                 remedy=f"with another amount of {name}",
@@ -59,7 +54,10 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         if not refused:
             text = "has a capacity whose default amount its own policy does not allow"
             yield Reason(
-                ReasonKind.CAPACITY, text, "with a capacity to be asked for", remedy="with an amount of each capacity"
+                ReasonKind.CAPACITY,
+                text,
+                "with a capacity that must be requested",
+                remedy="with an amount of each capacity",
             )
         return
     consumed = cluster.snapshot.usage.consumed(device.id)
@@ -89,12 +87,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
 
 
 class PoolCounters:
-    """The counter sets of a pool, and what the devices in use take from them.
-
-    Args:
-        pool: as one node sees it.
-        cluster: knows which devices are in use.
-    """
+    """The counter sets of a pool on one node, and what devices in use consume."""
 
     def __init__(self, pool: NodePool, cluster: ClusterView) -> None:
         usage = cluster.snapshot.usage
@@ -111,7 +104,7 @@ class PoolCounters:
                     self._left[demand.counter_set, name] -= amount
 
     def reasons(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Which counters do not suffice for a device; nothing if they do."""
+        """Yield the counters that do not suffice for a device."""
         if self._ledger.take(device):
             self._ledger.give_back(device)
             return
@@ -167,15 +160,15 @@ def _allowed(policy: CapacityRequestPolicy | None) -> str:
 
 
 def _needed(name: str, amount: str, choice: RequestAlternative, offer: DeviceCapacity) -> str:
-    """How it comes that a claim takes an amount: it need not have asked for it."""
+    """Explain why a claim consumes an amount, which it may not have requested."""
     if name in (choice.capacity or {}):
-        return f"{amount} asked for"
+        return f"{amount} requested"
     if offer.request_policy is not None and offer.request_policy.default is not None:
         return f"the default of {amount} needed, as the request names no amount"
     return "all of it needed, as the request names no amount and the device has no request policy with a default"
 
 
 def _like(model: Quantity, nanos: int) -> str:
-    """Billionths as a quantity with the suffixes of ``model``."""
+    """Return billionths as a quantity with the suffixes of ``model``."""
     number = Quantity(Decimal(nanos).scaleb(_NANO))
     return str(number if not model.sign else model + (number - model))

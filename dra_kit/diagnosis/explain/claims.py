@@ -1,8 +1,7 @@
-"""Explains one claim: devices, constraints, nodes."""
+"""Explain one claim: devices, constraints, nodes."""
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -31,7 +30,6 @@ from dra_kit.diagnosis.explain.verdicts import (
     Reason,
     ReasonKind,
     SuggestedChange,
-    counted,
     groups_of,
 )
 from dra_kit.errors import AllocationError
@@ -41,23 +39,20 @@ from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_al
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
 _ADVICE: Final = {
     "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
-    "invalid-pools": "what the driver publishes contradicts itself; kube-scheduler passes over that pool",
+    "invalid-pools": "the driver publishes contradictory slices; kube-scheduler ignores that pool",
     "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
-    "all-pool-incomplete": "wait until the driver has published all slices, or ask for a count instead of All",
+    "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
 }
 
 
 class ClaimExplainer:
-    """Explain claims of one cluster; share one for all claims, which caches the results of selectors.
-
-    Args:
-        cluster: the cluster.
-    """
+    """Explains claims of one cluster; share one instance, which caches the results of selectors."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
@@ -66,14 +61,11 @@ class ClaimExplainer:
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
     def renew_budget(self) -> None:
-        """Give what is explained next a budget of its own."""
+        """Reset the budget for the next explanation."""
         self._budget.renew()
 
     def explain(self, claim: ResourceClaim) -> ClaimExplanation:
         """Explain why a claim has its devices, gets them, or does not.
-
-        Args:
-            claim: with the defaults of the API.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
@@ -90,7 +82,7 @@ class ClaimExplainer:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
         explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
         if explanation.outcome == "unknown":
-            missed = ("which nodes there are, and their labels", *self.cluster.not_known)
+            missed = ("which nodes exist, and their labels", *self.cluster.not_known)
             return replace(explanation, not_looked_at=missed)
         if explanation.finds_devices:
             return replace(explanation, not_looked_at=self.cluster.not_known)
@@ -100,7 +92,7 @@ class ClaimExplainer:
             return replace(explanation, not_looked_at=("what would have to change",))
 
     def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
-        """Return the outcome of a claim: an error on a node ends the attempt, unless it is that node's alone."""
+        """Return the outcome of a claim: an error on a node ends the attempt, unless it affects only that node."""
         if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
             return "error"
         if any(outcome.allocations is not None for outcome in nodes):
@@ -124,16 +116,16 @@ class ClaimExplainer:
     def nearest(
         self, explanation: ClaimExplanation, beside: Sequence[ResourceClaim] = (), nodes: Sequence[str] | None = None
     ) -> tuple[SuggestedChange, ...]:
-        """Find the changes that would help a claim, best first; none after an error, which they do not remove.
+        """Return changes that would help a claim, best first; none after an error, which they cannot fix.
 
         Args:
-            explanation: of the claim.
-            beside: other claims without allocation that its pod needs.
-            nodes: names of the nodes that take the pod; None means all.
+            explanation: the explanation of the claim.
+            beside: other unallocated claims of its pod.
+            nodes: names of the nodes suitable for the pod; None means all.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
-            WorkSpent: it is too much work.
+            WorkBudgetExceeded: it is too much work.
         """
         if explanation.outcome != "does-not-fit":
             return ()
@@ -141,15 +133,11 @@ class ClaimExplainer:
         return suggest_changes(explanation.claim, explanation.requests, trials)
 
     def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
-        """Return the allocator's verdict on each node, for claims that one pod needs together.
-
-        Args:
-            claims: without allocation.
-            nodes: names of the nodes to look at; None means all.
+        """Return the allocator's verdict on each node, or on some, for unallocated claims of one pod.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
-            WorkSpent: it is too much work.
+            WorkBudgetExceeded: it is too much work.
         """
         return tuple(self._outcomes(claims, nodes))
 
@@ -189,7 +177,7 @@ class ClaimExplainer:
             yield JudgedRequest(request.name, tuple(choices))
 
     def _errors(self, requests: Sequence[JudgedRequest], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
-        """List the errors that end the attempt, each kind once, with advice."""
+        """Yield the errors that stop the attempt, each kind once, with advice."""
         errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
@@ -204,7 +192,7 @@ class ClaimExplainer:
                 yield f"{error}; {advice}" if advice else str(error)
 
     def _removed_drivers(self, requests: Sequence[JudgedRequest]) -> Iterator[str]:
-        """Name the drivers whose devices are asked for, and that an administrator is removing."""
+        """Name the requested drivers that an administrator is removing."""
         named = [_named_drivers(judged.choice) for request in requests for judged in request.choices if judged.choice]
         for driver in dict.fromkeys(driver for drivers in named for driver in drivers):
             if is_being_removed(self.cluster, driver):
@@ -212,13 +200,12 @@ class ClaimExplainer:
                 yield f"{removed}: it has withdrawn its devices ({REMOVAL_PAGE})"
 
     def _missing_class(self, name: str) -> str:
-        missing = f"there is no DeviceClass {name}"
+        missing = f"DeviceClass {name} does not exist"
         known = sorted(self.cluster.snapshot.classes)
         if not known:
             return f"{missing}, nor any other: is the driver's chart installed?"
-        similar = difflib.get_close_matches(name, known, n=1)
-        if similar:
-            return f"{missing}; did you mean {similar[0]}?"
+        if hint := did_you_mean(name, known):
+            return f"{missing}{hint}"
         more = f" and {len(known) - _CLASSES} more" if len(known) > _CLASSES else ""
         return f"{missing}; there are {', '.join(known[:_CLASSES])}{more}"
 
@@ -235,7 +222,7 @@ def _characters(claim: ResourceClaim) -> int:
 
 
 def _missed(claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> tuple[str, ...]:
-    """List what was not looked at when the budget ended."""
+    """List what was not examined when the budget ended."""
     missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
     return (*missed, "which nodes have devices for all requests", "what would have to change")
 
@@ -269,7 +256,7 @@ def _shortage(judged: JudgedChoice) -> str:
     choice = judged.choice
     assert choice is not None  # noqa: S101 - the caller looks
     if not judged.devices:
-        return f"request {judged.name}: no driver has published any device; is one installed, and does it run?"
+        return f"request {judged.name}: no driver has published any device; is a driver installed and running?"
     if choice.all_devices:
         return _all_shortage(judged)
     best = max(judged.fitting.values(), default=0)
@@ -277,27 +264,27 @@ def _shortage(judged: JudgedChoice) -> str:
         matching = [verdict for verdict in judged.devices if verdict.matches]
         if not matching:
             return f"request {judged.name}: no device matches{_silent_drivers(judged)}"
-        match = "1 device matches, and is not" if len(matching) == 1 else f"{len(matching)} devices match, and none is"
-        return f"request {judged.name}: {match} to be had: {', '.join(groups_of(matching))}"
+        match = "1 device matches, but is not" if len(matching) == 1 else f"{len(matching)} devices match, but none is"
+        return f"request {judged.name}: {match} available: {', '.join(groups_of(matching))}"
     node = next(name for name, count in judged.fitting.items() if count == best)
     return (
-        f"request {judged.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
+        f"request {judged.name}: needs {choice.count} devices on one node, but no node has more than "
         f"{best} that fit (node {node})"
     )
 
 
 def _silent_drivers(judged: JudgedChoice) -> str:
-    """Name the drivers whose devices are asked for, and that have published none."""
+    """Name the requested drivers that have published no devices."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     heard = {verdict.driver for verdict in judged.devices}
     silent = [driver for driver in _named_drivers(judged.choice) if driver not in heard]
     if not silent:
         return ""
-    return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
+    return f": driver {' and '.join(silent)} has published nothing; is it installed and running?"
 
 
 def _named_drivers(choice: RequestAlternative) -> list[str]:
-    """Return the drivers whose name the selectors of a choice compare with, in their order."""
+    """Return the drivers that the selectors of a choice require, in order."""
     found = [compared(part) for text in (*choice.class_selectors, *choice.selectors) for part in conditions(text)]
     wanted = [
         each.constant.strip("\"'")
@@ -308,10 +295,10 @@ def _named_drivers(choice: RequestAlternative) -> list[str]:
 
 
 def _all_shortage(judged: JudgedChoice) -> str:
-    """Explain why mode All cannot be satisfied; empty where the devices alone are not the reason."""
+    """Explain why mode All cannot be satisfied; empty if devices alone are not the reason."""
     selected = [verdict for verdict in judged.devices if verdict.matches]
     if not selected:
-        return f"request {judged.name}: asks for all matching devices of a node, and none matches"
+        return f"request {judged.name}: needs all matching devices of a node, but none matches"
     by_node: dict[str, list[str]] = {}
     for verdict in selected:
         for node in verdict.nodes:
@@ -322,7 +309,7 @@ def _all_shortage(judged: JudgedChoice) -> str:
         return ""
     node, blocked = min(by_node.items(), key=lambda item: len(item[1]))
     return (
-        f"request {judged.name}: asks for all matching devices of a node, and on every node some cannot be had; "
+        f"request {judged.name}: needs all matching devices of a node, but on every node some are not available; "
         f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
     )
 
@@ -330,14 +317,9 @@ def _all_shortage(judged: JudgedChoice) -> str:
 def nodes_without_devices(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], nodes: Sequence[Node]
 ) -> frozenset[str]:
-    """Find the nodes that have too few devices for one of the requests, and no error.
+    """Return the nodes that have too few devices for one of the requests, and no error.
 
-    The first node is never among them: an error that ends the attempt on every node comes up there.
-
-    Args:
-        claim: without an allocation.
-        requests: of the claim.
-        nodes: all nodes.
+    The first node is never among them, so that an error that ends every attempt is found there.
     """
     choices = [judged for request in requests for judged in request.choices]
     if any(judged.choice is None or judged.choice.all_devices for judged in choices):
@@ -345,7 +327,7 @@ def nodes_without_devices(
     if claim.spec.devices.constraints and any(
         judged.choice is not None and judged.choice.derived for judged in choices
     ):
-        return frozenset()  # a constraint on a derived attribute may fail before a request is found to be hopeless
+        return frozenset()  # a constraint on a derived attribute may fail before the allocator finds too few devices
     hopeful = {nodes[0].name} if nodes else set()
     hopeful |= {name for judged in choices for name in _with_errors(judged)}
     sufficient = [set().union(*map(_sufficient, request.choices)) for request in requests]
@@ -359,14 +341,14 @@ def nodes_without_devices(
 def _sufficient(judged: JudgedChoice) -> set[str]:
     """Find the nodes with enough fitting devices for a choice."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
-    # one that can be shared may be taken more than once
+    # a shareable device can be allocated more than once
     needed = 1 if any(verdict.shareable for verdict in judged.fits) else judged.choice.count
     return {name for name, number in judged.fitting.items() if number >= needed}
 
 
 def _with_errors(judged: JudgedChoice) -> Iterable[str]:
     """Find the nodes with a device whose reasons include an error."""
-    known: dict[int, bool] = {}  # like devices share their reasons
+    known: dict[int, bool] = {}  # equivalent devices share their reasons
     for verdict in judged.devices:
         wrong = known.get(id(verdict.reasons))
         if wrong is None:
@@ -388,13 +370,7 @@ _VALUES: Final = 5
 def constraint_blockers(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
 ) -> Iterator[str]:
-    """Which constraint cannot be satisfied, or that the requests ask for devices of different nodes, or for the same.
-
-    Args:
-        claim: does not fit, although some node has enough devices for each of its requests.
-        requests: of the claim.
-        trials: asks the allocator.
-    """
+    """Yield the unsatisfiable constraint, or that the requests need devices of different nodes, or the same ones."""
     nodes = trials.promising(requests)
     constraints = claim.spec.devices.constraints
     found = False
@@ -413,7 +389,7 @@ def constraint_blockers(
         yield f"no node has devices for all requests: {places}"
     elif len(requests) > 1:
         yield (
-            "each request finds devices for itself, but no node has devices for all of them at once: they need the "
+            "each request alone finds devices, but no node has devices for all of them: they need the "
             "same devices, or share counters or capacity"
         )
     else:
@@ -432,7 +408,7 @@ def _rule(constraint: DeviceConstraint) -> str:
 
 
 def _there_is(constraint: DeviceConstraint, requests: Sequence[JudgedRequest], nodes: Sequence[str]) -> str:
-    """Return as text what the devices on some nodes have that fit a request of the constraint, each counted once."""
+    """Describe the values of fitting devices on some nodes, each device counted once."""
     fits: dict[DeviceID, DeviceVerdict] = {}
     for request in requests:
         for judged in _covered(constraint, request):
@@ -441,7 +417,7 @@ def _there_is(constraint: DeviceConstraint, requests: Sequence[JudgedRequest], n
 
 
 def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[JudgedRequest]) -> str:
-    """Return as text what devices that fit each request have, if no value is in enough of them, on whatever nodes."""
+    """Describe the values of devices that fit each request, if no value is common to enough of them on any nodes."""
     name = constraint.match_attribute
     if name is None:
         return ""
@@ -461,7 +437,7 @@ def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[JudgedRe
 
 
 def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
-    """Return the values that as many devices have as are wanted of them."""
+    """Return the values that enough devices have."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     needed = 1 if judged.choice.all_devices else judged.choice.count
     found = Counter(value for fit in judged.fits for value in _values(fit, name))
@@ -469,7 +445,7 @@ def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
 
 
 def _covered(constraint: DeviceConstraint, request: JudgedRequest) -> list[JudgedChoice]:
-    """Return the choices of a request that a constraint is about."""
+    """Return the choices of a request that a constraint applies to."""
     named = constraint.requests
     return [judged for judged in request.choices if not named or not {request.name, judged.name}.isdisjoint(named)]
 
@@ -500,20 +476,12 @@ _NAMES: Final = 3
 
 
 def disjoint_requests(requests: Sequence[JudgedRequest]) -> str:
-    """Which request finds devices on which nodes; empty if some node has enough for each of them.
-
-    Args:
-        requests: of one claim.
-    """
+    """Return the nodes where each request finds devices; empty if a node has enough for all of them."""
     return disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
 
 
 def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:
-    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
-
-    Args:
-        places: names of the nodes that are good for something, by its name.
-    """
+    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none."""
     if len(places) < 2 or not all(places.values()) or set.intersection(*map(set, places.values())):
         return ""
     parts = [f"{name} only on {named(nodes)}" for name, nodes in places.items()]
@@ -521,7 +489,7 @@ def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:
 
 
 def _nodes(judged: JudgedChoice) -> set[str]:
-    """Return the nodes that have enough devices for one choice of a request, whatever else is asked for."""
+    """Return the nodes that have enough devices for one choice of a request."""
     if judged.choice is None:
         return set()
     if not judged.choice.all_devices:
@@ -531,7 +499,7 @@ def _nodes(judged: JudgedChoice) -> set[str]:
 
 
 def named(nodes: Collection[str]) -> str:
-    """``n1, n2 and n3``; of many the first ones."""
+    """Return ``n1, n2 and n3``; of many nodes the first ones."""
     names = sorted(nodes)
     if len(names) <= _NAMES:
         return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

@@ -1,4 +1,4 @@
-"""A cluster as ``explain`` knows it: its documents, its models, what could not be read."""
+"""The cluster for ``explain``: documents, models, and objects that could not be read."""
 
 from __future__ import annotations
 
@@ -28,19 +28,12 @@ _NOT_KNOWN: Final = {
     "ResourceClaim": "devices that claims of other namespaces hold",
     "DeviceTaintRule": "taints of DeviceTaintRules",
 }
-"""What is not known where objects of a kind could not be read."""
+"""What is unknown if objects of a kind could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """Objects that could not be read, because a right is missing.
-
-    Attributes:
-        kind: of the objects: ``Node``.
-        group: their API group.
-        plural: their name in RBAC rules.
-        consequence: what is not known because of that.
-    """
+    """A missing right to list objects, and what is unknown without them."""
 
     kind: str
     group: str
@@ -49,18 +42,12 @@ class MissingRight:
 
     @property
     def text(self) -> str:
-        """What is not allowed."""
+        """The denied operation."""
         return f"you may not list {self.plural}"
 
 
 class DeviceHolder(Struct, frozen=True):
-    """A claim that holds a device, or a share of it, by one of its requests.
-
-    Attributes:
-        claim: ``namespace/name``.
-        request: name of the request.
-        share: it holds a share.
-    """
+    """A claim (``namespace/name``) and request that hold a device, or a share of it."""
 
     claim: str
     request: str
@@ -68,11 +55,7 @@ class DeviceHolder(Struct, frozen=True):
 
 
 def missing_rules(gaps: Iterable[MissingRight]) -> list[str]:
-    """Return the rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
-
-    Args:
-        gaps: what could not be read.
-    """
+    """Return the ClusterRole rules for the missing rights as YAML, one for each API group."""
     groups: dict[str, list[str]] = {}
     for gap in gaps:
         groups.setdefault(gap.group, []).append(gap.plural)
@@ -83,21 +66,21 @@ def missing_rules(gaps: Iterable[MissingRight]) -> list[str]:
 
 
 class ClusterView:
-    """The objects of one moment.
+    """The objects of a cluster as models.
 
     Args:
         documents: objects of resource.k8s.io/v1 and core/v1 as JSON, by kind, with the defaults of the API.
-        gates: of the scheduler.
-        version: the Kubernetes release, for people.
-        gaps: what is missing among the documents.
+        gates: the scheduler's feature gates.
+        version: the Kubernetes release, for display.
+        gaps: the missing rights.
 
     Attributes:
         slices: all ResourceSlices.
         claims: ResourceClaims by namespace and name.
         rules: all DeviceTaintRules.
-        nodes: Nodes in the order of the documents; where there are none, those that slices name.
-        knows_nodes: ``nodes`` are those of the cluster.
-        snapshot: for the allocator.
+        nodes: Nodes in the order of the documents; without any, the nodes named by slices.
+        knows_nodes: whether ``nodes`` come from Node objects.
+        snapshot: the state for the allocator.
 
     Raises:
         ConfigurationError: an object does not have the shape of the API.
@@ -121,7 +104,7 @@ class ClusterView:
         ]
         self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
-            _namespaced_name(claim.metadata): claim for claim in _models(ResourceClaim, documents)
+            (claim.metadata.namespace, claim.metadata.name): claim for claim in _models(ResourceClaim, documents)
         }
         self.knows_nodes: bool = bool(documents.get("Node"))
         self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
@@ -135,11 +118,11 @@ class ClusterView:
         )
 
     def documents(self, kind: str) -> Sequence[ObjectView]:
-        """All objects of a kind, as JSON."""
+        """Return all objects of a kind as JSON."""
         return self._documents.get(kind, ())
 
     def find(self, kind: str, namespace: str, name: str) -> ObjectView | None:
-        """One object, as JSON; None if there is none."""
+        """Return an object as JSON; None if it does not exist."""
         for document in self.documents(kind):
             metadata = document["metadata"]
             if metadata.get("name") == name and metadata.get("namespace", "") == namespace:
@@ -147,17 +130,17 @@ class ClusterView:
         return None
 
     def gap(self, kind: str) -> MissingRight | None:
-        """Why objects of a kind are missing; None if they are not."""
+        """Return the missing right for a kind; None if its objects could be read."""
         return next((gap for gap in self.gaps if gap.kind == kind), None)
 
     @cached_property
     def not_known(self) -> tuple[str, ...]:
-        """What holds devices or keeps them from claims, and could not be read."""
+        """Objects that hold or taint devices, and could not be read."""
         return tuple(text for kind, text in _NOT_KNOWN.items() if self.gap(kind) is not None)
 
     @cached_property
     def has_devices_for_unknown_nodes(self) -> bool:
-        """Whether devices are offered to nodes by labels, or to all of them, and the nodes are not known."""
+        """Whether devices are offered to all nodes or by labels while the nodes are unknown."""
         return not self.knows_nodes and any(
             scope.all_nodes or scope.node_selector is not None
             for slice_ in self.slices
@@ -171,7 +154,7 @@ class ClusterView:
 
     @cached_property
     def holders(self) -> Mapping[DeviceID, Sequence[DeviceHolder]]:
-        """Who holds which device; admin access holds nothing."""
+        """The holders of each device; admin access holds nothing."""
         holders: dict[DeviceID, list[DeviceHolder]] = {}
         for (namespace, name), claim in self.claims.items():
             allocation = claim.status.allocation
@@ -184,7 +167,7 @@ class ClusterView:
 
     @cached_property
     def advertised(self) -> Advertised | None:
-        """The names, types and values that the devices have; None where an API server would not accept them."""
+        """The names, types and values of the devices; None if an API server would not accept them."""
         try:
             return Advertised(self.slices, complete=True)
         except ValueError:
@@ -235,10 +218,6 @@ def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) 
         ) from None
 
 
-def _namespaced_name(metadata: Any) -> tuple[str, str]:
-    return metadata.namespace, metadata.name
-
-
 KINDS: Final = (
     "ResourceSlice",
     "DeviceClass",
@@ -249,7 +228,7 @@ KINDS: Final = (
     "Pod",
     "Event",
 )
-"""The kinds that explanations look at."""
+"""The kinds that explanations read."""
 _METADATA: Final = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers",
     "labels", "ownerReferences",
@@ -266,7 +245,7 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("awsElasticBlockStore", "azureDisk", "cinder", "ephemeral", "gcePersistentDisk", "iscsi",
                      "portworxVolume", "rbd", "vsphereVolume"), ()),
 }  # fmt: skip
-"""Volumes that are not to be had on every node, and what is saved of them.
+"""Volumes that are not available on every node, and their saved fields.
 
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
@@ -281,10 +260,10 @@ class ClusterDocuments(Struct, frozen=True):
     """The objects of a cluster at one moment.
 
     Attributes:
-        documents: as JSON, by kind.
+        documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
-        alpha: the alpha features of resource.k8s.io are on.
-        gaps: what could not be read.
+        alpha: whether the alpha features of resource.k8s.io are on.
+        gaps: the missing rights.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
@@ -293,7 +272,7 @@ class ClusterDocuments(Struct, frozen=True):
     gaps: tuple[MissingRight, ...] = field(default=())
 
     def cluster(self) -> ClusterView:
-        """Make the objects ready for explanations.
+        """Create the models.
 
         Raises:
             ConfigurationError: an object does not have the shape of the API, or the release is too old.
@@ -310,11 +289,7 @@ class ClusterDocuments(Struct, frozen=True):
         return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
-        """Return these objects and others, which replace those of the same name.
-
-        Args:
-            documents: the others, by kind.
-        """
+        """Return a view of these objects and others, which replace those of the same kind and name."""
         merged = {kind: list(found) for kind, found in self.documents.items()}
         for kind, found in documents.items():
             keys = {_document_key(document) for document in found}
@@ -325,15 +300,10 @@ class ClusterDocuments(Struct, frozen=True):
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
-    """Return what is saved of an object: of pods neither commands nor environments, of nodes no addresses.
+    """Return an object as it is saved: pods without commands and environments, nodes without addresses.
 
-    Of a command, only the word is saved that says that a driver is being removed.
-
-    Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
-
-    Args:
-        kind: of the object.
-        document: as the API server sends it.
+    A command is reduced to the word that shows the removal of a driver. Opaque configuration of claims and classes is
+    saved, since explanations show it.
     """
     saved: dict[str, Any] = {
         "apiVersion": document.get("apiVersion", ""),
@@ -391,7 +361,7 @@ def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Why a container waits or how it ended; what it wrote last, which may be its log, is left out."""
+    """Return why a container waits or ended, without its termination message, which may be its log."""
     saved = _only(entry, ("name",))
     for moment in ("state", "lastState"):
         states: Mapping[str, Any] = entry.get(moment) or {}
@@ -414,15 +384,11 @@ def _document_key(document: ObjectView) -> tuple[str, str]:
 
 
 def role_words(container: ObjectView) -> list[str]:
-    """Return ``decommission`` where a container's command line has that role, and no other word of it.
-
-    Args:
-        container: of a pod.
-    """
+    """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
     return [_DECOMMISSION] if _DECOMMISSION in words else []
 
 
 _DECOMMISSION: Final = "decommission"
 _WORDS: Final = 3
-"""Words of a container's command line among which the role is."""
+"""Words at the start of a container's command line that may name the role."""

@@ -1,4 +1,4 @@
-"""Conditions of CEL selectors, and what a device has instead."""
+"""Conditions of CEL selectors, compared with the values of devices."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SelectorComparison(Struct, frozen=True):
     """A condition that compares one value of the device with a constant.
 
     Attributes:
-        name: what is compared: ``memory``.
-        path: the same as it is written.
-        sign: ``==`` or another of CEL's.
-        constant: as written: ``"mozzarella"``, ``80Gi``.
+        name: the short name of the value: ``memory``.
+        path: the value as written.
+        sign: the operator, such as ``==``.
+        constant: the constant as written: ``"mozzarella"``, ``80Gi``.
     """
 
     name: str
@@ -72,7 +72,7 @@ def conditions(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def compared(text: str) -> SelectorComparison | None:
-    """Return what a condition compares; None if it is of another form."""
+    """Return the comparison of a condition; None if it is not a simple one."""
     try:
         root = parse(text)
     except (CompileFailure, RecursionError):
@@ -81,13 +81,7 @@ def compared(text: str) -> SelectorComparison | None:
 
 
 def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
-    """Describe why a device fails a condition.
-
-    Args:
-        conjunct: the condition, which is not true for the device.
-        check: whether it is one of the class or of the request.
-        where: ``class gpu`` or ``request gpu``.
-    """
+    """Describe why a device fails a condition of ``where``: ``class gpu`` or ``request gpu``."""
     short, remedy, comparison, wanted, wish = _form(conjunct.text, check, where)
     values = dict(conjunct.values)
     details = {
@@ -104,7 +98,7 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
         return Reason(check, f"{name} is {found}, {wish}", f"wrong {name}", found, wanted, remedy, details)
     text, brief = f"not `{short}`", f"not `{short}`"
     if check is ReasonKind.CLASS:
-        text = f"the class wants `{short}`"
+        text = f"the class requires `{short}`"
     if conjunct.result is None:
         missing = conjunct.missing_key
         text = f"has no {missing}" if missing else f"`{short}` fails: {conjunct.error}"
@@ -116,13 +110,13 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
 
 
 class _Form(NamedTuple):
-    """What is the same for all devices that fail a condition.
+    """The parts of a reason that are equal for all devices that fail a condition.
 
     Attributes:
         short: the condition without paths.
-        remedy: to do without it.
-        comparison: what it compares; None if it is of another form.
-        wanted: what the compared value had to be, with the sign before it.
+        remedy: the removal of the condition.
+        comparison: the comparison; None if the condition is not a simple one.
+        wanted: the required value after the inverse operator.
         wish: the same in words.
     """
 
@@ -146,7 +140,7 @@ def _form(condition: str, check: ReasonKind, where: str) -> _Form:
 
 def _wish(comparison: SelectorComparison, *, of_class: bool) -> str:
     equals = comparison.sign == "=="
-    verb = "the class wants" if of_class else "not" if equals else "must be"
+    verb = "the class requires" if of_class else "not" if equals else "must be"
     return f"{verb} {comparison.constant}" if equals else f"{verb} {comparison.sign} {comparison.constant}"
 
 
@@ -183,12 +177,12 @@ def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> S
 
 
 def _name(node: SyntaxNode) -> str | None:
-    """``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``; None for anything else."""
+    """Return ``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``, or else None."""
     if not isinstance(node, SelectNode) or node.test_only:
         return None
     operand = node.operand
     if isinstance(operand, IdentNode):
-        # what cel.bind names may be the attributes of a domain
+        # a variable of cel.bind may be the attributes of a domain
         return node.field if operand.name != "device" or node.field not in _MAPS else None
     indexes = isinstance(operand, CallNode) and operand.function == "_[_]" and len(operand.operands) == 2
     if not indexes or not isinstance(operand, CallNode):

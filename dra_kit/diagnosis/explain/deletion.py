@@ -1,7 +1,7 @@
 """Pods that are being deleted, and what their deletion waits for. Pure.
 
-The kubelet stops the containers, then asks each driver to release the pod's devices (NodeUnprepareResources), again and
-again until it has. It reports no Event when a driver does not answer.
+The kubelet stops the containers, then asks each driver to release the pod's devices (NodeUnprepareResources), and
+retries until it has. It reports no Event when a driver does not answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class PodDeletion(Struct, frozen=True):
     """The deletion of a pod that has a node.
 
     Attributes:
-        since: when it was asked for, RFC 3339.
-        waits_for: drivers that have not released the pod's devices; none while containers run, or nothing can end them.
+        since: when it was requested, RFC 3339.
+        waits_for: drivers that have not released its devices; empty while containers run, or without a kubelet.
         text: what it waits for, a clause: ``waits for kitchen.pizza.example to release its devices``.
-        problems: why that takes long, a sentence each.
-        remedies: what to do about it.
+        problems: why that takes long, one sentence each.
+        remedies: what to do.
     """
 
     since: str
@@ -40,10 +40,7 @@ class PodDeletion(Struct, frozen=True):
 def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> PodDeletion | None:
     """Return what the deletion of a pod waits for; None if the pod is not being deleted.
 
-    Args:
-        cluster: the cluster of the pod.
-        pod: the pod with its status.
-        drivers: the drivers of its devices, on its node.
+    ``drivers`` are those of its devices, on its node.
     """
     metadata, node = pod["metadata"], str(pod["spec"].get("nodeName") or "")
     if not metadata.get("deletionTimestamp"):
@@ -52,13 +49,13 @@ def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[Driver
     if finalizers := metadata.get("finalizers"):
         problems.append(f"then it waits for its finalizers, which their controllers remove: {', '.join(finalizers)}")
     if gone := _without_kubelet(cluster, node):
-        remedies.append(f"start the kubelet of {node}; where it does not come back, delete the Node, and its pods go")
+        remedies.append(f"start the kubelet of {node}; if it does not return, delete the Node")
         return PodDeletion(since, (), f"waits for the kubelet of {node}: {gone}", tuple(problems), tuple(remedies))
     if running := list(_running(pod)):
-        return PodDeletion(since, (), f"waits for its containers to end: {', '.join(running)}", tuple(problems))
+        return PodDeletion(since, (), f"waits for its containers to terminate: {', '.join(running)}", tuple(problems))
     if not drivers:
-        return PodDeletion(since, (), "waits for the kubelet: its containers have ended", tuple(problems))
-    # a driver that works is not what it waits for where another one cannot be reached
+        return PodDeletion(since, (), "waits for the kubelet: its containers have terminated", tuple(problems))
+    # if a driver cannot be reached, the pod does not wait for those that work
     waits_for = [each for each in drivers if each.problem] or list(drivers)
     names = " and ".join(each.driver for each in waits_for)
     text = f"waits for {names} to release its devices"
@@ -77,23 +74,19 @@ def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[Driver
 
 
 def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
-    """Yield warnings about the drivers of a pod that is not being deleted, one sentence each.
-
-    Args:
-        drivers: the drivers of its devices, on its node.
-    """
+    """Yield a sentence for each driver with a problem of a pod that is not being deleted."""
     for each in drivers:
         if each.presence == "removing":
             yield (
-                f"{each.driver} is being removed from {each.node} (node.decommission, pod {each.pod}): what this pod "
-                "has stays until it ends, and nothing new is prepared there"
+                f"{each.driver} is being removed from {each.node} (node.decommission, pod {each.pod}): this pod "
+                "keeps its devices until it ends, and no new claims are prepared there"
             )
         elif each.problem:
-            yield f"{each.driver}: {each.problem}: pods with its devices can neither start nor end there; {each.remedy}"
+            yield f"{each.driver}: {each.problem}: its pods can neither start nor terminate there; {each.remedy}"
 
 
 def _since(metadata: ObjectView) -> str:
-    """Return when the deletion was asked for: the timestamp is when the grace period ends."""
+    """Return when the deletion was requested; deletionTimestamp is the end of the grace period."""
     ends, grace = str(metadata["deletionTimestamp"]), metadata.get("deletionGracePeriodSeconds") or 0
     try:
         asked = datetime.fromisoformat(ends) - timedelta(seconds=int(grace))
@@ -112,11 +105,11 @@ def _running(pod: ObjectView) -> Iterator[str]:
 
 
 def _without_kubelet(cluster: ClusterView, name: str) -> str:
-    """Return why no kubelet ends the pods of a node; empty where nothing is known against it."""
+    """Return why no kubelet stops the pods of a node; empty if its kubelet seems to run."""
     if not cluster.knows_nodes:
         return ""
     node = cluster.find("Node", "", name)
     if node is None:
-        return "there is no such node"
+        return "the node does not exist"
     taints = [taint.get("key") for taint in (node.get("spec") or {}).get("taints") or ()]
     return f"the node does not answer (taint {_UNREACHABLE})" if _UNREACHABLE in taints else ""

@@ -1,6 +1,6 @@
-"""Judges each device for each request; devices that are alike are judged once.
+"""Judge each device for each request; equivalent devices are judged once.
 
-The allocator's own code decides; the reasons describe what it looks at.
+The allocator's own code decides; the reasons describe its criteria.
 """
 
 from __future__ import annotations
@@ -36,13 +36,7 @@ _UNKNOWN: Final = object()
 
 
 def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator) -> JudgedChoice:
-    """Judge all devices.
-
-    Args:
-        cluster: where they are.
-        choice: what they are wanted for.
-        evaluator: caches the results of selectors.
-    """
+    """Judge all devices of the cluster for a choice."""
     judge_ = DeviceJudge(cluster, choice, evaluator)
     found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
     fitting: dict[str, int] = {}
@@ -79,15 +73,10 @@ def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: C
 class _Judged:
     """Devices of a slice that the same nodes reach.
 
-    Args:
-        slice_: the slice.
-        positions: of the devices.
-        reasons: what stands against each.
-
     Attributes:
         nodes: names of the nodes that reach them.
         fitting: how many of them fit.
-        node_matters: the reasons are of nodes on which they may be others than elsewhere.
+        node_matters: whether the reasons may differ between nodes.
     """
 
     __slots__ = ("fitting", "node_matters", "nodes", "positions", "reasons", "slice_")
@@ -103,11 +92,7 @@ class _Judged:
         self.node_matters = False
 
     def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> int:
-        """Replace the reasons of devices that do not fit by those of another node: fitting on one node is enough.
-
-        Returns:
-            How many fit on that node.
-        """
+        """Use the reasons on another node for devices that do not fit; return how many fit on that node."""
         self.reasons = [known and new for known, new in zip(self.reasons, reasons, strict=True)]
         self.fitting = self.reasons.count(())
         return reasons.count(())
@@ -119,12 +104,12 @@ class _Judged:
 
 
 class _Reasons(Struct, frozen=True):
-    """What stands against a device, and against all that are alike.
+    """The reasons against a device and all equivalent ones.
 
     Attributes:
-        first: before that claims hold it, in the scheduler's order.
-        last: after that.
-        is_barred: the device cannot be had, whether it matches or not.
+        first: reasons before its holders, in the scheduler's order.
+        last: reasons after its holders.
+        is_barred: whether the device is unavailable, matching or not.
     """
 
     first: tuple[Reason, ...]
@@ -133,19 +118,14 @@ class _Reasons(Struct, frozen=True):
 
 
 class _Bar(Struct, frozen=True):
-    """Why a device cannot be had, whether it matches or not.
-
-    Attributes:
-        taints: that are not tolerated.
-        rest: after that claims hold it.
-    """
+    """Why a device is unavailable, matching or not: untolerated taints, and the reasons after its holders."""
 
     taints: tuple[Reason, ...]
     rest: tuple[Reason, ...]
 
 
 class DeviceJudge:
-    """What is the same on all nodes."""
+    """Judges devices, as far as the node does not matter."""
 
     def __init__(self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator) -> None:
         self.cluster = cluster
@@ -210,7 +190,7 @@ class _OnNode:
         return DeviceReservations(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
     def reached(self, slice_: AdvertisedSlice) -> Iterator[tuple[AdvertisedSlice | AdvertisedDevice, Sequence[int]]]:
-        """Yield the devices of a slice that this node reaches, with their positions: all at once, or one by one."""
+        """Yield the devices of a slice that this node reaches, with their positions: together or one by one."""
         if not slice_.spec.per_device_node_selection:
             yield slice_, range(len(slice_))
             return
@@ -219,20 +199,20 @@ class _OnNode:
                 yield device, (position,)
 
     def _reaches(self, device: AdvertisedDevice) -> bool:
-        """Whether a device with a node scope of its own is for the node."""
+        """Return whether a device with its own node scope is for the node."""
         try:
             return node_matches(self._node, *device.node_scope)
         except ValueError:
-            return True  # the allocator stumbles over it here
+            return True  # the allocator reports the error
 
     def matters(self, slice_: AdvertisedSlice, pool: NodePool) -> bool:
-        """Whether verdicts may be others than on another node."""
+        """Return whether verdicts may differ from other nodes."""
         return bool(pool.invalid or slice_.spec.skip_node_operations)
 
     def reasons(
         self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
     ) -> Sequence[tuple[Reason, ...]]:
-        """Return the reasons against each device that the node reaches; none where the allocator can choose it."""
+        """Return the reasons against each device that the node reaches; empty if the allocator can choose it."""
         classes = None if pool.invalid else self._judge.alikeness.of_slice(slice_)
         if classes is None:
             return [self._of_device(slice_.devices[position], pool) for position in positions]
@@ -240,7 +220,7 @@ class _OnNode:
         if known is None:
             mismatches = self._judge.matching.of_usual(slice_, [seen for seen, _ in classes])
             known = [
-                # the usual case is that nothing else bars them
+                # usually nothing else bars them
                 unmatched
                 if bars.get(alike[1], _UNKNOWN) is None
                 else self._of_class(slice_.devices[position], pool, alike, unmatched)
@@ -285,7 +265,7 @@ class _OnNode:
             except AllocationError as error:
                 if error.kind == "node-selector-invalid":
                     return _Reasons((Reason(ReasonKind.ERROR, str(error), "with an invalid node selector"),))
-        if mismatches is None:  # with none, a device that its node scope does not keep away matches
+        if mismatches is None:  # without mismatches, a device of this node matches
             mismatches = tuple(self._judge.matching.mismatches(device))
         return self._with_bar(mismatches, device, pool, alike)
 
@@ -302,10 +282,10 @@ class _OnNode:
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
 
     def _bar(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Bar | None:
-        """Find why a device cannot be had, whether it matches or not; None if it can.
+        """Return why a device is unavailable, matching or not; None if it is available.
 
         Raises:
-            AllocationError: the request cannot be computed with.
+            AllocationError: the amounts of the request are invalid.
         """
         if alike is not None and alike[1] in self._judge.bars:
             return self._judge.bars[alike[1]]
@@ -327,7 +307,7 @@ class _OnNode:
         if skips and not works:
             yield Reason(
                 ReasonKind.FEATURE,
-                f"asks the kubelet to skip calls of its driver, which node {self._node.name} cannot",
+                f"needs a kubelet that can skip calls of its driver, unlike that of node {self._node.name}",
                 "not served by the node's kubelet",
             )
         yield from capacity_reasons(self._judge.choice, device, cluster)
@@ -356,28 +336,23 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
 
 
 Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
-"""What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
-taints, those of rules, and its capacity where that matters."""
+"""What the allocator reads of a device in addition to selectors: whether it has binding conditions and is held, its
+taints, those of rules, and its capacity if relevant."""
 Class: TypeAlias = tuple[Likeness, Rest]
-"""A class of like devices: what selectors see of them, and the rest."""
+"""A class of equivalent devices: what selectors read, and the rest."""
 _ALONE: Final = None
 _HELD: Final = 1
 _UNTOUCHED: Final[Rest] = (False, False, (), (), ())
-"""What a usual device is, beside what selectors see of it, that nobody holds and no rule taints."""
+"""What distinguishes a usual device, which no claim holds and no rule taints, besides what selectors see."""
 
 
 class EquivalentDevices:
-    """Puts devices into classes by what the allocator reads of them for one choice.
+    """Groups devices into classes by what the allocator reads of them for one choice.
 
-    A device is on its own where the answer depends on its pool (counters), on the node, or on who has shares of it.
-
-    Args:
-        choice: what devices are wanted for.
-        gates: of the scheduler.
-        usage: what claims hold.
+    A device is judged alone if the verdict depends on its pool (counters), the node, or its shares.
 
     Attributes:
-        usual: what selectors see of usual devices; None where that is not known.
+        usual: what selectors read of usual devices; None if unknown.
     """
 
     def __init__(self, choice: RequestAlternative, gates: AllocatorRules, usage: DeviceUsage) -> None:
@@ -389,16 +364,16 @@ class EquivalentDevices:
         self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
-        """Whether claims hold the device so that the choice cannot have it."""
+        """Return whether claims hold the device exclusively."""
         return bool(self._blocked) and device.id in self._blocked
 
     def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
-        """Classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
+        """Return the classes of a slice's usual devices, by position; None if devices must be examined one by one."""
         spec, usual = slice_.spec, slice_.published.usual
         if self.usual is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
             return None
         if not slice_.whole:
-            return None  # what is wrong with the capacity of a device names it
+            return None  # problems of capacity name the device
         seen = self.usual.of(slice_)
         used = bool(self._usage.changes((spec.driver, spec.pool.name)))
         if used and any(self._usage.consumed(device.id) for device in slice_.devices):
@@ -408,16 +383,16 @@ class EquivalentDevices:
         return tuple(zip(seen, repeat(_UNTOUCHED, len(seen)), strict=True))
 
     def holds_any(self, classes: Iterable[Class]) -> bool:
-        """Whether claims hold a device of these, so that reasons name claims."""
+        """Return whether claims hold a device of these classes, so that reasons name claims."""
         return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
 
     def _rest(self, device: AdvertisedDevice) -> Rest:
-        """Return what a usual device is beside what selectors see of it."""
+        """Return the rest of a usual device's class."""
         rules = tuple([id(taint) for taint in device.rule_taints])
         return False, self.is_held(device), (), rules, device.form if self._choice.capacity else ()
 
     def of(self, device: AdvertisedDevice) -> Class | None:
-        """Return the class of a device; None if it is on its own."""
+        """Return the class of a device; None if it is judged alone."""
         published, spec = device.device, device.spec
         if self._reads is None or device.demands or not device.whole:
             return _ALONE
@@ -432,7 +407,7 @@ class EquivalentDevices:
             bool(published.binding_conditions),
             self.is_held(device),
             tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]),
-            tuple([id(taint) for taint in device.rule_taints]),  # that of a rule is the same object everywhere
+            tuple([id(taint) for taint in device.rule_taints]),  # a rule's taint is the same object everywhere
             tuple([(name, str(offer.value)) for name, offer in published.capacity.items()])
             if self._choice.capacity
             else (),
@@ -440,7 +415,7 @@ class EquivalentDevices:
 
 
 def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
-    """Return what the selectors read of a device; None if that is not known."""
+    """Return what the selectors read of a device; None if unknown."""
     found: dict[DeviceRead, None] = {}
     for expression in (*choice.class_selectors, *choice.selectors):
         try:
@@ -456,13 +431,7 @@ def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
 def unreachable_devices(
     cluster: ClusterView, slices: Collection[LazySlice], devices: Collection[tuple[LazySlice, int]]
 ) -> Iterator[DeviceVerdict]:
-    """Devices of the newest generation of each pool that are not among those which nodes reach, and why.
-
-    Args:
-        cluster: where they are.
-        slices: those all of whose devices are reached.
-        devices: others that are reached, by slice and position.
-    """
+    """Yield the devices of the newest generation of each pool that no node reaches, and why."""
     reached_ids: Collection[tuple[str, str, str]] = ()
     pools: dict[tuple[str, str], list[LazySlice]] = defaultdict(list)
     for slice_ in cluster.slices:
@@ -504,7 +473,7 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
             details={"slices": len(current), "announced": announced},
         )
     if not cluster.gates.partitionable_devices and (spec.shared_counters or spec.per_device_node_selection is not None):
-        return feature("shared counters or a node scope of its own", "DRAPartitionableDevices")
+        return feature("shared counters or its own node scope", "DRAPartitionableDevices")
     grouped = any(demand.compatibility_groups for each in slice_.devices for demand in each.consumes_counters)
     if grouped and not cluster.gates.compatibility_groups:
         return feature("compatibility groups", "DRADeviceCompatibilityGroups")
@@ -514,5 +483,5 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
     if spec.node_selector is not None or device.node_selector is not None:
         if not cluster.knows_nodes:
             return Reason(ReasonKind.NODE, "for nodes that could not be read", "for unknown nodes")
-        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", "for no node of the cluster")
+        return Reason(ReasonKind.NODE, "for nodes with labels that do not exist", "for no node of the cluster")
     return Reason(ReasonKind.NODE, "offered to no node", "for no node of the cluster")

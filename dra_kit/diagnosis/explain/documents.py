@@ -49,7 +49,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
 
 
 def missing_right_documents(gaps: Iterable[MissingRight]) -> list[dict[str, str]]:
-    """Return as JSON which objects could not be read."""
+    """Return the objects that could not be read as JSON."""
     return [{"kind": gap.kind, "text": gap.text, "consequence": gap.consequence} for gap in gaps]
 
 
@@ -91,7 +91,7 @@ def _node(outcome: NodeOutcome) -> dict[str, Any]:
 
 
 def _allocation(allocation: AllocationResult) -> list[dict[str, Any]]:
-    """Return the allocated devices as JSON, each with its configurations, the weakest first."""
+    """Return the allocated devices as JSON, each with its configurations in increasing precedence."""
     return [
         {
             **result.to_json(),

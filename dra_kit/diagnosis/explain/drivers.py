@@ -1,8 +1,8 @@
-"""Where a driver works, as far as the objects of a cluster show it: its slices, and its pods.
+"""The nodes where a driver works, inferred from its slices and pods.
 
-A kubelet calls registered drivers only, and no object lists the drivers it knows. It removes the slices of a driver
-that it has lost (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``). So a driver without any slice of a node is not
-registered there, or has withdrawn its devices.
+A kubelet calls only registered drivers, and no object lists them. It deletes the slices of a driver whose registration
+is lost (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``). So a driver without slices of a node is not registered
+there, or has withdrawn its devices.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Presence: TypeAlias = Literal["works", "removing", "absent", "silent", "unknown"
 
 
 class DriverOnNode(Struct, frozen=True):
-    """A driver on a node whose devices a claim has.
+    """The driver of a claim's devices on a node.
 
     Attributes:
-        driver: its name.
-        node: name of the node.
+        driver: the name of the driver.
+        node: the name of the node.
         presence: ``works``: it publishes devices of the node; ``removing``: its pod there runs ``decommission``;
-            ``absent``: there is neither a slice nor a pod of it; ``silent``: there is a pod, and no slice;
-            ``unknown``: its devices belong to no node, so that slices do not show where it is registered.
-        pod: namespace and name of its pod on the node; empty where none is known.
+            ``absent``: it has neither slices nor a pod there; ``silent``: it has a pod, but no slices;
+            ``unknown``: its devices belong to no node, so slices do not show where it is registered.
+        pod: namespace and name of its pod on the node; empty if unknown.
     """
 
     driver: str
@@ -44,12 +44,12 @@ class DriverOnNode(Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """What keeps it from serving the node, a clause about "the driver"; empty where it works."""
+        """A clause about why it does not serve the node; empty if it does."""
         match self.presence:
             case "absent":
                 return f"the driver has no slice of {self.node}, so it is not registered there"
             case "silent":
-                return f"the driver has no slice of {self.node}, although its pod {self.pod} is there"
+                return f"the driver has no slice of {self.node}, although its pod {self.pod} exists"
             case "removing":
                 return f"the driver is being removed (node.decommission), by pod {self.pod}"
             case "works" | "unknown":
@@ -57,31 +57,23 @@ class DriverOnNode(Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        """What to do about it; empty where it works."""
+        """What to do; empty if it works."""
         match self.presence:
             case "absent":
                 return (
-                    f"install {self.driver} again, or with node.decommission=true where it is to be removed: it "
-                    f"releases what pods on {self.node} have ({REMOVAL_PAGE})"
+                    f"install {self.driver} again, with node.decommission=true to remove it: it then "
+                    f"releases the devices of pods on {self.node} ({REMOVAL_PAGE})"
                 )
             case "silent":
-                return f"look at the log of pod {self.pod}, and at `dra-kit status` in it"
+                return f"see the log of pod {self.pod}, and `dra-kit status` in it"
             case "removing":
-                return (
-                    f"delete pods that have its devices; the log of pod {self.pod} says what is left ({REMOVAL_PAGE})"
-                )
+                return f"delete pods that have its devices; the log of pod {self.pod} lists them ({REMOVAL_PAGE})"
             case "works" | "unknown":
                 return ""
 
 
 def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> Iterator[DriverOnNode]:
-    """Yield the drivers of the devices that a claim has, each once, on the node of the devices.
-
-    Args:
-        cluster: its objects.
-        claim: with an allocation, or without.
-        node: of the pod; empty for the one that the allocation names.
-    """
+    """Yield the drivers of a claim's devices on ``node``, or on the node that the allocation names."""
     allocation = claim.status.allocation
     node = node or _node_of(claim)
     if allocation is None or not node:
@@ -94,14 +86,7 @@ def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> It
 
 
 def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str] = ()) -> DriverOnNode:
-    """Return what is known of a driver on a node.
-
-    Args:
-        cluster: its objects.
-        driver: name of the driver.
-        node: name of the node.
-        pools: of the devices in question.
-    """
+    """Return the state of a driver on a node, for devices of ``pools``."""
     pod = next((each for each in _pods(cluster, driver) if each["spec"].get("nodeName") == node), None)
     name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('name', '')}" if pod is not None else ""
     specs = [slice_.spec for slice_ in cluster.slices if slice_.spec.driver == driver]
@@ -118,12 +103,12 @@ def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str]
 
 
 def is_being_removed(cluster: ClusterView, driver: str) -> bool:
-    """Whether pods of a driver run ``dra-kit decommission``: it publishes no devices any more."""
+    """Return whether pods of a driver run ``dra-kit decommission``, so that it publishes no devices."""
     return any(_decommissions(pod) for pod in _pods(cluster, driver))
 
 
 def driver_label(driver: str) -> str:
-    """Return what selects the pods of a driver, by the labels of the chart."""
+    """Return the label selector of a driver's pods, by the labels of the chart."""
     return f"{_NAME}={driver}"
 
 
@@ -132,7 +117,7 @@ def _decommissions(pod: ObjectView) -> bool:
 
 
 def _pods(cluster: ClusterView, driver: str) -> Iterator[ObjectView]:
-    """Yield the live pods of a driver's node role; those that end come last."""
+    """Yield the live pods of a driver's node role, terminating ones last."""
     label, _, value = NODE_PODS.partition("=")
     found = []
     for pod in cluster.documents("Pod"):
@@ -144,7 +129,7 @@ def _pods(cluster: ClusterView, driver: str) -> Iterator[ObjectView]:
 
 
 def _node_of(claim: ResourceClaim) -> str:
-    """Return the only node that an allocation is for; empty where it is for several."""
+    """Return the only node of an allocation; empty if it allows several."""
     selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
     for term in selector.node_selector_terms if selector is not None else ():
         for requirement in (*term.match_fields, *term.match_expressions):

@@ -35,14 +35,14 @@ class ExtendedResource(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What provides it, in a sentence."""
+        """A sentence about what provides it."""
         ways = []
         if self.by_claim:
             ways.append(f"by devices of class {self.device_class} on {named(self.by_claim)}")
         if self.by_plugin:
             ways.append(f"by a device plugin on {named(self.by_plugin)}")
         if not ways:
-            return f"{self.name} is provided by nothing: neither a device plugin of a node nor a DeviceClass has it"
+            return f"{self.name} is not provided: neither a device plugin nor a DeviceClass has it"
         return f"{self.name} is provided {', '.join(ways)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -59,9 +59,9 @@ class ResourceProvision(Struct, frozen=True):
     """Nodes on which one claim provides the same extended resources of a pod.
 
     Attributes:
-        resources: that it provides.
-        nodes: their names.
-        claim: that kube-scheduler makes there; None where it makes none.
+        resources: names of the resources.
+        nodes: names of the nodes.
+        claim: the claim that kube-scheduler creates there; None if it creates none.
     """
 
     resources: frozenset[str]
@@ -72,13 +72,7 @@ class ResourceProvision(Struct, frozen=True):
 def provisions(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> list[ResourceProvision]:
-    """Group nodes by the claim that the pod would need on them for its extended resources; the largest group is first.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-        allocatable: what each node has, by name.
-    """
+    """Group nodes by the claim that a pod needs there for its extended resources, the largest group first."""
     extended = extended_resources(pod, classes)
     if extended is None:
         return [ResourceProvision(frozenset(), tuple(allocatable))]
@@ -100,13 +94,7 @@ def provisions(
 def provided_resources(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
-    """Yield what provides each extended resource of a pod: on all nodes, or on the one that it is on.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-        allocatable: what each node has that counts, by name.
-    """
+    """Yield what provides each extended resource of a pod, on all nodes or on the pod's node."""
     asked = [name for name, amount in pod_requests(pod).items() if amount > 0 and _is_extended(name)]
     extended = extended_resources(pod, classes)
     providers = extended.providers if extended is not None else {}
@@ -116,7 +104,7 @@ def provided_resources(
     for name in sorted(asked):
         by_plugin = tuple(node for node, amounts in allocatable.items() if amounts.get(name))
         by_claim = tuple(node for node in allocatable if node not in by_plugin) if name in providers else ()
-        if place:  # it is decided
+        if place:  # already decided
             by_claim, by_plugin = ((place,), ()) if name in taken else ((), by_plugin)
         yield ExtendedResource(name, providers.get(name, ""), by_claim, by_plugin)
 

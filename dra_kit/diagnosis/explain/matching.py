@@ -12,7 +12,13 @@ from dra_kit.diagnosis.explain.conditions import reason_of
 from dra_kit.diagnosis.explain.verdicts import JudgedChoice, JudgedRequest, Reason, ReasonKind, feature
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
-from dra_kit.diagnosis.selector_mistakes.expression import Mistake, ask_first, begin_with_driver, blamed, compiled
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Mistake,
+    begin_with_driver,
+    blamed,
+    check_presence_first,
+    compiled,
+)
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -24,18 +30,7 @@ from dra_kit.kubernetes.cel.program import compile_selector
 
 
 class _Selector:
-    """A selector, with a cache of the reasons why it rejects devices; similar devices share a reason.
-
-    Args:
-        check: whether the selector belongs to the class or to the request.
-        where: ``class gpu`` or ``request gpu``.
-        expression: the text of the selector.
-        evaluator: the CEL evaluator.
-
-    Attributes:
-        reads: what it reads of a device; None if unknown, or if it is not a valid selector.
-        known: the cached reasons.
-    """
+    """A selector of ``where`` with a cache of its reasons; devices with equal reads share a reason."""
 
     def __init__(self, check: ReasonKind, where: str, expression: str, evaluator: CelEvaluator) -> None:
         self.check = check
@@ -50,7 +45,7 @@ class _Selector:
         """The explainer of the conditions that a device does not meet.
 
         Raises:
-            CelCompileError: the expression is none.
+            CelCompileError: the expression is not valid CEL.
         """
         return SelectorExplainer(compile_selector(self.expression), self._meter)
 
@@ -61,7 +56,7 @@ class _Selector:
 
 
 class _Place(Struct, frozen=True):
-    """The place of a usual device that is not made yet."""
+    """The position of a usual device whose model is not created yet."""
 
     slice_: AdvertisedSlice
     position: int
@@ -72,14 +67,7 @@ def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
 
 
 class SelectorMismatches:
-    """The selectors of a choice, and the reasons why they do not select devices.
-
-    Args:
-        cluster: where the devices are.
-        choice: what they are wanted for.
-        evaluator: caches the results of selectors.
-        usual: what all selectors see of usual devices; None where that is not known.
-    """
+    """The selectors of a choice, and the reasons why they do not select devices."""
 
     def __init__(
         self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None
@@ -95,7 +83,7 @@ class SelectorMismatches:
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
     def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Explain why a device does not match the request, whatever the node."""
+        """Explain why a device does not match the request on any node."""
         if (
             device.form is None
             and device.device.binding_conditions
@@ -120,12 +108,7 @@ class SelectorMismatches:
                 return
 
     def of_usual(self, slice_: AdvertisedSlice, seen: Sequence[Likeness]) -> list[tuple[Reason, ...]]:
-        """Explain why the selectors do not select each usual device of a slice, without making models of them.
-
-        Args:
-            slice_: the slice.
-            seen: what all selectors see of each device.
-        """
+        """Explain why the selectors reject each usual device of a slice, without creating its model."""
         driver = slice_.spec.driver
         glimpses = self._glimpses.get(driver) or self._glimpses_of(driver)
         found: list[tuple[Reason, ...]] = []
@@ -155,13 +138,7 @@ class SelectorMismatches:
     def _unmet(
         self, selector: _Selector, device: AdvertisedDevice | _Place, view: Device | None = None
     ) -> tuple[Reason, ...]:
-        """Explain why a selector does not select a device; return nothing if it does.
-
-        Args:
-            selector: the selector.
-            device: the device, or where it is.
-            view: what the selector sees of it, if that is known.
-        """
+        """Return why a selector does not select a device; empty if it does."""
         check, where, expression = selector.check, selector.where, selector.expression
         try:
             explainer = selector.explainer
@@ -173,7 +150,7 @@ class SelectorMismatches:
                     return ()
                 found = explainer.unmet(view) if found is None else found
         except CelCompileError as error:
-            text, remedy_ = f"a selector of {where} is no CEL: {error}", self._remedy(expression, where)
+            text, remedy_ = f"a selector of {where} is not valid CEL: {error}", self._remedy(expression, where)
             return (Reason(ReasonKind.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
         except CelRuntimeError as error:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
@@ -191,23 +168,18 @@ class SelectorMismatches:
         return self._evaluator.view(device, sees_sharing=self._sees_sharing)
 
 
-def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
+def _error(error: CelRuntimeError, where: str, expression: str, remedy: str) -> Reason:
     if error.kind == "no-such-key":
-        text = f"has no {error.key}, for which a selector of {where} asks without has()"
-        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
+        text = f"has no {error.key}, which a selector of {where} reads without has()"
+        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=remedy, details={"selector": expression})
     text = f"a selector of {where} fails: {error.message}"
     return Reason(
-        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression}
+        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=remedy, details={"selector": expression}
     )
 
 
 def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is wrong with the selectors of a claim that gets no devices, and what to write instead.
-
-    Args:
-        cluster: whose devices are asked for.
-        requests: of the claim.
-    """
+    """Return the mistakes in the selectors of a claim that gets no devices, and their remedies."""
     choices = [judged for request in requests for judged in request.choices]
     found: list[str] = []
     remedies: list[str] = []
@@ -224,20 +196,13 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
 
 
 def selector_remedy(cluster: ClusterView, expression: str, where: str, device: Device | None = None) -> str:
-    """Return what to write instead of a selector that fails.
-
-    Args:
-        cluster: whose devices are asked for.
-        expression: the selector.
-        where: whose it is: ``class gpu`` or ``request gpu``.
-        device: for which it fails; None if it fails for all.
-    """
+    """Return what to write instead of a selector that fails for a device, or for all (None)."""
     help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
     if not help_ and device is not None:
         parsed = compiled(expression, STORED)
         read = blamed(parsed, device)
         if read is not None:
-            help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
+            help_ = (check_presence_first if read.domain == device.driver else begin_with_driver)(parsed, read)
     return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
 
 

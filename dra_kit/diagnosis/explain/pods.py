@@ -1,6 +1,6 @@
-"""Explains one pod: its claims, binding, containers, Events, and what was not examined.
+"""Explain one pod: its claims, binding, containers, Events, and what was not examined.
 
-Looked at are the filters NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity),
+Examined are the filters NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity),
 NodeResourcesFit and DynamicResources. The others are those of kube-scheduler 1.37's default profile
 (``pkg/scheduler/framework/plugins``).
 """
@@ -43,11 +43,7 @@ _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCH
 
 
 def explain_pod(explainer: ClaimExplainer, pod: ObjectView) -> PodExplanation:
-    """Why a pod runs, or why not.
-
-    Args:
-        explainer: of the pod's cluster.
-        pod: the pod.
+    """Explain why a pod runs, or why not.
 
     Raises:
         ConfigurationError: a template does not have the shape of the API.
@@ -62,7 +58,7 @@ class _PodExplainer:
         self._cluster = explainer.cluster
         metadata = pod["metadata"]
         self._namespace = str(metadata.get("namespace") or "default")
-        # one that is only in a file has no UID yet
+        # a pod that is only in a file has no UID yet
         own = {"uid": metadata.get("uid") or "to-be-made", "namespace": self._namespace}
         self._pod = {**pod, "metadata": {**metadata, **own}}
         self._name = f"{self._namespace}/{metadata.get('name', '')}"
@@ -126,12 +122,12 @@ class _PodExplainer:
         return node_loads(self._cluster.documents("Node"), placed)
 
     def _of_devices(self, containers: list[str], claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
-        """Whether devices are to blame for containers that do not run: the kubelet prepares them before."""
+        """Yield whether devices are the cause of failing containers; the kubelet prepares devices first."""
         known = [claim.explanation for claim in claims if claim.explanation is not None]
         if devices_cannot_be_injected(containers):
             yield "the container runtime cannot inject its devices: is the driver's CDI spec on the node, and valid?"
         elif known and all(each.outcome == "allocated" for each in known):
-            yield "its devices are allocated and prepared: they are not what keeps its containers from running"
+            yield "its devices are allocated and prepared: they are not why its containers do not run"
 
     def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[ReportedEvent, ...]) -> PodExplanation:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
@@ -183,7 +179,7 @@ class _PodExplainer:
         )
 
     def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
-        """Return what each node has; nothing, where no more is known of it than its name."""
+        """Return the allocatable resources of each node; empty if only its name is known."""
         return {node.name: loads[node.name].allocatable if node.name in loads else {} for node in self._cluster.nodes}
 
     def _resources(self, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
@@ -196,7 +192,7 @@ class _PodExplainer:
         found: Sequence[ResourceProvision],
         open_nodes: Sequence[str],
     ) -> PodClaimExplanation:
-        """Return a claim with what would help the whole pod, on nodes that take it."""
+        """Return a claim with the changes that would help the whole pod, on suitable nodes."""
         explanation = claim.explanation
         if explanation is None or not explanation.nearest:
             return claim
@@ -221,9 +217,9 @@ class _PodExplainer:
         return "unknown" if any(each.outcome == "unknown" for each in known) else "does-not-fit"
 
     def _why_not(self, claims: Sequence[PodClaimExplanation], open_nodes: Sequence[str]) -> Iterator[str]:
-        """Yield what is wrong beyond a single claim."""
+        """Yield problems beyond a single claim."""
         if not open_nodes:
-            yield "no node would take it, whatever its devices"
+            yield "no node is suitable, regardless of devices"
             return
         if any(not each.explanation.finds_devices for each in claims if each.explanation is not None):
             return
@@ -237,9 +233,9 @@ class _PodExplainer:
         if different := disjoint_nodes(places):
             yield f"no node has devices for all claims: {different}"
         elif not all(places.values()):
-            yield "nodes that have devices for it do not take it for other reasons, and the other way round"
+            yield "nodes with devices for it are unsuitable for other reasons, and suitable nodes have no devices"
         else:
-            yield "each claim finds devices for itself, but no node has devices for all of them at once"
+            yield "each claim alone finds devices, but no node has devices for all of them"
 
     def _claim(self, entry: PodClaim) -> PodClaimExplanation:
         name = entry.claim
@@ -275,7 +271,7 @@ class _PodExplainer:
     def _rejection(
         self, load: NodeLoad, provided: frozenset[str], claims: Sequence[PodClaimExplanation]
     ) -> tuple[str, ...]:
-        """Why a node is not for the pod, whatever devices are free."""
+        """Return why a node is unsuitable for the pod, regardless of devices."""
         requests = pod_requests(self._pod)
         found: list[str] = []
         rejection = node_rejection(self._pod, load, requests, provided)
@@ -291,7 +287,7 @@ class _PodExplainer:
     def _fitting(
         self, pending: Sequence[ResourceClaim], provision: ResourceProvision, open_nodes: Sequence[str]
     ) -> Iterator[str]:
-        """Those of a provision's nodes that are open to the pod and have all devices it needs there."""
+        """Yield the suitable nodes of a provision that have all devices the pod needs there."""
         wanted = _with(pending, provision)
         nodes = [name for name in provision.nodes if name in open_nodes]
         if not wanted:
@@ -302,7 +298,7 @@ class _PodExplainer:
                 yield outcome.node.name
 
     def _events(self) -> Iterator[ReportedEvent]:
-        """Return the warnings on the pod, the last of each reason; the scheduler's message is in a condition, too."""
+        """Yield the latest warning of each reason; the scheduler's message is also in a condition."""
         last: dict[str, ReportedEvent] = {}
         for condition in (self._pod.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
@@ -311,7 +307,7 @@ class _PodExplainer:
         for event in self._cluster.documents("Event"):
             regarding: Mapping[str, Any] = event.get("regarding") or {}
             key = regarding.get("kind"), regarding.get("namespace"), regarding.get("name")
-            # one of the same name may have been there before
+            # an earlier pod may have had the same name
             same = key == ("Pod", self._namespace, metadata.get("name")) and regarding.get("uid") == metadata["uid"]
             if same and event.get("reason") in _WARNINGS:
                 last[event["reason"]] = ReportedEvent(event["reason"], " ".join(str(event.get("note", "")).split()))
@@ -323,13 +319,13 @@ def _with(pending: Sequence[ResourceClaim], provision: ResourceProvision) -> lis
 
 
 def _in_numbers(rejection: Rejection, pod: ObjectView, load: NodeLoad, requests: Mapping[str, int]) -> Iterator[str]:
-    """Why a node is not for a pod, with the amounts or the taint."""
+    """Yield why a node is unsuitable for a pod, with amounts or taints."""
     match rejection.kind:
         case "resources":
             for name, reason in zip(rejection.lacking, rejection.reasons, strict=True):
                 has = load.allocatable.get(name, 0)
                 free = max(has - load.used.get(name, 0), 0)
-                asked = f"{name}: {_amount(requests.get(name, 0))} asked for, {_amount(free)} of {_amount(has)} free"
+                asked = f"{name}: {_amount(requests.get(name, 0))} requested, {_amount(free)} of {_amount(has)} free"
                 yield reason if name == "pods" else asked
         case "taint":
             taints = [
@@ -354,49 +350,41 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def claims_never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> Iterator[str]:
-    """Why the kubelet of a node never starts a pod, and what to write instead; nothing if nothing is against it.
+    """Yield why the kubelet of a node never starts a pod, and what to write instead.
 
-    Only kube-scheduler allocates. What is allocated already, kube-controller-manager reserves for pods that have a
-    node (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
-
-    Args:
-        claims: that the pod needs, each with the name of its entry.
-        node: that the pod has.
+    Only kube-scheduler allocates. For pods that have a node, kube-controller-manager reserves claims that are allocated
+    (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
     """
     bad = False
     for entry, claim in claims:
         allocation = claim.status.allocation
         if allocation is None:
             bad = True
-            yield f"claim {entry} is neither allocated nor reserved for the pod: only kube-scheduler does that"
+            yield f"claim {entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
         elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
             bad = True
             yield f"claim {entry} is allocated for other nodes"
     if bad:
         hostname = node.labels.get(_HOSTNAME, node.name)
         yield (
-            "spec.nodeName bypasses kube-scheduler, and so the kubelet never starts the pod; "
+            "spec.nodeName bypasses kube-scheduler, so the kubelet never starts the pod; "
             f"instead of nodeName: {node.name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
         )
 
 
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons to wait that pass by themselves."""
+"""Reasons of waiting containers that are not failures."""
 
 
 def failing_containers(pod: ObjectView) -> list[str]:
-    """List the kubelet's status of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
-
-    Args:
-        pod: the pod with its status.
-    """
+    """Yield each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
     status = pod.get("status") or {}
     entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return [f"container {entry.get('name', '')}: {text}" for entry in entries if (text := _failure(entry))]
 
 
 def devices_cannot_be_injected(failures: list[str]) -> bool:
-    """Whether a container fails because of its devices: the runtime, which injects them, speaks of CDI then."""
+    """Return whether a container fails because of its devices: the runtime's message mentions CDI."""
     return any("CDI device" in failure for failure in failures)
 
 
@@ -412,7 +400,7 @@ def _failure(entry: Mapping[str, Any]) -> str:
 def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
     if terminated:
         reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
-        yield f"it ended with exit code {terminated.get('exitCode', 0)}{reason}"
+        yield f"it exited with code {terminated.get('exitCode', 0)}{reason}"
 
 
 _DEFAULT: Final = "default-scheduler"
@@ -420,26 +408,17 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def foreword(pod: ObjectView) -> Iterator[str]:
-    """List what precedes the explanation of a pod that has no node, a sentence each.
-
-    Args:
-        pod: without a node.
-    """
+    """Yield the sentences before the explanation of a pod that has no node."""
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
     if gates:
-        yield f"it has scheduling gates, which somebody has to remove: {', '.join(gates)}"
+        yield f"it has scheduling gates, which must be removed first: {', '.join(gates)}"
     scheduler = _other_scheduler(pod)
     if scheduler:
-        yield f"scheduler {scheduler} places it, if it runs; what follows is what kube-scheduler would do"
+        yield f"scheduler {scheduler} places it, if it runs; the following is what kube-scheduler would do"
 
 
 def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
-    """Yield what may keep a pod away from nodes that have devices for it, in a few words each.
-
-    Args:
-        pod: without a node.
-        cluster: the pod's.
-    """
+    """Yield what may keep a pod off nodes that have devices for it, in a few words each."""
     spec = pod["spec"]
     scheduler = _other_scheduler(pod)
     if scheduler:
@@ -482,7 +461,7 @@ def _other_scheduler(pod: ObjectView) -> str:
 
 
 def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
-    """Whether a pod that has a node does not want this one near it."""
+    """Return whether the anti-affinity of a pod that has a node may exclude this one."""
     spec = other["spec"]
     ended = (other.get("status") or {}).get("phase") in _TERMINAL
     terms = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED)
@@ -492,7 +471,7 @@ def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
 
 
 def _means(term: Mapping[str, Any], other: ObjectView, pod: ObjectView) -> bool:
-    """Whether a term means a pod; of namespaces no labels are known."""
+    """Return whether a term may select a pod; labels of namespaces are unknown."""
     own = other["metadata"].get("namespace")
     namespaces = term.get("namespaces") or ([] if term.get("namespaceSelector") is not None else [own])
     if pod["metadata"].get("namespace") not in namespaces and term.get("namespaceSelector") is None:
@@ -524,12 +503,7 @@ class PodClaimExplanation(Struct, frozen=True):
 
 
 class ReportedEvent(Struct, frozen=True):
-    """What a controller, the scheduler or the kubelet reported of a pod.
-
-    Attributes:
-        reason: in one word: ``FailedScheduling``.
-        note: the same in a sentence.
-    """
+    """An Event or condition of a pod: its reason, such as ``FailedScheduling``, and message."""
 
     reason: str
     note: str

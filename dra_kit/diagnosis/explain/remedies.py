@@ -36,20 +36,20 @@ from dra_kit.kubernetes.resource.v1 import (
 
 _SHOWN: Final = 3
 _WAITING, _REQUEST, _LESS, _CLASS = range(4)
-"""Who has to do something: others, the claim's author, the author who gets less, the author of the class."""
+"""Who must act: others, the claim's author, the author who gets less, the class's author."""
 _TWO: Final = _CLASS + 1
-"""The rank of changes that help only together with another one is that of theirs which is less welcome, and this."""
+"""Added to the worse rank of two changes that help only together."""
 
 
 class _Candidate(Struct, frozen=True):
     """A change that may help.
 
     Attributes:
-        miss: it; ``enough`` by the numbers of devices.
-        rank: who has to do something.
-        short: no node has enough devices for the request as things are.
-        helps: whether it helps by the allocator's verdict, too.
-        fewer: the same with as many devices as there are then, where that helps.
+        miss: the change; ``enough`` only considers the number of devices.
+        rank: who must act.
+        short: whether no node currently has enough devices for the request.
+        helps: whether the allocator confirms the change.
+        fewer: the change with a lower count, if that helps.
     """
 
     miss: SuggestedChange
@@ -60,19 +60,14 @@ class _Candidate(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[bool, int, int, str]:
-        """The best first."""
+        """Sort key, best first."""
         return not self.miss.enough, self.rank, -(self.miss.devices or 0), self.miss.change
 
 
 def suggest_changes(
     claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
 ) -> tuple[SuggestedChange, ...]:
-    """Return changes after which the claim gets devices: first waiting, then what its author can do, then its class.
-
-    Args:
-        claim: does not fit.
-        requests: of the claim.
-        trials: asks the allocator.
+    """Return changes that give a claim devices: first waiting, then changes of the claim, then of its class.
 
     Returns:
         Up to three; if none suffices, the one that comes closest.
@@ -111,7 +106,7 @@ def _candidates(
 
 
 def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
-    """Fewer devices, as many as there can be."""
+    """Yield the highest possible lower count."""
     if judged.choice is None or judged.choice.all_devices or judged.choice.count < 2:
         return
     possible = _most(judged, _Changed(claim), judged.fitting, trials)
@@ -122,26 +117,19 @@ def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTria
 
 
 class _Changed(Struct, frozen=True):
-    """A claim after changes, and what is different around it."""
+    """A changed claim, and changes around it."""
 
     claim: ResourceClaim
     released: bool = False
     device_class: DeviceClass | None = None
 
     def fits(self, nodes: Sequence[str], trials: AllocationTrials) -> bool:
-        """Whether one of some nodes has devices for it."""
+        """Return whether one of some nodes has devices for it."""
         return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
 
 
 def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
-    """How many devices can be had, fewer than are asked for.
-
-    Args:
-        judged: whose count is lowered.
-        changed: the claim, with whatever else is changed.
-        numbers: how many devices fit then, by node.
-        trials: asks the allocator.
-    """
+    """Return the highest available count below the requested one."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     nodes = [node for node, _ in Counter(numbers).most_common()]
     possible, refused = 0, min(judged.choice.count, max(numbers.values(), default=0) + 1)
@@ -155,13 +143,13 @@ def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], t
 
 
 def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
-    """Yield the changes that make devices fit which have only one or two things against them."""
+    """Yield the changes that make devices fit that have only one or two reasons."""
     if judged.choice is None or judged.choice.all_devices:
         return
     gained: Counter[frozenset[str]] = Counter()
     reasons: dict[frozenset[str], list[Reason]] = {}
     names: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-    known: dict[int, frozenset[str]] = {}  # like devices have their reasons in common
+    known: dict[int, frozenset[str]] = {}  # equivalent devices share their reasons
     for verdict in judged.devices:
         remedies = known.get(id(verdict.reasons))
         if remedies is None:
@@ -176,7 +164,7 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTr
     by_node = {remedies: Counter(trials.allowed(nodes)) for remedies, nodes in names.items()}
     short = judged.choice.count > max((judged.fitting[node] for node in trials.allowed(judged.fitting)), default=0)
     for remedies in gained:
-        # with both changes, the devices fit that lack only one of them, too
+        # both changes also help devices that need only one of them
         helped = [each for each in gained if each <= remedies]
         numbers = Counter(judged.fitting)
         for each in helped:
@@ -205,7 +193,7 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTr
 def _fewer(
     judged: JudgedChoice, miss: SuggestedChange, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials
 ) -> SuggestedChange | None:
-    """Return a miss with a lower count beside its change; None where that does not help either."""
+    """Return a change combined with a lower count; None if that does not help either."""
     possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
     return (
         SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
@@ -231,7 +219,7 @@ def _rank(reason: Reason) -> int:
 
 
 def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> _Changed | None:
-    """Return the claim after the changes that reasons suggest; None where these cannot be tried."""
+    """Return the claim after the changes that reasons suggest; None if they cannot be tried."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     changed = _Changed(claim)
     for reason in reasons:
@@ -256,20 +244,20 @@ def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]
 
 
 _NODES: Final = 20
-"""Nodes on which a change is tried: those with most devices come first."""
+"""Nodes on which a change is tried, those with most devices first."""
 _STEPS: Final = 200_000
-"""Visits of a device after which a trial is given up: a tenth of what a verdict may take, since trials are many."""
+"""Device visits after which a trial stops: a tenth of a verdict's limit, since there are many trials."""
 
 
 class AllocationTrials:
-    """Tries claims in a cluster.
+    """Tries changed claims in a cluster.
 
     Args:
         cluster: the cluster.
         evaluator: caches the results of selectors.
-        budget: how much work the trials may be.
-        beside: other claims that the pod needs together with the one that is tried.
-        nodes: names of the nodes that count; None means all.
+        budget: limits the work of the trials.
+        beside: other claims of the pod.
+        nodes: names of the nodes to consider; None means all.
     """
 
     def __init__(
@@ -287,7 +275,7 @@ class AllocationTrials:
         self._nodes = {node.name: node for node in cluster.nodes if nodes is None or node.name in nodes}
 
     def allowed(self, names: Iterable[str]) -> Iterable[str]:
-        """Those of the nodes that count."""
+        """Filter names by the nodes to consider."""
         return (name for name in names if name in self._nodes)
 
     def promising(self, requests: Sequence[JudgedRequest]) -> list[str]:
@@ -309,17 +297,17 @@ class AllocationTrials:
         released: bool = False,
         device_class: DeviceClass | None = None,
     ) -> bool:
-        """Whether one of some nodes has devices for a claim.
+        """Return whether one of some nodes has devices for a claim.
 
         Args:
             claim: the claim, changed or not.
-            nodes: names of the nodes, the best first.
-            released: as if no claim held any device.
-            device_class: as if a class were like this.
+            nodes: names of the nodes, best first.
+            released: assume that no claim holds devices.
+            device_class: replaces the class of this name.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
-            WorkSpent: it is too much work.
+            WorkBudgetExceeded: it is too much work.
         """
         classes = () if device_class is None else (device_class,)
         snapshot = self._cluster.snapshot.overlaid(classes=classes, released=released)
@@ -344,13 +332,7 @@ def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstrain
 
 
 def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
-    """Return the claim with another count of a request, or of its choice.
-
-    Args:
-        claim: the claim.
-        choice: name of the request, or ``request/subrequest``.
-        count: of devices.
-    """
+    """Return the claim with another count for ``request`` or ``request/subrequest``."""
     return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"count": count}))
 
 
@@ -422,28 +404,21 @@ def _with_devices(claim: ResourceClaim, update: dict[str, object]) -> ResourceCl
 
 
 _BASE: Final = 3_000_000
-"""Units that every explanation has: Kubernetes lets a single evaluation of CEL cost one million, about 0.3 s."""
+"""Units of every explanation. Kubernetes limits an evaluation of CEL to one million, about 0.3 s."""
 _PER_DEVICE: Final = 2_000
 """Units for each device of the cluster; a selector of four conditions costs about twenty for one device."""
 _PER_CHARACTER: Final = 40
-"""Units for each character of a selector, which takes time to be compiled."""
+"""Units for compiling each character of a selector."""
 _VISITS: Final = 5 * 1024
-"""Units for the visits of devices between two questions of the allocator, whether it is to go on."""
+"""Units for the visits of devices between two ``is_aborted`` calls of the allocator."""
 
 
 class WorkBudgetExceeded(Exception):
-    """An explanation has become too much work, and stops."""
+    """An explanation needs too much work, and stops."""
 
 
 class WorkBudget:
-    """The work that is left to an explanation, in units of the cost of CEL.
-
-    Args:
-        devices: how many the cluster has.
-
-    Attributes:
-        limit: how much it was in the beginning.
-    """
+    """The remaining work of an explanation, in units of the cost of CEL."""
 
     def __init__(self, devices: int) -> None:
         self.limit: int = _BASE + _PER_DEVICE * devices
@@ -454,28 +429,20 @@ class WorkBudget:
         self._left = self.limit
 
     def evaluated(self, cost: int) -> None:
-        """CEL has been evaluated.
+        """Charge an evaluation of CEL.
 
         Raises:
-            WorkSpent: that was too much; so is whatever is done later.
+            WorkBudgetExceeded: the budget is used up.
         """
         self._left -= cost
         if self._left < 0:
             raise WorkBudgetExceeded
 
     def compiled(self, characters: int) -> None:
-        """Expressions of so many characters are about to be compiled.
-
-        Raises:
-            WorkSpent: see ``evaluated``.
-        """
+        """Charge the compilation of expressions; raises like :meth:`evaluated`."""
         self.evaluated(characters * _PER_CHARACTER)
 
     def asked(self) -> bool:
-        """Charge the allocator's visits of devices and return False; for ``is_aborted`` of its attempts.
-
-        Raises:
-            WorkSpent: see ``evaluated``.
-        """
+        """Charge the allocator's visits and return False, for ``is_aborted``; raises like :meth:`evaluated`."""
         self.evaluated(_VISITS)
         return False

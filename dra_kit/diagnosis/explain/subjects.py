@@ -1,8 +1,7 @@
-"""What to explain: a claim, a pod, or all that wait."""
+"""Subjects of an explanation: a claim, a pod, or all pending ones."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +11,7 @@ from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.text import did_you_mean
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
 _KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Pod"}
@@ -27,21 +27,17 @@ class ExplainSubject(Struct, frozen=True):
 
 
 def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | None) -> list[ExplainSubject]:
-    """Return the pods that do not run yet, or the claims that have no devices yet.
-
-    Args:
-        cluster: whose.
-        kind: of the subjects.
-        namespace: None for all.
+    """Return the pods that do not run yet, or the claims without devices; of all namespaces for None.
 
     Raises:
         NotFound: they could not be read.
     """
     if (gap := cluster.gap(_KINDS[kind])) is not None and (namespace is None or not cluster.documents(_KINDS[kind])):
         raise NotFound(f"{gap.plural} could not be read: {gap.text}")
+    unallocated = (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
     return [
         ExplainSubject(kind, at, name)
-        for at, name in (_pending_pods(cluster) if kind == "pod" else _pending_claims(cluster))
+        for at, name in (_pending_pods(cluster) if kind == "pod" else unallocated)
         if namespace in {None, at}
     ]
 
@@ -49,10 +45,7 @@ def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | N
 def subjects_of_manifests(
     given: Mapping[str, Sequence[ObjectView]],
 ) -> tuple[list[ExplainSubject], Mapping[str, Sequence[ObjectView]]]:
-    """Return the pods of manifests; where there are none the claims, and those that the templates would give.
-
-    Args:
-        given: objects by kind.
+    """Return the pods of manifests; if there are none, the claims, and those of the templates.
 
     Returns:
         The subjects, and the objects with those claims.
@@ -93,17 +86,13 @@ def _pending_pods(cluster: ClusterView) -> Iterator[tuple[str, str]]:
             yield pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
 
 
-def _pending_claims(cluster: ClusterView) -> Iterator[tuple[str, str]]:
-    return (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
-
-
 def _subject(kind: SubjectKind, document: ObjectView) -> ExplainSubject:
     metadata = document["metadata"]
     return ExplainSubject(kind, metadata["namespace"], metadata["name"])
 
 
 def _claim_of(template: ObjectView) -> ObjectView:
-    """Return a claim as it would be made from a template, by the template's name."""
+    """Return the claim that a template would create, with the template's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -119,12 +108,10 @@ def _missing(cluster: ClusterView, subject: ExplainSubject) -> NotFound:
         return NotFound(f"{kind} {namespace}/{name} could not be read: {gap.text}")
     found = [item["metadata"] for item in cluster.documents(kind)]
     names = [each.get("name", "") for each in found if each.get("namespace") == namespace]
-    similar = difflib.get_close_matches(name, names, n=1)
     elsewhere = [each["namespace"] for each in found if each["name"] == name]
-    if similar:
-        hint = f"did you mean {similar[0]}?"
-    elif elsewhere:
-        hint = f"there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
-    else:
-        hint = f"the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n names another"
-    return NotFound(f"there is no {kind} {namespace}/{name}; {hint}", status=404)
+    hint = did_you_mean(name, names)
+    if not hint and elsewhere:
+        hint = f"; there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
+    elif not hint:
+        hint = f"; the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n selects another"
+    return NotFound(f"{kind} {namespace}/{name} does not exist{hint}", status=404)

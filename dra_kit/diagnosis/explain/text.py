@@ -1,6 +1,6 @@
 """Explanations as text for a terminal.
 
-Devices that a class does not select say no more than that: their taints, holders and counters are of no interest.
+Devices that a class does not select show only that, not their taints, holders and counters.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from dra_kit.diagnosis.explain.verdicts import (
     Reason,
     ReasonKind,
     SuggestedChange,
-    counted,
     summarize,
 )
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
-from dra_kit.text import escape_unprintable
+from dra_kit.text import counted, escape_unprintable
 
 _PLACES: Final = 8
 """Nodes whose devices are listed one by one."""
 _CHOICES: Final = 3
-"""Nodes that are listed with what a claim would get."""
+"""Nodes that are listed with the devices a claim would get."""
 _MOST_NAMES: Final = 8
 _COLUMN: Final = 36
 _LINES: Final = 16
@@ -47,13 +46,7 @@ _PARAMETERS: Final = 300
 
 
 def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
-    """Write the explanation of a claim: devices first, the verdict last.
-
-    Args:
-        page: to write on.
-        explanation: of the claim.
-        of_pod: it is one of a pod, which says itself how the drivers of its devices are.
-    """
+    """Write the explanation of a claim; with ``of_pod``, without the state of its drivers."""
     _render_deletion(page, explanation)
     allocation = explanation.claim.status.allocation
     if allocation is not None:
@@ -84,7 +77,7 @@ def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: b
         page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
     if explanation.not_looked_at:
         missed = ", ".join(explanation.not_looked_at)
-        page.line(f"not looked at, since it would take too much work: {missed}", indent=2, colour="yellow")
+        page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
 
 
 def _change(explanation: ClaimExplanation, miss: SuggestedChange) -> str:
@@ -106,7 +99,7 @@ def render_missing_rights(page: ReportWriter, gaps: Sequence[MissingRight]) -> N
     page.line("Not everything could be read:", colour="yellow")
     for gap in gaps:
         page.line(f"{gap.text}: {gap.consequence}", indent=2)
-    page.line("a ClusterRole with these rules would do", indent=2)
+    page.line("a ClusterRole needs these rules", indent=2)
     for rule in missing_rules(gaps):
         page.line(f"- {rule}", indent=4)
 
@@ -146,7 +139,7 @@ def _render_choice(
         _render_verdicts(page, place.devices, picked)
     if len(shown) < len(places):
         rest = sum(len(place.nodes) for place in places[len(shown) :])
-        page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
+        page.line(f"… and {counted(rest, 'more node')}; --all shows them", indent=2)
     for driver, (number, selector) in foreign.items():
         page.line(f"✗ {counted(number, 'device')} of driver {driver}: not selected by {selector}", indent=2)
     page.line()
@@ -205,7 +198,7 @@ def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocat
     page.good(f"{explanation.key} is allocated")
     _render_results(page, allocation)
     consumers = _consumers(explanation)
-    page.line(f"reserved for {', '.join(consumers)}" if consumers else "reserved for nobody: no pod uses it", indent=2)
+    page.line(f"reserved for {', '.join(consumers)}" if consumers else "not reserved: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
 
@@ -213,7 +206,7 @@ def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocat
 def _render_deletion(page: ReportWriter, explanation: ClaimExplanation) -> None:
     if since := explanation.claim.metadata.deletion_timestamp:
         consumers = _consumers(explanation)
-        waits = f", and waits for {', '.join(consumers)}, which it is reserved for" if consumers else ""
+        waits = f", and waits for {', '.join(consumers)}, for which it is reserved" if consumers else ""
         page.bad(f"{explanation.key} is being deleted since {since}{waits}")
 
 
@@ -282,7 +275,7 @@ _VERDICTS: Final = {
 
 
 def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
-    """Write a pod: what is to be known first, its claims, the verdict last."""
+    """Write the explanation of a pod: warnings, its claims, the verdict."""
     for sentence in explanation.foreword:
         page.line(f"! pod {explanation.name}: {sentence}", colour="yellow", bold=True)
     page.line()
@@ -292,7 +285,7 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     rejections = explanation.rejections or {}
     if rejections:
         nodes = counted(len(rejections), "node")
-        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+        page.line(f"{nodes} unsuitable for this pod, regardless of devices: {_reasons(rejections.values())}", bold=True)
     _render_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
@@ -341,12 +334,12 @@ _WIDTHS: Final = (80, 120)
 
 
 class ReportWriter:
-    """Lines of a terminal.
+    """Collects lines for a terminal.
 
     Args:
-        width: of the terminal, in characters.
-        colour: whether it knows colours.
-        everything: leave nothing out, however long it gets.
+        width: characters in a line.
+        colour: whether to use colours.
+        everything: abbreviate nothing.
     """
 
     def __init__(self, width: int, *, colour: bool, everything: bool = False) -> None:
@@ -377,16 +370,16 @@ class ReportWriter:
             self._lines.append(click.style(part, fg=colour, bold=bold or None) if self._colour else part)
 
     def good(self, text: str) -> None:
-        """Add a line about what went well."""
+        """Add a success."""
         self.line(f"✓ {text}", colour="green", bold=True)
 
     def bad(self, text: str) -> None:
-        """Add a line about what went wrong."""
+        """Add a failure."""
         self.line(f"✗ {text}", colour="red", bold=True)
 
     def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
-        """Add a line about what may go well or not, since not everything was looked at."""
-        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
+        """Add an undecided verdict, with what was not examined."""
+        self.line(f"? {text}; not examined: {', '.join(not_looked_at)}", colour="yellow", bold=True)
 
 
 _MOST_NODES: Final = 3
@@ -394,22 +387,13 @@ _DRIVER: Final = "device.driver"
 
 
 class DeviceLocation(Struct, frozen=True):
-    """Where devices are.
-
-    Attributes:
-        nodes: the nodes that have such devices each, or that all reach the same ones.
-        devices: those of the first node.
-    """
+    """Nodes that each have equal devices, or share the same ones; ``devices`` are those of the first node."""
 
     nodes: tuple[str, ...]
     devices: Sequence[DeviceVerdict]
 
     def name(self, *, everything: bool) -> str:
-        """Return the names of the nodes.
-
-        Args:
-            everything: all of them, instead of the first ones.
-        """
+        """Return the names of the nodes: all of them, or the first ones."""
         if not self.nodes:
             return "no node"
         if everything or len(self.nodes) <= _MOST_NODES:
@@ -418,13 +402,9 @@ class DeviceLocation(Struct, frozen=True):
 
 
 def by_place(verdicts: Sequence[DeviceVerdict]) -> list[DeviceLocation]:
-    """Places and their devices, those first that are closest to fitting; nodes that look alike are one place.
-
-    Args:
-        verdicts: on all devices.
-    """
+    """Return locations, those closest to fitting first; nodes with equal devices share a location."""
     by_nodes: dict[tuple[str, ...], list[DeviceVerdict]] = {}
-    # devices of one slice, and like devices, have one object in common: nodes and reasons are compared once for each
+    # devices of one slice, and equal devices, share one object, so nodes and reasons are compared once
     same_nodes: dict[int, list[DeviceVerdict]] = {}
     same_reasons: dict[int, int] = {}
     numbers: dict[Hashable, int] = {}
@@ -447,7 +427,7 @@ def by_place(verdicts: Sequence[DeviceVerdict]) -> list[DeviceLocation]:
 
 
 def shown_reasons(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """Return the reasons that matter to the user: of a device that the class does not select, why it does not."""
+    """Return the reasons that matter to the user: if the class does not select a device, only why."""
     if not any(reason.check is ReasonKind.CLASS for reason in reasons):
         return reasons
     return tuple([reason for reason in reasons if reason.check in UNMATCHED])
@@ -466,15 +446,12 @@ class _Exclusion(NamedTuple):
 
 
 def foreign_drivers(judged: JudgedChoice) -> dict[str, tuple[int, str]]:
-    """Return the drivers whose devices the choice cannot mean, with their number of devices and what excludes them.
+    """Return the drivers that the choice excludes, with their number of devices and the excluding selector.
 
     Selectors compare the name of the driver, or the class selects devices of other drivers only. A driver with a device
     for which a selector fails is not foreign: that error ends the scheduler's attempt.
-
-    Args:
-        judged: the choice with all devices.
     """
-    known: dict[int, _Exclusion | None] = {}  # devices have their reasons in common
+    known: dict[int, _Exclusion | None] = {}  # devices share their reasons
     counts: Counter[str] = Counter()
     found: dict[str, set[_Exclusion | None]] = {}
     for verdict in judged.devices:
@@ -493,7 +470,7 @@ def foreign_drivers(judged: JudgedChoice) -> dict[str, tuple[int, str]]:
 
 
 def _exclusion(reasons: tuple[Reason, ...]) -> _Exclusion | None:
-    """Return what excludes a device whatever its attributes are, or its class does; None where nothing does."""
+    """Return what excludes a device regardless of its attributes, or its class; None if nothing does."""
     if any(reason.check in {ReasonKind.ERROR, ReasonKind.POOL} for reason in reasons):
         return None
     found = [

@@ -16,6 +16,7 @@ from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSli
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim
+from dra_kit.text import counted
 
 
 class ReasonKind(StrEnum):
@@ -35,19 +36,19 @@ class ReasonKind(StrEnum):
 
 @dataclasses.dataclass(
     slots=True, unsafe_hash=True
-)  # not frozen, which takes twice as long to make, for devices by ten thousands
+)  # not frozen: frozen ones take twice as long to create, and there are tens of thousands
 class Reason:
-    """One thing that stands between a device and a request. Never changed.
+    """A reason why a device does not fit a request. Never changed.
 
     Attributes:
         check: what the device was checked for.
         text: a clause about the device: ``cheese is "cheddar"``.
-        brief: what devices have in common that fail for the same reason: ``wrong cheese``.
-        found: what this device has: ``"cheddar"``; empty where ``brief`` is enough.
-        wanted: what it had to have, with the sign between the two: ``≠ "mozzarella"``.
-        remedy: what would have to change, and nothing else, for devices with this reason alone to fit; empty where
-            the user of the claim can change nothing.
-        details: the same for machines.
+        brief: the common part for all devices with this reason: ``wrong cheese``.
+        found: the value of this device: ``"cheddar"``; empty if ``brief`` is enough.
+        wanted: the required value with an operator: ``≠ "mozzarella"``.
+        remedy: the only change after which devices with just this reason fit; empty if the user of the claim
+            cannot change anything.
+        details: the same in machine-readable form.
     """
 
     check: ReasonKind = dataclasses.field(hash=False)
@@ -60,13 +61,13 @@ class Reason:
 
 
 class DeviceVerdict(Struct, eq=False):
-    """One device for one choice of a request. Never changed.
+    """The verdict on one device for one choice of a request. Never changed.
 
     Attributes:
-        slice_: that has the device.
-        position: of the device in the slice.
-        nodes: names of the nodes it can be reached from; those it is for, where none of them is known.
-        reasons: what stands against it, in the scheduler's order; empty if the allocator can choose it.
+        slice_: the slice of the device.
+        position: its position in the slice.
+        nodes: names of the nodes that reach it, or of its intended nodes if they are unknown.
+        reasons: why it does not fit, in the scheduler's order; empty if the allocator can choose it.
     """
 
     slice_: AdvertisedSlice
@@ -86,7 +87,7 @@ class DeviceVerdict(Struct, eq=False):
 
     @property
     def shareable(self) -> bool:
-        """Whether the device can be allocated several times; a usual one cannot, and need not be looked at."""
+        """Whether the device can be allocated several times; a usual one cannot."""
         return self.slice_.published.usual is None and self.device.shareable
 
     @property
@@ -106,22 +107,22 @@ class DeviceVerdict(Struct, eq=False):
 
     @property
     def matches(self) -> bool:
-        """Whether the device matches the request, can it be had or not."""
-        for reason in self.reasons:  # noqa: SIM110 - asked of every device of a cluster: all() takes longer
+        """Whether the device matches the request, available or not."""
+        for reason in self.reasons:  # noqa: SIM110 - called for every device: all() takes longer
             if reason.check in UNMATCHED:
                 return False
         return True
 
 
 class JudgedChoice(Struct, frozen=True):
-    """A choice to satisfy a request, its only one or a subrequest, with what is found of each device.
+    """A request, or an alternative of it, with the verdicts on all devices.
 
     Attributes:
         name: the request's name, or ``request/subrequest``.
-        choice: what it asks for; None where the scheduler cannot make sense of it.
+        choice: the parsed request; None if the scheduler cannot use it.
         error: why it cannot.
-        devices: all devices of the cluster, in the order of nodes and then of the scheduler's preference.
-        fitting: how many devices fit, by the name of the node; nodes without any are left out.
+        devices: all devices of the cluster, by node and by the scheduler's preference.
+        fitting: the number of fitting devices by node name; nodes without any are left out.
     """
 
     name: str
@@ -144,13 +145,7 @@ class JudgedRequest(Struct, frozen=True):
 
 
 class NodeOutcome(Struct, frozen=True):
-    """The allocator's verdict on one node.
-
-    Attributes:
-        node: the node.
-        allocations: of each claim that was asked for together; None if they do not fit.
-        error: what ends the attempt.
-    """
+    """The allocator's verdict on a node: allocations of all claims, None if they do not fit, or an error."""
 
     node: Node
     allocations: Sequence[AllocationResult] | None = None
@@ -158,13 +153,13 @@ class NodeOutcome(Struct, frozen=True):
 
 
 class SuggestedChange(Struct, frozen=True):
-    """A change after which devices fit that do not fit now.
+    """A change after which more devices fit.
 
     Attributes:
         change: ``without `memory >= 80Gi```.
-        request: name of the request, or of its choice; empty for all of them.
-        devices: how many fit then, those that fit anyway included; None where the change is not about devices.
-        enough: the claim, or the pod that needs it, can be placed then.
+        request: the name of the request or subrequest; empty for all requests.
+        devices: how many devices fit then in total; None if the change is not about devices.
+        enough: whether the claim, or its pod, can then be placed.
     """
 
     change: str
@@ -234,12 +229,7 @@ RELEASED: Final = "once other claims release their devices"
 
 
 def feature(what: str, gate: str) -> Reason:
-    """Return the reason against a device that needs a feature gate which is off.
-
-    Args:
-        what: the device has.
-        gate: its name.
-    """
+    """Return the reason against a device that has ``what``, which needs a feature gate that is off."""
     return Reason(
         ReasonKind.FEATURE, f"has {what}, and the feature gate {gate} is off", f"with {what}", details={"gate": gate}
     )
@@ -248,23 +238,15 @@ def feature(what: str, gate: str) -> Reason:
 UNMATCHED: Final = frozenset(
     {ReasonKind.POOL, ReasonKind.NODE, ReasonKind.FEATURE, ReasonKind.CLASS, ReasonKind.SELECTOR, ReasonKind.ERROR}
 )
-"""Checks that keep a device from matching a request at all; the others keep one that matches from being had."""
+"""Kinds of reasons why a device does not match; the others make a matching device unavailable."""
 _VALUES: Final = 3
 _GROUPS: Final = 6
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 device``, ``2 devices``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
-    """All devices in one line: ``8 devices on 2 nodes: 5 wrong cheese ("cheddar" ≠ "mozzarella"), 1 tainted``.
+    """Summarize verdicts: ``8 devices on 2 nodes: 5 wrong cheese ("cheddar" ≠ "mozzarella"), 1 tainted``.
 
     A device counts for the first reason against it.
-
-    Args:
-        verdicts: on all devices.
     """
     if not verdicts:
         return "no devices at all"
@@ -274,13 +256,9 @@ def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
 
 
 def groups_of(verdicts: Iterable[DeviceVerdict]) -> list[str]:
-    """How many devices fit, and how many fail for which reason: ``5 wrong cheese ("cheddar" ≠ "mozzarella")``.
-
-    Args:
-        verdicts: on the devices.
-    """
+    """Return how many devices fit, and how many fail for each reason: ``5 wrong cheese ("cheddar" ≠ "mozzarella")``."""
     groups: dict[tuple[ReasonKind, str, str], list[Reason]] = {}
-    same_reasons: dict[int, list[Reason]] = {}  # like devices have them in common
+    same_reasons: dict[int, list[Reason]] = {}  # shared by equivalent devices
     fitting = 0
     for verdict in verdicts:
         reasons = verdict.reasons

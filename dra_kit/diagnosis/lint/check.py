@@ -1,4 +1,4 @@
-"""Checks all documents of a file or folder."""
+"""Check all documents of a file or folder."""
 
 from __future__ import annotations
 
@@ -40,13 +40,7 @@ _HELM: Final = "{{"
 
 
 class LintResult(Struct, frozen=True):
-    """What came of a check.
-
-    Attributes:
-        findings: in the order of the files and their lines; none is there twice.
-        files: how many files were checked.
-        objects: how many objects were in them.
-    """
+    """The findings of a check, in file order without duplicates, and the numbers of files and objects."""
 
     findings: list[LintFinding]
     files: int
@@ -54,12 +48,7 @@ class LintResult(Struct, frozen=True):
 
 
 def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) -> LintResult:
-    """Return everything that is wrong with some files, which may refer to each other.
-
-    Args:
-        files: manifests as YAML or JSON.
-        surroundings: what else is known.
-    """
+    """Return all problems of YAML or JSON manifests, which may refer to each other."""
     surroundings = surroundings or LintContext()
     order: dict[str, int] = {}
     findings: list[LintFinding] = []
@@ -72,9 +61,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
         manifests += map(lint_object, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():
             findings += [
-                finding(
-                    "duplicate-key", file, place, f"{path} stands twice in one mapping", help_="remove one", path=path
-                )
+                finding("duplicate-key", file, place, f"{path} is twice in one mapping", help_="remove one", path=path)
                 for path, place in document.duplicates
             ]
         if reading.problem:
@@ -88,7 +75,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
 def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> Iterator[LintFinding]:
     classes = known_classes(manifests, surroundings)
     of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests, classes))
-    led_nowhere = {(id(made), problem.path) for made, problem in of_pods}
+    dangling = {(id(made), problem.path) for made, problem in of_pods}
     for made in manifests:
         for problem in (
             *made.problems,
@@ -101,8 +88,8 @@ def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> I
             *misplaced_configs(made, classes, surroundings),
             *refused_replacements(made, classes, surroundings),
         ):
-            # a name that leads nowhere is reported once, with what it may be
-            if problem.rule != "invalid-value" or (id(made), problem.path) not in led_nowhere:
+            # a dangling reference is reported once, with a suggestion
+            if problem.rule != "invalid-value" or (id(made), problem.path) not in dangling:
                 yield _at_field(made, problem)
         yield from _of_expressions(made, classes, surroundings)
     for made, problem in of_pods:
@@ -120,7 +107,7 @@ def _of_expressions(
             wrong.add(expression.path)
             yield _in_expression(made, expression, mistake)
     for expression, mistake in selector_mistakes(made, found, classes, surroundings):
-        # what is wrong with an expression is reported once, and as precisely as can be
+        # a problem of an expression is reported once, by the most precise rule
         if expression.path not in wrong:
             yield _in_expression(made, expression, mistake)
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from dra_kit.author.config import ConfigDecoder
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
+from dra_kit.diagnosis.lint.structure import FieldProblem, correction
 from dra_kit.diagnosis.selector_mistakes.catalogue import driver_of
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice
 from dra_kit.diagnosis.selector_mistakes.expression import (
@@ -18,9 +18,10 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     Mistake,
     Read,
     Role,
-    ask_first,
     begin_with_driver,
     blamed,
+    character_index,
+    check_presence_first,
     compiled,
     guarded,
     plain_reads,
@@ -35,17 +36,11 @@ from dra_kit.kubernetes.cel.tree import LiteralNode, walk
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.claims import environment
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 
 class WrittenChoice(Struct, frozen=True):
-    """A choice to satisfy a request, as it is written: its only one, or a subrequest.
-
-    Attributes:
-        request: its name, of a subrequest ``request/subrequest``.
-        path: of the field.
-        asked: what is asked for, with the defaults of the API server.
-    """
+    """A request, or an alternative of it (``request/subrequest``), in a manifest, with the API's defaults."""
 
     request: str
     path: str
@@ -53,7 +48,7 @@ class WrittenChoice(Struct, frozen=True):
 
 
 def known_classes(manifests: Sequence[LintedObject], surroundings: LintContext) -> dict[str, v1.DeviceClass | None]:
-    """Return the classes of the cluster and the files, those of the files first; None where the files have several."""
+    """Return the classes of the cluster and the files, which take precedence; None for ambiguous ones."""
     found: dict[str, v1.DeviceClass | None] = {}
     for made in manifests:
         if isinstance(made.obj, v1.DeviceClass) and made.name:
@@ -73,10 +68,10 @@ def class_problems(
         if wish or surroundings.complete:
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             text = f"no DeviceClass {body.asked.device_class_name} is known"
-            # a cluster of which nothing is known may have that very class
-            intended = unambiguous_correction(body.asked.device_class_name, classes) if surroundings.complete else ""
-            sure = (Rewrite(f"{body.path}.deviceClassName", intended),) if intended else ()
-            yield FieldProblem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
+            path = f"{body.path}.deviceClassName"
+            # an unknown cluster may have that class
+            sure = correction(path, body.asked.device_class_name, classes) if surroundings.complete else ()
+            yield FieldProblem(path, "unknown-class", text, wish, remedies=sure)
 
 
 def selector_mistakes(
@@ -85,13 +80,13 @@ def selector_mistakes(
     classes: Mapping[str, v1.DeviceClass | None],
     surroundings: LintContext,
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
-    """Yield what the selectors of a class or a claim's requests do when they are evaluated."""
+    """Yield the mistakes that the evaluation of a class's or claim's selectors shows."""
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
         return
     found: list[tuple[str, ManifestExpression, Mistake]] = []
-    vain: dict[str, bool] = {}  # by the list of alternatives of a request: whether none of them is met
+    vain: dict[str, bool] = {}  # whether no alternative in a list is satisfied
     for body in written_choices(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
         device_class = classes.get(body.asked.device_class_name)
@@ -105,7 +100,7 @@ def selector_mistakes(
         unmet = any(mistake.rule == "matches-nothing" for _, mistake in mistakes)
         vain[alternatives] = vain.get(alternatives, True) and unmet
     for alternatives, expression, mistake in found:
-        # one that is not met here is what the next one is for
+        # the next alternative may be satisfied
         if mistake.rule != "matches-nothing" or not alternatives.endswith(".firstAvailable") or vain[alternatives]:
             yield expression, mistake
 
@@ -113,7 +108,7 @@ def selector_mistakes(
 def drivers_intended(
     manifest: LintedObject, expressions: Sequence[ManifestExpression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
-    """Return the drivers of the devices that expressions read, by path, as far as other selectors show them."""
+    """Return the drivers of the devices that expressions read, by path, if other selectors determine them."""
     found: dict[str, set[str]] = {}
     for expression in expressions:
         found.setdefault(expression.path.rpartition("[")[0], set()).add(driver_of(expression))
@@ -132,7 +127,7 @@ def drivers_intended(
 
 
 def _flat(path: str) -> str:
-    """Return the same in v1beta1."""
+    """Return the path of selectors in v1beta1."""
     return f"{path.removesuffix('.exactly')}.selectors["
 
 
@@ -152,7 +147,7 @@ def _evaluated(
 
 
 def _leaves_any(programs: Sequence[Selector], surroundings: LintContext) -> bool:
-    """Return whether a class leaves any known device: what is wrong with the class is reported of the class."""
+    """Return whether any known device passes a class, whose problems are reported separately."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
         return True
@@ -194,7 +189,7 @@ def known_matching(
 
 
 def written_choices(manifest: LintedObject) -> Iterator[WrittenChoice]:
-    """Yield the requests of a claim or template, and the ways to satisfy them."""
+    """Yield the requests of a claim or template, and their alternatives."""
     if manifest.claim is None:
         return
     path, spec = manifest.claim
@@ -208,14 +203,14 @@ def written_choices(manifest: LintedObject) -> Iterator[WrittenChoice]:
 
 
 class LintContext(Struct, frozen=True):
-    """All that is known beside the files.
+    """What is known in addition to the files.
 
     Attributes:
-        gates: of the API server.
-        advertised: the devices that are known; None when none are.
-        classes: DeviceClasses that the cluster has, by name.
+        gates: the feature gates of the API server.
+        advertised: the known devices, if any.
+        classes: DeviceClasses of the cluster, by name.
         complete: whether ``classes`` are all classes of the cluster.
-        configs: what reads opaque configuration, by driver.
+        configs: decoders of opaque configuration, by driver.
     """
 
     gates: FeatureGates = field(default_factory=FeatureGates.default)
@@ -226,35 +221,25 @@ class LintContext(Struct, frozen=True):
 
 
 FOREIGN: Final = Device(driver="another-driver.invalid")
-"""A device of a driver that no selector is about."""
+"""A device of a driver that no selector names."""
 _EXPLAINED: Final = 500
-"""Devices that are looked at condition by condition."""
+"""Maximum number of devices that are explained by condition."""
 
 
 class SelectorChain(Struct, frozen=True):
-    """The selectors that a device must pass, in the order in which they are evaluated.
-
-    Attributes:
-        programs: those of the class, then those of the request.
-        expressions: the last ones of them, which findings are about.
-    """
+    """Selectors in evaluation order: of the class, then of the request, whose ``expressions`` are reported."""
 
     programs: tuple[Selector, ...]
     expressions: tuple[ManifestExpression, ...]
 
     @property
     def before(self) -> tuple[Selector, ...]:
-        """The selectors that come first, and are written elsewhere."""
+        """The first selectors, which are defined elsewhere."""
         return self.programs[: len(self.programs) - len(self.expressions)]
 
 
 def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[tuple[ManifestExpression, Mistake]]:
-    """Yield why a selector fails for a device of another driver, which ends the allocation of every claim it is for.
-
-    Args:
-        chain: the selectors.
-        drivers: that are known to have devices.
-    """
+    """Yield the selector that fails for devices of another driver, which makes the allocation fail."""
     failed = _failure(chain, FOREIGN)
     if failed is None:
         return
@@ -262,7 +247,7 @@ def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[
     read = next(plain_reads(expression), None)
     if error.kind != "no-such-key" or read is None or read.domain is None:
         return
-    message = f"this fails for a device of another driver ({error.message}), and the whole allocation with it"
+    message = f"this fails for a device of another driver ({error.message}), and with it the allocation"
     fix = guarded(expression, read.domain) if read.domain in drivers else ()
     yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read), fix)
 
@@ -270,12 +255,12 @@ def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[
 def evaluated(
     chain: SelectorChain, advertised: Advertised, *, foreign_reported: bool
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
-    """Yield what becomes of the known devices.
+    """Yield the mistakes that the evaluation of selectors for the known devices shows.
 
     Args:
-        chain: the selectors; all of them compile.
-        advertised: the devices.
-        foreign_reported: whether it is reported already that devices of other drivers make a selector fail.
+        chain: the selectors, which all compile.
+        advertised: the known devices.
+        foreign_reported: whether failures for devices of other drivers are already reported.
     """
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
@@ -308,13 +293,15 @@ def _failed(
     read = blamed(expression, device.view)
     if read is None or error.kind != "no-such-key":
         message = f"this fails for {which}: {error.message}"
-        return Mistake("cel-runtime", 0, len(expression.text), message, "a selector that fails ends the allocation")
-    message = f"{read.name} is missing on {which}: the selector fails, and the whole allocation with it"
-    return Mistake("optional-attribute", *_span(read), message, ask_first(expression, read))
+        return Mistake(
+            "cel-runtime", 0, len(expression.text), message, "a selector that fails makes the allocation fail"
+        )
+    message = f"{read.name} is missing on {which}: the selector fails, and with it the allocation"
+    return Mistake("optional-attribute", *_span(read), message, check_presence_first(expression, read))
 
 
 def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestExpression, Mistake]:
-    """Return which condition no device meets."""
+    """Return the condition that no device meets."""
     devices = [device for device, _ in advertised.distinct if passes(chain.before, device.view)][:_EXPLAINED]
     many = f"none of the {advertised.total} known devices"
     for expression in chain.expressions:
@@ -324,7 +311,7 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestEx
         explained = [explain(program, device.view).conjuncts for device in devices]
         for number, conjunct in enumerate(explained[0] if explained else ()):
             if not any(conjuncts[number].result for conjuncts in explained):
-                start = _index(expression.text, conjunct.line, conjunct.column)
+                start = character_index(expression.text, conjunct.line, conjunct.column)
                 end = start + len(conjunct.text)
                 return expression, Mistake(
                     "matches-nothing",
@@ -334,12 +321,12 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestEx
                     _values(expression, start, end, advertised),
                 )
     last = chain.expressions[-1]
-    message = f"{many} meets all conditions, though each is met by some"
+    message = f"{many} meets all conditions, although some meet each"
     return last, Mistake("matches-nothing", 0, len(last.text), message, "see dra-kit explain for the verdicts")
 
 
 def _values(expression: ManifestExpression, start: int, end: int, advertised: Advertised) -> str:
-    """Return what devices have instead of what a condition asks for."""
+    """Describe the values of devices for a condition."""
     texts = []
     nodes = (
         [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
@@ -355,7 +342,7 @@ def _values(expression: ManifestExpression, start: int, end: int, advertised: Ad
 
 
 def passes(programs: Sequence[Selector], device: Device) -> bool:
-    """Return whether a device passes all selectors; one that fails for it keeps it out, too."""
+    """Return whether a device passes all selectors; a selector that fails rejects it."""
     try:
         return all(program.matches(device) for program in programs)
     except CelRuntimeError:
@@ -363,7 +350,7 @@ def passes(programs: Sequence[Selector], device: Device) -> bool:
 
 
 def _failure(chain: SelectorChain, device: Device) -> tuple[ManifestExpression, CelRuntimeError] | None:
-    """Return the first expression of its own that fails for a device, unless one before is false."""
+    """Return the first expression that fails for a device, unless an earlier one is false."""
     if not passes(chain.before, device):
         return None
     for expression, program in zip(chain.expressions, chain.programs[len(chain.before) :], strict=True):
@@ -380,7 +367,7 @@ def _named(read: Read | None) -> str:
 
 
 def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:
-    """Return whether devices that match must be among the known ones."""
+    """Return whether all matching devices must be among the known ones."""
     if advertised.complete:
         return True
     for program in programs:
@@ -394,12 +381,8 @@ def _span(read: Read) -> tuple[int, int]:
     return read.node.start, read.node.end
 
 
-def _index(text: str, line: int, column: int) -> int:
-    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
-
-
 def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[ManifestExpression]:
-    """Yield all expressions of a manifest that an API server with these gates looks at, in its order."""
+    """Yield all expressions that an API server with these gates evaluates, in order."""
     if not manifest.api_version.startswith("resource.k8s.io/"):
         return
     declarations = environment(gates)
@@ -418,7 +401,7 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str, Role]]:
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
         if key in {"opaque", "status", "metadata", "attributes", "capacity"}:
-            continue  # what is below may have any keys
+            continue  # may contain any keys
         if key == "expression" and isinstance(item, str) and item:
             role: Role = "derived" if ".derivedAttributes[" in path else "selector"
             if role == "derived" or path.endswith(".cel"):

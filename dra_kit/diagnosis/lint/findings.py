@@ -12,10 +12,10 @@ from msgspec import Struct
 from dra_kit.diagnosis.lint.fixes import Fix
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.manifests.positions import TextSpan
-from dra_kit.text import escape_unprintable
+from dra_kit.text import counted, escape_unprintable
 
 Level: TypeAlias = Literal["error", "warning"]
-"""``error``: the API server refuses it, or it cannot work. ``warning``: it is most likely not what is intended."""
+"""``error``: the API server rejects it, or it cannot work. ``warning``: it is most likely not intended."""
 
 
 class Rule(Struct, frozen=True):
@@ -25,54 +25,52 @@ class Rule(Struct, frozen=True):
         id: its name in output; the meaning of an id never changes.
         level: the severity of its findings.
         about: what it finds, in one sentence.
-        mends: what ``--fix`` writes if the fix is certain; empty if it never is.
+        fix: what ``--fix`` writes if the fix is certain; empty if it never is.
     """
 
     id: str
     level: Level
     about: str
-    mends: str = ""
+    fix: str = ""
 
 
 _FILES: Final = (
-    Rule("syntax", "error", "The file is no YAML and no JSON."),
-    Rule(
-        "duplicate-key", "warning", "A key stands twice in one mapping: kubectl takes the last one, and says nothing."
-    ),
-    Rule("not-an-object", "warning", "A document has neither apiVersion nor kind, so that it was not checked."),
+    Rule("syntax", "error", "The file is not valid YAML or JSON."),
+    Rule("duplicate-key", "warning", "A mapping has the same key twice. kubectl silently uses the last one."),
+    Rule("not-an-object", "warning", "A document has neither apiVersion nor kind, and was not checked."),
     Rule(
         "unknown-kind",
         "error",
-        "The apiVersion and kind of an object do not fit each other, or one is misspelt.",
-        "a kind or group with one slip; the group of a kind of resource.k8s.io; v1alpha3 as v1beta1",
+        "The apiVersion has no such kind, or one of them is misspelt.",
+        "a kind or group with one typo; the group of a kind of resource.k8s.io; v1alpha3 as v1beta1",
     ),
     Rule(
         "deprecated-version",
         "warning",
-        "The apiVersion is an old one that a later Kubernetes does not serve.",
-        "v1 with all that moves; not of DeviceTaintRule, which is in v1 since 1.37 only",
+        "The apiVersion is deprecated: later Kubernetes releases do not serve it.",
+        "v1, with all fields that move; not for DeviceTaintRule, which is in v1 only since 1.37",
     ),
 )
 _STRUCTURE: Final = (
     Rule(
         "unknown-field",
         "error",
-        "The API has no such field there: kubectl refuses it, other clients lose it.",
-        "a name with one slip; the level where it belongs",
+        "The API has no such field there: kubectl rejects it, other clients drop it.",
+        "a name with one typo; the level where it belongs",
     ),
     Rule(
         "wrong-type",
         "error",
-        "A value has a type that the field cannot hold.",
-        "quotes, or none; one value as a list of it",
+        "A value has the wrong type for its field.",
+        "quotes added or removed; a single value as a list",
     ),
     Rule(
         "invalid-value",
         "error",
-        "A value breaks a rule of the API server: a limit, a format, a missing field.",
-        "a word of a closed list, of one with one slip",
+        "A value violates a rule of the API server: a limit, a format, a required field.",
+        "a value of an enumeration, if one letter is wrong",
     ),
-    Rule("zero-count", "warning", "A request asks for no device, which the API server takes for one."),
+    Rule("zero-count", "warning", "A request has count 0, which the API server reads as 1."),
     Rule("feature-gate", "warning", "A field is dropped by an API server whose feature gate for it is off."),
 )
 _COMPILING: Final = (
@@ -88,7 +86,7 @@ _COMPILING: Final = (
         "word-operator",
         "error",
         "`and`, `or`, `not` or `is` where CEL has `&&`, `||`, `!` and `==`.",
-        "`&&` or `||`; not for `not` and `is`, which bind otherwise",
+        "`&&` or `||`; not for `not` and `is`, whose precedence differs",
     ),
     Rule(
         "python-constant",
@@ -97,84 +95,84 @@ _COMPILING: Final = (
         "the constant",
     ),
     Rule("missing-device", "error", "`attributes`, `capacity` or `driver` without `device.` before it.", "`device.`"),
-    Rule("unknown-device-field", "error", "`device` has no such field.", "a name with one slip"),
-    Rule("unknown-function", "error", "CEL has no function of that name.", "a name with one slip"),
+    Rule("unknown-device-field", "error", "`device` has no such field.", "a name with one typo"),
+    Rule("unknown-function", "error", "CEL has no function of that name.", "a name with one typo"),
     Rule("hyphenated-name", "error", "A name with a hyphen, which CEL reads as a subtraction."),
     Rule(
         "attribute-without-domain",
         "error",
-        "An attribute or capacity without the domain it belongs to.",
-        "the driver, if the selector, its class or the known devices tell it",
+        "An attribute or capacity without its domain.",
+        "the driver, if the selector, its class or the known devices determine it",
     ),
     Rule(
         "domain-with-name",
         "error",
-        "A qualified name used as domain: the name goes behind the bracket.",
-        "the name behind the bracket",
+        "A qualified name is used as domain. The name belongs after the bracket.",
+        "the name after the bracket",
     ),
     Rule(
         "quantity-comparison",
         "error",
-        "A quantity compared with `<`, or with a number or text.",
+        "A quantity is compared with `<`, or with a number or string.",
         "the method, for quantities with a unit",
     ),
     Rule(
         "quantity-argument",
         "error",
-        "A text or number where a function takes a quantity.",
-        "`quantity(…)` around a text with a unit",
+        "A function that takes a quantity gets a string or number.",
+        "`quantity(…)` around a string with a unit",
     ),
     Rule(
         "version-comparison",
         "error",
-        "A version compared with `<`, or a text where a function takes a version.",
-        "the method; `semver(…)` around a whole version",
+        "A version is compared with `<`, or a function that takes a version gets a string.",
+        "the method; `semver(…)` around a complete version",
     ),
-    Rule("version-as-text", "warning", "What looks like a version is compared as a text."),
-    Rule("sign-method", "error", "`sign` called as a method; it is a function.", "the function"),
+    Rule("version-as-text", "warning", "A value that looks like a version is compared as a string."),
+    Rule("sign-method", "error", "`sign` is called as a method, but is a function.", "the function"),
     Rule("list-attribute", "error", "`includes` or a macro on an attribute, which needs DRAListTypeAttributes."),
-    Rule("invalid-constant", "error", "A text that is no quantity, or no semantic version."),
+    Rule("invalid-constant", "error", "A string is not a valid quantity or semantic version."),
 )
 _DEVICES: Final = (
     Rule(
         "foreign-devices",
         "warning",
-        "A selector fails for devices of other drivers, and with it the allocation.",
-        "`device.driver == …` before it, of a driver with known devices",
+        "A selector fails for devices of other drivers, which makes the allocation fail.",
+        "`device.driver == …` before it, for a driver with known devices",
     ),
-    Rule("unknown-driver", "warning", "No driver of that name is known.", "a name with one slip"),
-    Rule("unknown-domain", "warning", "No device has attributes or capacities in that domain.", "a name with one slip"),
+    Rule("unknown-driver", "warning", "No driver of that name is known.", "a name with one typo"),
+    Rule("unknown-domain", "warning", "No device has attributes or capacities in that domain.", "a name with one typo"),
     Rule(
         "missing-domain",
         "error",
-        "A selector fails, because no device has anything in a domain that it reads.",
-        "a name with one slip",
+        "A selector fails because no device has anything in a domain that it reads.",
+        "a name with one typo",
     ),
     Rule(
         "unknown-attribute",
         "error",
         "No device has that attribute.",
-        "a name with one slip; the only domain that has it",
+        "a name with one typo; the only domain that has it",
     ),
     Rule(
-        "unknown-capacity", "error", "No device has that capacity.", "a name with one slip; the only domain that has it"
+        "unknown-capacity", "error", "No device has that capacity.", "a name with one typo; the only domain that has it"
     ),
     Rule(
         "attribute-type",
         "error",
         "An attribute is compared with a value of another type.",
-        "the value as one of that type, if it is one",
+        "the value converted to that type, if possible",
     ),
     Rule("optional-attribute", "error", "A selector fails for a device that lacks an attribute or capacity."),
-    Rule("cel-runtime", "error", "A selector fails for a device for some other reason."),
-    Rule("matches-nothing", "warning", "No device matches a class, or a request with all its alternatives."),
+    Rule("cel-runtime", "error", "A selector fails for a device for another reason."),
+    Rule("matches-nothing", "warning", "No device matches a class, or any alternative of a request."),
     Rule("too-few-devices", "warning", "A request asks for more devices than match it."),
     Rule("too-much-capacity", "error", "A request asks for more of a capacity than any device that matches it has."),
-    Rule("opaque-config", "error", "Opaque configuration that the driver refuses."),
+    Rule("opaque-config", "error", "The driver rejects the opaque configuration."),
     Rule(
         "config-for-other-devices",
         "error",
-        "Opaque configuration names a request or alternative, or stands in a class, of which no device takes its kind.",
+        "Opaque configuration of a request, alternative or class has a kind that none of its devices accepts.",
     ),
     Rule("class-config-replaced", "error", "A claim's configuration replaces one that its DeviceClass enforces."),
 )
@@ -183,25 +181,23 @@ _REFERENCES: Final = (
         "unknown-class",
         "warning",
         "A request names a DeviceClass that is not known.",
-        "a name with one slip, if all classes are known (`--from`)",
+        "a name with one typo, if all classes are known (`--from`)",
     ),
-    Rule("unknown-claim", "error", "A container names a claim that its pod does not have.", "a name with one slip"),
+    Rule("unknown-claim", "error", "A container names a claim that its pod does not have.", "a name with one typo"),
     Rule(
         "unknown-request",
         "error",
         "A container names a request that the claim does not have.",
-        "a name with one slip; the request of a way to satisfy it",
+        "a name with one typo; the request of a way to satisfy it",
     ),
     Rule("unused-claim", "warning", "No container of a pod uses one of its claims."),
     Rule("unused-request", "warning", "No container of a pod uses one of the requests of its claim."),
-    Rule(
-        "whole-claim", "warning", "A container names a claim whose requests are configured differently, and no request."
-    ),
+    Rule("whole-claim", "warning", "A container names a whole claim whose requests are configured differently."),
     Rule(
         "claim-reference",
         "error",
-        "A pod names a claim as a template, a template as a claim, or both, or neither.",
-        "the field for the kind that the files have",
+        "A pod names a claim as a template, a template as a claim, both, or neither.",
+        "the field for the kind in the files",
     ),
     Rule("missing-claim", "warning", "A pod names a claim or template that the files have under another name."),
 )
@@ -212,16 +208,16 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
     "Devices": _DEVICES,
     "References": _REFERENCES,
 }
-"""All rules, by what they look at."""
+"""All rules by category."""
 RULES: Final[dict[str, Rule]] = {rule.id: rule for group in GROUPS.values() for rule in group}
 """All rules by id."""
 _AROUND: Final = 500
-"""Characters before and behind a place that a finding keeps of its line."""
+"""Characters of the line that a finding keeps before and after its position."""
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing that is wrong with a file.
+    """A problem in a file.
 
     Attributes:
         rule: the id of the rule that found it.
@@ -290,33 +286,26 @@ _BLUE: Final = "\x1b[34m"
 _BOLD: Final = "\x1b[1m"
 _RESET: Final = "\x1b[0m"
 _WIDTH: Final = 110
-"""Columns of a source line that are shown; of a longer one the part around the place."""
+"""Columns of a source line that are shown; of a longer line, the part around the finding."""
 _MARGIN: Final = 30
 
 
 def format_text(findings: Sequence[LintFinding], *, files: int, objects: int, colour: bool = False) -> str:
-    """Return all findings with the line of the file, the place in it and the remedy, and how many there are.
-
-    Args:
-        findings: what was found.
-        files: how many files were checked.
-        objects: how many objects were in them.
-        colour: whether the terminal shows colours.
-    """
+    """Return each finding with its line of the file and its remedy, then the number of findings."""
     lines = [line for found in findings for line in _lines(found, colour=colour)]
     return "\n".join([*lines, summary(findings, files=files, objects=objects)])
 
 
 def summary(findings: Sequence[LintFinding], *, files: int, objects: int) -> str:
-    """Return how many findings there are, and of how many ``--fix`` is sure; arguments as for ``as_text``."""
+    """Return the number of findings, and of those that ``--fix`` can fix."""
     errors = sum(found.level == "error" for found in findings)
-    counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
-    verdict = " and ".join(text for text in counts if text) or "no findings"
-    where = f"in {_count(objects, 'object') or 'no object'} of {_count(files, 'file') or 'no file'}"
+    counts = {"error": errors, "warning": len(findings) - errors}
+    verdict = " and ".join(counted(number, noun) for noun, number in counts.items() if number) or "no findings"
+    where = f"in {counted(objects, 'object')} of {counted(files, 'file')}"
     sure = sum(found.fix is not None for found in findings)
     which = "all of them" if sure > 1 else "it"
-    mends = f"; --fix mends {which if sure == len(findings) else f'{sure} of them'}" if sure else ""
-    return f"{verdict} {where}{mends}"
+    fixes = f"; --fix can fix {which if sure == len(findings) else f'{sure} of them'}" if sure else ""
+    return f"{verdict} {where}{fixes}"
 
 
 def fixed_as_text(fixed: Sequence[LintFinding]) -> list[str]:
@@ -336,7 +325,7 @@ def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
     source, column = _window(found)
     if source.strip():
         mark = "^" * max(min(found.end_column - found.column, _WIDTH - column + 1), 1)
-        # a tab stays a tab, so that the mark stands where the text does
+        # tabs are kept, so that the marker is below the text
         indent = "".join("\t" if character == "\t" else " " for character in source[: column - 1])
         bar = _painted("|", _BLUE, colour)
         yield f"  {_painted(number, _BLUE, colour)} {bar} {source}"
@@ -347,7 +336,7 @@ def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
 
 
 def _window(found: LintFinding) -> tuple[str, int]:
-    """Return the part of the line that is shown, and the column of the place in it."""
+    """Return the part of the line that is shown, and the column of the finding in it."""
     source = "".join(
         char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in found.source
     )
@@ -364,12 +353,8 @@ def _painted(text: str, code: str, colour: bool) -> str:
     return f"{code}{text}{_RESET}" if colour else text
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""
-
-
 def format_github(findings: Sequence[LintFinding]) -> str:
-    """Return workflow commands of GitHub Actions, which shows them beside the lines of a change."""
+    """Return workflow commands of GitHub Actions, which shows them next to the changed lines."""
     return "\n".join(
         f"::{found.level} file={_property(found.file)},line={found.line},col={found.column},"
         f"endColumn={found.end_column},title={_property(f'dra-kit lint: {found.rule}')}::"

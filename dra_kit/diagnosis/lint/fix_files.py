@@ -1,4 +1,4 @@
-"""Fixes files: applies fixes, checks the result, shows or writes the difference."""
+"""Fix files: apply fixes, check the result, show or write the difference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dra_kit.kubernetes.manifests.files import MANIFESTS, STDIN, UnreadableText
 from dra_kit.kubernetes.manifests.text import parse_documents
 
 _PASSES: Final = 50
-"""Far more than fixes wait for each other: no rule undoes what another one writes."""
+"""Fixes that exclude each other wait for the next pass. No rule undoes another one's fix."""
 _TEMPLATE: Final = "{{"
 
 
@@ -46,12 +46,7 @@ class FixedFiles(Struct):
 
 
 def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = None) -> FixedFiles:
-    """Return files with all fixes that are certain; nothing else of them is changed.
-
-    Args:
-        files: as :func:`check` takes them.
-        surroundings: likewise.
-    """
+    """Return files with all certain fixes; arguments as for :func:`check`."""
     made = FixedFiles(list(files))
     for _ in range(_PASSES):
         made.outcome = check(made.files, surroundings)
@@ -66,7 +61,7 @@ def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = No
                 if file.name not in made.templates:
                     made.templates.append(file.name)
             elif mine:
-                text, fixed = _mended(file, mine)
+                text, fixed = _fixed(file, mine)
                 made.files[index] = SourceFile(file.name, text, file.explicit)
                 made.fixed += fixed
         if len(made.fixed) == before:
@@ -74,13 +69,13 @@ def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = No
     return made
 
 
-def _mended(file: SourceFile, found: Sequence[LintFinding]) -> tuple[str, list[LintFinding]]:
-    """Return the text with as many fixes as do not exclude each other, and what they are for."""
+def _fixed(file: SourceFile, found: Sequence[LintFinding]) -> tuple[str, list[LintFinding]]:
+    """Return the text with as many compatible fixes as possible, and the fixed findings."""
     values = _values(file.text)
     if values is None:
         return file.text, []
     selected: list[Fix] = []
-    for fix in _together(found):
+    for fix in _merged(found):
         if not any(fix.excludes(other) for other in selected):
             selected.append(fix)
     if not _is_as_intended(file.text, values, selected):
@@ -95,8 +90,8 @@ def _mended(file: SourceFile, found: Sequence[LintFinding]) -> tuple[str, list[L
     ]
 
 
-def _together(found: Sequence[LintFinding]) -> list[Fix]:
-    """Return the fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
+def _merged(found: Sequence[LintFinding]) -> list[Fix]:
+    """Return the fixes, with equal edits merged: two findings may have one cause, or one position by an alias."""
     made: dict[Any, Fix] = {}
     for fix in (finding.fix for finding in found if finding.fix is not None):
         other = made.get(fix.edits)
@@ -124,10 +119,7 @@ _MARK: Final = "\ufeff"
 
 
 def require_writable(names: Sequence[str]) -> None:
-    """Refuse files that cannot be written, before anything is.
-
-    Args:
-        names: of the files; that of standard input is passed over.
+    """Check that files can be written; standard input is ignored.
 
     Raises:
         ConfigurationError: one is read-only.
@@ -135,8 +127,7 @@ def require_writable(names: Sequence[str]) -> None:
     for name in names:
         if name != STDIN and not _is_writable(Path(name)):
             raise ConfigurationError(
-                f"{name} cannot be written, and nothing was: it is read-only; make it writable, or see --diff for what "
-                "would change"
+                f"{name} cannot be written: it is read-only; no file was changed; make it writable, or use --diff"
             )
 
 
@@ -144,16 +135,11 @@ def _is_writable(path: Path) -> bool:
     try:
         return bool(path.stat().st_mode & _WRITABLE) and os.access(path, os.W_OK)
     except OSError:
-        return True  # what is wrong with it is reported when it is written
+        return True  # the error is reported when the file is written
 
 
 def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
-    """Yield the lines of a unified diff, each with its line break.
-
-    Args:
-        before: a file.
-        after: the same with other text.
-    """
+    """Yield the lines of a unified diff, each with its line break."""
     old, new = (_LINE.findall(source.text) for source in (before, after))
     for line in unified_diff(old, new, before.name, after.name):
         if line.endswith("\n"):
@@ -164,12 +150,7 @@ def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the text of a file atomically and retain the file's mode; follow a link to its target.
-
-    Args:
-        path: the path of the file.
-        before: the text when it was read.
-        after: the new text.
+    """Replace the text of a file, which was ``before``, atomically; retain its mode, follow links.
 
     Raises:
         ConfigurationError: the file cannot be written, or has changed since it was read; it is left unchanged.
@@ -182,14 +163,10 @@ def replace_text(path: Path, before: str, after: str) -> None:
         if now == before.encode():
             _replace(path, f"{mark}{after}".encode())
         elif now != after.encode():  # else it was written by another of its names
-            _refuse_changed(path)
+            raise ConfigurationError(f"{path} was changed by another process; it was left unchanged; try again")
     except OSError as error:
         why = error.strerror or error
-        raise ConfigurationError(f"{path} cannot be written: {why}; it is as it was") from None
-
-
-def _refuse_changed(path: Path) -> None:
-    raise ConfigurationError(f"{path} was changed by somebody else meanwhile, and is left so: try again")
+        raise ConfigurationError(f"{path} cannot be written: {why}; it was not changed") from None
 
 
 def _replace(path: Path, content: bytes) -> None:

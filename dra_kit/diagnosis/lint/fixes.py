@@ -21,12 +21,12 @@ Keys: TypeAlias = tuple[str | int, ...]
 
 
 class ValueChange(Struct, frozen=True):
-    """A value that becomes another one.
+    """The new value of a field.
 
     Attributes:
-        keys: where it is.
-        value: what it becomes.
-        part: of a text: the characters that ``value`` takes the place of.
+        keys: the keys and indices that lead to the field in its document.
+        value: the new value.
+        part: the range of characters that ``value`` replaces in a string; None replaces all of it.
     """
 
     keys: Keys
@@ -34,7 +34,7 @@ class ValueChange(Struct, frozen=True):
     part: tuple[int, int] | None = None
 
     def excludes(self, other: ValueChange) -> bool:
-        """Return whether the two cannot be carried out without regard to each other."""
+        """Return whether the two changes overlap."""
         shorter = min(len(self.keys), len(other.keys))
         if self.keys[:shorter] != other.keys[:shorter]:
             return False
@@ -57,7 +57,7 @@ class Fix(Struct, frozen=True):
     changes: tuple[ValueChange, ...]
 
     def excludes(self, other: Fix) -> bool:
-        """Return whether one of the two must wait until the other one is written."""
+        """Return whether one of the two must wait until the other one is applied."""
         if any(mine.overlaps(its) for mine in self.edits for its in other.edits):
             return True
         same = self.document == other.document
@@ -77,7 +77,7 @@ def apply_fixes_to_values(values: Sequence[Any], fixes: Iterable[Fix]) -> list[A
     ordered = sorted(
         ((fix.document, change) for fix in fixes for change in fix.changes),
         key=lambda one: one[1].part or (0, 0),
-        reverse=True,  # from the end of a text, so that the places before it stay
+        reverse=True,  # from the end of a string, so that earlier positions stay valid
     )
     for document, change in ordered:
         keys: Keys = (document, *change.keys)
@@ -92,12 +92,12 @@ def apply_fixes_to_values(values: Sequence[Any], fixes: Iterable[Fix]) -> list[A
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two files say the same; 1 and true do not."""
+    """Return whether two files have the same content; 1 and true differ."""
     return json.dumps(one, sort_keys=True, default=str) == json.dumps(other, sort_keys=True, default=str)
 
 
 def fix_of(document: ManifestDocument, remedies: Iterable[Remedy]) -> Fix | None:
-    """Return the fix that carries out remedies; None without any, and when one of them is not certain."""
+    """Return the fix that applies remedies; None if there are none or one of them is not certain."""
     edits: list[Edit] = []
     changes: list[ValueChange] = []
     for remedy in remedies:

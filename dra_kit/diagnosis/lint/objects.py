@@ -17,6 +17,7 @@ from dra_kit.diagnosis.lint.structure import (
     Rewrite,
     Unwrap,
     check_structure,
+    correction,
     is_misspelt,
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
@@ -45,14 +46,14 @@ class LintedObject(Struct):
     """An object of a file.
 
     Attributes:
-        document: where it is written.
-        kind: as it is written.
-        api_version: likewise.
-        known: what is known of its kind; None if the API server cannot be asked what it says to the object.
+        document: the document that contains it.
+        kind: as written.
+        api_version: as written.
+        known: its kind; None if the object cannot be validated.
         content: the object as the API server completes it, in v1, with values of the right types.
         obj: the same as a model; None for kinds without one.
-        pod_spec: the path of a pod's spec in it, and that, with values of the right types; None if it has none.
-        problems: what is wrong with its structure.
+        pod_spec: the path and content of its pod spec, with values of the right types; None if it has none.
+        problems: the problems of its structure.
     """
 
     document: ManifestDocument
@@ -66,12 +67,12 @@ class LintedObject(Struct):
 
     @property
     def name(self) -> str:
-        """``metadata.name``, empty if there is none."""
+        """``metadata.name``; empty if it is not set."""
         return _text(self.document.body, "metadata", "name")
 
     @property
     def namespace(self) -> str:
-        """``metadata.namespace``, empty if it is the one that kubectl is set to."""
+        """``metadata.namespace``; empty for kubectl's current namespace."""
         return _text(self.document.body, "metadata", "namespace")
 
     @property
@@ -92,18 +93,18 @@ def _text(value: Any, *keys: str) -> str:
 
 
 def lint_object(document: ManifestDocument) -> LintedObject:
-    """Return what a document is."""
+    """Decode a document and check its structure."""
     body = document.body
     if not document.file.explicit and not looks_like_object(body):
         return LintedObject(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
-        problem = FieldProblem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")
+        problem = FieldProblem("", "not-an-object", "is not a Kubernetes object: it has neither apiVersion nor kind")
         return LintedObject(document, "", "", problems=[problem])
     kind, api_version = body.get("kind"), body.get("apiVersion")
     made = LintedObject(document, str(kind), str(api_version))
     for name, value in (("apiVersion", api_version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            made.problems.append(FieldProblem(name, "unknown-kind", f"the object has no {name}, which must be a text"))
+            made.problems.append(FieldProblem(name, "unknown-kind", f"the object lacks {name}, which must be a string"))
     if made.problems:
         return made
     made.problems += _unknown_kind(made)
@@ -136,9 +137,8 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
-        intended = unambiguous_correction(made.kind, RESOURCE_KINDS)
-        sure = (Rewrite("kind", intended),) if intended else ()
-        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
+        remedies = correction("kind", made.kind, RESOURCE_KINDS)
+        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=remedies)
     elif known is not None and made.api_version not in known.types:
         wish = f"write apiVersion: {next(iter(known.types))}"
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
@@ -148,14 +148,10 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
     elif not group and made.kind not in POD_SPECS:
-        near = did_you_mean(made.kind, RESOURCE_KINDS) and next(iter(_near(made.kind)), "")
+        near = did_you_mean(made.kind, RESOURCE_KINDS).partition('"')[2].partition('"')[0]
         if near:
             wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near].types))} and kind: {near}"
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
-
-
-def _near(kind: str) -> Iterator[str]:
-    return (name for name in RESOURCE_KINDS if f'"{name}"' in did_you_mean(kind, RESOURCE_KINDS))
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
@@ -209,42 +205,38 @@ def _decode_pod(made: LintedObject, known: ManifestKind) -> None:
 
 
 _LONGEST: Final = 300
-"""Characters of a text of v1 that a remedy shows."""
+"""Maximum length of JSON in a remedy."""
 _IN_TEMPLATE: Final = {"ResourceClaimTemplate": ("spec",)}
-"""Where the spec of a claim is below that of a template."""
+"""Path of a claim's spec below ``spec`` of a template."""
 _IN_V1: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
 _LIKE_V1BETA1: Final = frozenset({"v1beta1", "v1alpha3"})
-"""Versions in which a request has the fields of exactly itself; v1alpha3 as of Kubernetes 1.31."""
-WITHDRAWN: Final = {
-    "ResourceClass": "ResourceClass was withdrawn in Kubernetes 1.31",
-    "ResourceClaimParameters": "ResourceClaimParameters were withdrawn in Kubernetes 1.31",
-    "ResourceClassParameters": "ResourceClassParameters were withdrawn in Kubernetes 1.31",
-    "PodSchedulingContext": "PodSchedulingContext was withdrawn in Kubernetes 1.32",
+"""Versions in which a request has the fields of ``exactly`` itself (v1alpha3 as of Kubernetes 1.31)."""
+REMOVED_KINDS: Final = {
+    "ResourceClass": "ResourceClass was removed in Kubernetes 1.31",
+    "ResourceClaimParameters": "ResourceClaimParameters were removed in Kubernetes 1.31",
+    "ResourceClassParameters": "ResourceClassParameters were removed in Kubernetes 1.31",
+    "PodSchedulingContext": "PodSchedulingContext was removed in Kubernetes 1.32",
 }
-"""Kinds of classic DRA, and when they went."""
+"""Removed kinds of classic DRA."""
 
 
 def removed_kind_problem(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what became of a kind of classic DRA, and what to write instead; None of other kinds.
-
-    Args:
-        kind: as it is written.
-        body: the object.
-    """
-    if kind not in WITHDRAWN:
+    """Return when a kind of classic DRA was removed, and what to write instead; None for other kinds."""
+    if kind not in REMOVED_KINDS:
         return None
     if kind == "PodSchedulingContext":
-        return WITHDRAWN[kind], "remove it: the scheduler allocates devices itself"
+        return REMOVED_KINDS[kind], "remove it: the scheduler allocates devices itself"
     if kind != "ResourceClass":
-        return WITHDRAWN[kind], "write the parameters below spec.devices.config[].opaque of the claim or class"
+        return REMOVED_KINDS[kind], "write the parameters below spec.devices.config[].opaque of the claim or class"
     named = body.get("driverName")
     driver = named if isinstance(named, str) else "<driver>"
     expression = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
-    return WITHDRAWN[kind], f"write apiVersion: resource.k8s.io/v1, kind: DeviceClass, spec: {json.dumps(expression)}"
+    remedy = f"write apiVersion: resource.k8s.io/v1, kind: DeviceClass, spec: {json.dumps(expression)}"
+    return REMOVED_KINDS[kind], remedy
 
 
 def classic_claim_problem(kind: str, body: Mapping[str, Any]) -> str:
-    """Return the v1 ``spec`` for a claim or template of v1alpha2, and what stays to do; empty if unknown."""
+    """Return the v1 ``spec`` for a claim or template of v1alpha2, and remaining manual steps; empty if unknown."""
     is_template = kind == "ResourceClaimTemplate"
     path = ("spec", *_IN_TEMPLATE.get(kind, ()))
     named = value_at(body, (*path, "resourceClassName"))
@@ -254,36 +246,26 @@ def classic_claim_problem(kind: str, body: Mapping[str, Any]) -> str:
     if not text:
         return ""
     text = f"{{spec: {text}}}" if is_template else text
-    rest = f"; what its parametersRef names goes below {'.'.join(path)}.devices.config[].opaque"
+    rest = f"; move the parameters of parametersRef below {'.'.join(path)}.devices.config[].opaque"
     return text + rest if value_at(body, (*path, "parametersRef")) else text
 
 
 def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
-    """Return the requests of a claim or template as v1 has them; empty of other kinds, and when they are too long.
-
-    Args:
-        kind: of the object.
-        content: the object in v1, without defaults.
-    """
+    """Return the requests of a claim or template in v1 form; empty for other kinds, and if they are too long."""
     requests = value_at(content, ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", "requests"))
     return _shown(requests) if kind.startswith("ResourceClaim") and requests else ""
 
 
 def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...]:
-    """Return the changes that make an object of an older version one of v1; empty unless all of it has its place there.
+    """Return the changes that convert an object of an older version to v1; empty unless v1 has all its fields.
 
-    Taint rules are in v1 only since Kubernetes 1.37, and stay as they are.
-
-    Args:
-        kind: of the object.
-        version: its version.
-        body: the object.
+    Taint rules are in v1 only since Kubernetes 1.37, and are not converted.
     """
     if kind not in _IN_V1 or version not in _LIKE_V1BETA1 | {"v1beta2"}:
         return ()
     rewrite = Rewrite("apiVersion", V1)
     if not check_structure(body, f"resource/v1.{kind}")[1]:
-        # so it is in v1beta2, of all classes, and of what was written for v1 below an older version
+        # true for v1beta2, for all classes, and for v1 content with an older apiVersion
         return (rewrite,)
     if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}")[1]:
         return ()
@@ -313,10 +295,9 @@ _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
 def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
-    """Yield what an API server with these gates would refuse, or drop.
+    """Yield what an API server with these gates would reject or drop.
 
-    What it says of CEL expressions, and of names that lead from pods to claims, is left out: those are looked at with
-    more care elsewhere.
+    CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
         return
@@ -327,7 +308,7 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
             text = "an API server drops this field unless a feature gate is on that is off by default in 1.37"
             yield FieldProblem(path, "feature-gate", text, "see the feature gates of resource.k8s.io", key=True)
     errors = _at_keys(answered.errors, manifest.content["metadata"])
-    # which claims a pod has is looked at elsewhere
+    # references to claims are checked elsewhere
     yield from _problems(manifest, (one for one in errors if manifest.pod_spec is None or not _is_reference(one)))
 
 
@@ -343,13 +324,8 @@ def _problems(manifest: LintedObject, errors: Iterable[FieldError]) -> Iterator[
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
-            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
-
-
-def _remedies(error: FieldError) -> tuple[Remedy, ...]:
-    """Return the word of a closed list that must be intended by another one."""
-    intended = unambiguous_correction(error.value, error.supported)
-    return (Rewrite(error.path, intended),) if intended else ()
+            sure = correction(error.path, error.value, error.supported)
+            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=sure)
 
 
 def _is_reference(error: FieldError) -> bool:
@@ -368,7 +344,7 @@ def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> 
 
 
 def _keys(pairs: Any) -> dict[Any, str]:
-    """Return the keys of a map by what an error about them may show: the key or the value."""
+    """Return the keys of a map by the key or value that an error may quote."""
     found: dict[Any, str] = {}
     for key, value in pairs.items() if isinstance(pairs, Mapping) else ():
         found.setdefault(key, key)
@@ -378,7 +354,7 @@ def _keys(pairs: Any) -> dict[Any, str]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all fields, those with objects and lists too."""
+    """Yield the paths of all fields, including objects and lists."""
     if path:
         yield path
     if isinstance(value, Mapping):
@@ -391,7 +367,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _topmost(paths: list[str]) -> Iterator[str]:
-    """Yield the paths that are not below another one."""
+    """Yield the paths that are not below another path."""
     last = None
     for path in paths:
         if last is None or not path.startswith((f"{last}.", f"{last}[")):

@@ -9,10 +9,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, is_misspelt
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, correction, is_misspelt
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -38,13 +38,7 @@ class _Entry(Struct, frozen=True):
 def pod_problems(
     pods: Sequence[LintedObject], others: Sequence[LintedObject], classes: Mapping[str, v1.DeviceClass | None]
 ) -> Iterator[tuple[LintedObject, FieldProblem]]:
-    """Yield what is wrong with the claims of pods.
-
-    Args:
-        pods: what has a pod's spec.
-        others: all manifests; claims and templates are looked for in them.
-        classes: those that are known, by name.
-    """
+    """Yield problems of the references from ``pods``, which have a pod spec, to claims and templates in ``others``."""
     claims = [manifest for manifest in others if manifest.claim is not None]
     asked: dict[int, set[str] | None] = {}
     for pod in pods:
@@ -54,12 +48,12 @@ def pod_problems(
         entries = list(_entries(pod, where, spec, problems))
         uses = list(_uses(where, spec))
         unclear = any(is_misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
-        meant = set(_texts(pod.document.body)) if unclear else set[str]()
+        mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
         for entry in entries:
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
-            if entry.name and not mine and entry.name not in meant:
-                text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
+            if entry.name and not mine and entry.name not in mentioned:
+                text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
             elif mine and found is not None:
@@ -68,7 +62,7 @@ def pod_problems(
                 problems += _whole(found, mine, classes)
                 before = asked.get(id(found), set())
                 named = {use.request for use in mine}
-                # who names no request uses all of them, and who misspells one may mean any
+                # no request means all requests, and a misspelt one may be any of them
                 asked[id(found)] = None if before is None or unknown or "" in named else before | named
         if not is_misspelt(pod.problems, f"{where}.resourceClaims"):
             problems += _unknown_claims(entries, uses)
@@ -84,7 +78,7 @@ def _entries(pod: LintedObject, where: str, spec: Mapping[str, Any], problems: l
         reference = {key: item[key] for key in _REFERS if key in item}
         if len(reference) != 1 and not _has_wrong_fields(pod, path):
             given = "both" if reference else "neither"
-            text = f"must have one of resourceClaimName and resourceClaimTemplateName, and has {given}"
+            text = f"must have exactly one of resourceClaimName and resourceClaimTemplateName, but has {given}"
             wish = "a template makes a claim for each pod; a claim by name is shared by all pods that name it"
             problems.append(FieldProblem(path, "claim-reference", text, wish))
         yield _Entry(path, item.get("name", ""), reference)
@@ -100,7 +94,7 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts of a pod as it is written, but those of ``resourceClaims``: a misspelt field may mean each."""
+    """Yield all strings of a pod, except those of ``resourceClaims``: a misspelt field may name any of them."""
     match value:
         case str():
             yield value
@@ -114,7 +108,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _has_wrong_fields(pod: LintedObject, path: str) -> bool:
-    """Return whether something below a field is misspelt, or has a wrong type."""
+    """Return whether a field below the path is misspelt, or has a wrong type."""
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
@@ -125,8 +119,7 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            intended = unambiguous_correction(use.claim, names)
-            sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
+            sure = correction(f"{use.path}.name", use.claim, names)
             yield FieldProblem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
@@ -143,7 +136,7 @@ def _target(
             return intended[0] if len(intended) == 1 else None
         if named:
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
-            text = f"{name} is a {named[0].kind}, and no {kind}"
+            text = f"{name} is a {named[0].kind}, not a {kind}"
             sure = (Rename(path, other),) if len({claim.kind for claim in named}) == 1 else ()
             problems.append(
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
@@ -182,12 +175,11 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            intended = unambiguous_correction(use.request, names)
-            if use.request.partition("/")[0] in names:
-                intended = use.request.partition("/")[0]
-                wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
+            sure = correction(f"{use.path}.request", use.request, names)
+            if (whole := use.request.partition("/")[0]) in names:
+                sure = (Rewrite(f"{use.path}.request", whole),)
+                wish = f"write {whole}: a container names the request, not the alternative"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
             yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 
@@ -202,9 +194,9 @@ def _whole(
         text = (
             f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
             f"{differ.driver}: where their devices set one variable, the last one decides, "
-            "unless it is named by the device"
+            "unless the name of the variable contains the device"
         )
-        wish = f"name the request that the container wants: {{name: {use.claim}, request: {differ.one}}}"
+        wish = f"name the request that the container needs: {{name: {use.claim}, request: {differ.one}}}"
         yield FieldProblem(use.path, "whole-claim", text, wish)
 
 
@@ -226,7 +218,7 @@ def _unused(claim: LintedObject, asked: set[str] | None) -> Iterator[FieldProble
 
 
 class ConfigDifference(Struct, frozen=True):
-    """Two requests of a claim that a driver is given different configs for."""
+    """Two requests of a claim with different configs for one driver."""
 
     driver: str
     one: str
@@ -236,11 +228,7 @@ class ConfigDifference(Struct, frozen=True):
 def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass | None]) -> ConfigDifference | None:
     """Return the first difference between the configs of a claim's requests, by the precedence of the API.
 
-    A request that a driver has no config for may be for a device of another driver, and is like all others.
-
-    Args:
-        spec: of the claim.
-        classes: those that are known, by name; their configs count, too.
+    A request without config for a driver may get a device of another driver, and differs from none.
     """
     seen: dict[str, tuple[str, str]] = {}
     for request, device_class in _choices(spec):

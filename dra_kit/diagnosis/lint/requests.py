@@ -11,22 +11,22 @@ from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_de
 from dra_kit.author.config_problems import ConfigKeyProblem
 from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_matching, selectors_for, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
-from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite, correction
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean
 
 
 def misplaced_configs(
     manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
 ) -> Iterator[FieldProblem]:
-    """Yield configs of a kind that is not for any device their class, or the request they name, can get.
+    """Yield configs whose kind no device of their class or request accepts.
 
     A config is skipped if the devices of a request are unknown or may belong to another driver, and for admin access,
-    which gets no config. It is also skipped if a stronger config, which is one further down, is for one of the devices.
+    which gets no config. It is also skipped if a later config, which takes precedence, is for one of the devices.
     """
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [_Candidates("", known_matching(manifest.obj.spec.selectors, surroundings))]
@@ -84,18 +84,18 @@ def refused_replacements(
 
 
 class _Candidates(Struct, frozen=True):
-    """What a request, an alternative of one, or a class can get.
+    """The devices that a request, an alternative, or a class can get.
 
     Attributes:
-        request: its name, of a subrequest ``request/subrequest``; empty for a class.
-        devices: that are known, with their places; none where there may be others, or no config is given.
+        request: its name, for a subrequest ``request/subrequest``; empty for a class.
+        devices: known devices, with their number; empty if there may be others, or they get no config.
     """
 
     request: str
     devices: Sequence[tuple[KnownDevice, int]]
 
     def is_any(self, requests: Sequence[str]) -> bool:
-        """Return whether it is one of those that an entry names."""
+        """Return whether an entry names it."""
         return not {self.request, base_request(self.request)}.isdisjoint(requests)
 
 
@@ -119,17 +119,19 @@ def _misplaced(
     surroundings: LintContext,
 ) -> Iterator[FieldProblem]:
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
-    kind = _kind(opaque, surroundings)
-    if opaque is None or decoder is None or kind is None:
+    config = _decoded(opaque, surroundings)
+    if opaque is None or decoder is None or config is None:
         return
+    kind = type(config)
     bad: list[_Candidates] = []
     for candidates, stronger in named:
         devices = [one for one, _ in candidates.devices]
-        kinds = [kind, *(_kind(each, surroundings) for each in stronger if each and each.driver == opaque.driver)]
+        same = [each for each in stronger if each and each.driver == opaque.driver]
+        configs = [config, *(_decoded(each, surroundings) for each in same)]
         if not devices or any(one.driver != opaque.driver for one in devices):
             continue
         # an unknown kind belongs to an entry that is reported already
-        if not any(each is None or _takes(device, each) for device in devices for each in kinds):
+        if not any(each is None or _takes(device, type(each)) for device in devices for each in configs):
             bad.append(candidates)
     if not bad:
         return
@@ -142,24 +144,18 @@ def _misplaced(
     ]
     text = (
         f"{kind.kind_} is for devices with {describe_for_devices(kind.for_devices_)}, "
-        f"and {whose} can get none of them, only such "
-        f"as {devices[0].name}"
+        f"but {whose} can get only devices "
+        f"such as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"
-    place = "ask for other devices" if whose.startswith("request") else "select other devices"
+    place = "request other devices" if whose.startswith("request") else "select other devices"
     if fitting:
-        remedy = f"name {' and '.join(fitting)} as what it is for, {remedy}"
+        remedy = f"apply it to {' and '.join(fitting)}, {remedy}"
     yield FieldProblem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
 
 
-def _kind(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: LintContext) -> type[OpaqueConfig] | None:
-    """Return of which kind a config is; None where that cannot be known."""
-    config = _decoded(opaque, surroundings)
-    return None if config is None else type(config)
-
-
 def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: LintContext) -> OpaqueConfig | None:
-    """Return a config; None where its driver is not known or refuses it."""
+    """Return a config; None if its driver is unknown or rejects it."""
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
     if opaque is None or decoder is None:
         return None
@@ -175,7 +171,7 @@ def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:
 
 
 def constraint_problems(manifest: LintedObject, advertised: Advertised) -> Iterator[FieldProblem]:
-    """Yield constraints on attributes that no device has: no devices ever meet them."""
+    """Yield constraints on attributes that no device has."""
     if manifest.claim is None or not advertised.total:
         return
     path, spec = manifest.claim
@@ -201,17 +197,16 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldPr
     ]
     homes = [each for each in everywhere if _identifier(each) == identifier]
     if homes and domain in advertised.drivers:  # a standard attribute such as pcieRoot is in a domain of Kubernetes
-        text = f"{identifier} is no attribute of {domain}: devices have {' and '.join(homes)}"
+        text = f"{identifier} is not an attribute of {domain}: devices have {' and '.join(homes)}"
         own = (Rewrite(path, homes[0]),) if len(homes) == 1 else ()
         yield FieldProblem(path, "unknown-attribute", text, f"write {homes[0]}", remedies=own)
         return
-    # long domains make all of their names alike
+    # names in a long domain all look similar
     likely = [each for each in everywhere if each in homes or did_you_mean(identifier, [_identifier(each)])]
     wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
-        text = f"no device has an attribute {name}, so that none meets the constraint"
-        intended = unambiguous_correction(name, everywhere)
-        sure = (Rewrite(path, intended),) if intended else ()
+        text = f"no device has an attribute {name}, so no device satisfies the constraint"
+        sure = correction(path, name, everywhere)
         wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
         yield FieldProblem(path, "unknown-attribute", text, wish, remedies=sure)
 
@@ -223,14 +218,14 @@ def _identifier(name: str) -> str:
 def count_problems(
     manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
 ) -> Iterator[FieldProblem]:
-    """Yield requests for no device, or for more than there are."""
+    """Yield requests for zero devices, or for more than there are."""
     for body in written_choices(manifest):
         if body.asked.allocation_mode != "ExactCount":
             continue
         path = f"{body.path}.count"
         written = manifest.document.positions.find(path)
         if written.exact and written.value.value == 0:
-            text = "a count of 0 is none: the API server takes it for 1"
+            text = "the API server reads count 0 as 1"
             yield FieldProblem(path, "zero-count", text, "write how many devices are needed, or remove the request")
             continue
         device_class = classes.get(body.asked.device_class_name)
@@ -239,14 +234,14 @@ def count_problems(
         shared = any(device.view.allow_multiple_allocations for device, _ in known)
         if found and not shared and found < body.asked.count:
             there = "1 known device matches" if found == 1 else f"{found} known devices match"
-            text = f"{body.asked.count} devices are asked for, and only {there}"
+            text = f"{body.asked.count} devices are requested, but only {there}"
             yield FieldProblem(path, "too-few-devices", text, f"write count: {found}")
 
 
 def capacity_problems(
     manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
 ) -> Iterator[FieldProblem]:
-    """Yield requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
+    """Yield requests for a capacity that no device has, or has enough of."""
     for body in written_choices(manifest):
         device_class = classes.get(body.asked.device_class_name)
         requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
@@ -259,16 +254,16 @@ def capacity_problems(
             there = [capacity[name].value for capacity in known if name in capacity]
             if not there:
                 names = sorted({one for capacity in known for one in capacity})
-                text = f"{asked} of {name} is asked for, and no device that matches has a capacity of that name"
+                text = f"{asked} of {name} is requested, but no matching device has a capacity of that name"
                 wish = did_you_mean(name, names) or (f"they have {', '.join(names)}" if names else "remove the request")
                 yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
             elif asked > max(there):
-                text = f"{asked} of {name} is asked for, and no device that matches has more than {max(there)}"
-                yield FieldProblem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
+                text = f"{asked} of {name} is requested, but no matching device has more than {max(there)}"
+                yield FieldProblem(path, "too-much-capacity", text, f"request at most {max(there)}")
 
 
 def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
-    """Yield what is wrong with the configurations of an object."""
+    """Yield problems of the opaque configurations of an object."""
     fields = CONFIG_FIELDS.get(manifest.kind, ())
     if manifest.obj is None or not fields:
         return
@@ -281,7 +276,7 @@ def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) ->
         path = f"{where}[{index}].opaque"
         driver = opaque["driver"]
         decoder = surroundings.configs.get(driver)
-        # that they must be an object is what the API server says
+        # validation reports parameters that are not an object
         if decoder is not None and isinstance(opaque.get("parameters"), Mapping):
             try:
                 decoder.decode(opaque["parameters"])
@@ -296,7 +291,6 @@ def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) ->
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                intended = unambiguous_correction(driver, surroundings.advertised.drivers)
-                sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
-                text = f'no device is of a driver "{driver}"'
+                sure = correction(f"{path}.driver", driver, surroundings.advertised.drivers)
+                text = f'no device belongs to a driver "{driver}"'
                 yield FieldProblem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

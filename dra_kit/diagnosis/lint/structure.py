@@ -1,7 +1,7 @@
 """Checks of fields: unknown, misspelt, of the wrong type; and the remedies for them.
 
-Paths are those of :class:`~dra_kit.kubernetes.manifests.positions.Positions`. A rule gives a remedy only where one
-thing alone can be intended; all remedies of a finding are carried out together, or none.
+Paths are those of :class:`~dra_kit.kubernetes.manifests.positions.Positions`. A rule has a remedy only if the
+intention is certain; all remedies of a finding are applied together, or none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STATUS: Final = "status"
 """Written by schedulers, controllers and drivers, never by manifests."""
 _ELSEWHERE: Final = {
     "basic": "since v1beta2 a device has these fields itself",
-    "source": "since Kubernetes 1.31 its fields stand in the entry itself",
+    "source": "since Kubernetes 1.31 its fields are in the entry itself",
 }
 _TRUTH: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -39,42 +39,25 @@ _WANTED: Final = {
     "IntOrString": "an integer or a string",
 }
 _WRITTEN: Final = frozenset({"bytes", "Time", "MicroTime", "Quantity"})
-"""Scalars that are strings of some form."""
+"""Scalars that are strings in a specific format."""
 
 
 class Rename(Struct, frozen=True):
-    """A field gets another name.
-
-    Attributes:
-        path: the field.
-        name: that it gets.
-    """
+    """Rename the field at a path."""
 
     path: str
     name: str
 
 
 class Rewrite(Struct, frozen=True):
-    """A text, number or truth value becomes another one.
-
-    Attributes:
-        path: the field.
-        value: that it gets; None for the text that is written there, which is to be in quotes.
-    """
+    """Replace the scalar at a path; the value None puts the existing text in quotes."""
 
     path: str
     value: str | int | bool | None
 
 
 class Replace(Struct, frozen=True):
-    """Some characters of a text become others.
-
-    Attributes:
-        path: of the text.
-        start: index in the text.
-        end: index behind the last character.
-        text: the others.
-    """
+    """Replace the characters from ``start`` to ``end`` (exclusive) of the string at a path."""
 
     path: str
     start: int
@@ -83,13 +66,7 @@ class Replace(Struct, frozen=True):
 
 
 class Enclose(Struct, frozen=True):
-    """Some fields of an object move into a field of the object, which may be there already.
-
-    Attributes:
-        path: the object; empty for the whole document.
-        keys: the fields.
-        under: the field that they move into.
-    """
+    """Move the fields ``keys`` of the object at a path into its field ``under``, which may exist already."""
 
     path: str
     keys: tuple[str, ...]
@@ -97,23 +74,14 @@ class Enclose(Struct, frozen=True):
 
 
 class Unwrap(Struct, frozen=True):
-    """The fields of an object take the place of it.
-
-    Attributes:
-        path: of the object that holds the other one; empty for the whole document.
-        key: the field that is left out.
-    """
+    """Replace the field ``key`` of the object at a path by the fields in it."""
 
     path: str
     key: str
 
 
 class Enlist(Struct, frozen=True):
-    """A value becomes the only item of a list.
-
-    Attributes:
-        path: the field.
-    """
+    """Make the value at a path the only item of a list."""
 
     path: str
 
@@ -145,20 +113,26 @@ class FieldProblem(msgspec.Struct, frozen=True):
     remedies: tuple[Remedy, ...] = ()
 
 
+def correction(path: str, value: object, accepted: Iterable[object]) -> tuple[Remedy, ...]:
+    """Return the remedy for a misspelt value at a path; empty unless exactly one accepted value can be intended."""
+    intended = unambiguous_correction(value, accepted)
+    return (Rewrite(path, intended),) if intended else ()
+
+
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
-    """Return a value without its nulls and all that its type cannot hold, and what is wrong with its structure.
+    """Return a value without nulls and invalid parts, and its structural problems; ``status`` is ignored.
 
     Args:
-        value: of the object, or of a part of it; a status is left out.
+        value: an object, or a part of it.
         type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
-        path: of the part.
+        path: the path of the part; empty for the whole object.
     """
     problems: list[FieldProblem] = []
     return _cleaned(value, type_name, path, problems), problems
 
 
 def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
-    """Return whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
+    """Return whether a missing field is probably misspelt, or it or its parent has a wrong type."""
     for problem in problems:
         wrong = problem.rule == "wrong-type"
         intended = problem.path if wrong else problem.instead
@@ -168,7 +142,7 @@ def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
 
 
 def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
-    """Return a value as its type; None for what the type cannot hold."""
+    """Return the valid parts of a value; None if the value does not fit its type."""
     if type_name in READERS:
         problem = _misfit(value, type_name, path)
         if problem is not None:
@@ -225,7 +199,11 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
         if isinstance(value, str) and type_name in _WRITTEN:
             return FieldProblem(path, "wrong-type", str(error))
         plain = _plain(value) if type_name != "string" else None
-        wish = f"write it without quotes: {value}" if plain is not None and _fits(plain, type_name) else ""
+        wish = (
+            f"write it without quotes: {value}"
+            if plain is not None and not check_structure(plain, type_name)[1]
+            else ""
+        )
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
         text = f"must be {wanted}, not {short_json(value)}"
@@ -234,7 +212,7 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
 
 
 def _plain(value: Any) -> int | bool | None:
-    """Return the number or truth value that a text is."""
+    """Return the integer or boolean that a string contains."""
     if not isinstance(value, str):
         return None
     if value in _TRUTH:
@@ -242,23 +220,14 @@ def _plain(value: Any) -> int | bool | None:
     return int(value) if _INTEGER.fullmatch(value) else None
 
 
-def _fits(value: Any, type_name: str) -> bool:
-    """Return whether a type holds a value, and all that is in it."""
-    problems: list[FieldProblem] = []
-    _cleaned(value, type_name, "", problems)
-    return not problems
-
-
 def _may_be(value: Any, type_name: str) -> bool:
     """Return whether a value fits a type once its certain mistakes are fixed."""
-    problems: list[FieldProblem] = []
-    _cleaned(value, type_name, "", problems)
-    return all(problem.remedies for problem in problems)
+    return all(problem.remedies for problem in check_structure(value, type_name)[1])
 
 
 def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) -> FieldProblem:
     parent = path.removesuffix(key)
-    # a level too high is a likelier mistake than a word that merely looks alike
+    # a field one level too high is more likely than a similar name
     below = _below(key, known)
     sure: tuple[Remedy, ...] = ()
     if len(below) == 1:
@@ -277,16 +246,16 @@ def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) 
 
 
 def _below(key: str, known: SchemaType) -> list[str]:
-    """Return the fields with a field of that name inside."""
+    """Return the fields that contain a field of that name."""
     inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
     return [name for name, found in inner.items() if found is not None and key in found.fields]
 
 
 def _enclosed(path: str, under: str, known: SchemaType, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
-    """Return what moves all fields down that belong into one of them, if they are what it takes."""
+    """Return the remedy that moves all misplaced fields into the field they belong to, if they fit there."""
     moved = [key for key in holder if key not in known.fields and _below(key, known) == [under]]
     if any(unambiguous_correction(key, known.fields) == under for key in holder):
-        return ()  # once it has its name
+        return ()  # that field is renamed first
     whole = holder.get(under)
     inner = whole if isinstance(whole, Mapping) else {}
     found = struct(known.fields[under].type)
@@ -297,6 +266,4 @@ def _enclosed(path: str, under: str, known: SchemaType, holder: Mapping[str, Any
 
 
 def _is_of_wrong_type(value: Any, type_name: str) -> bool:
-    problems: list[FieldProblem] = []
-    _cleaned(value, type_name, "", problems)
-    return any(problem.rule == "wrong-type" for problem in problems)
+    return any(problem.rule == "wrong-type" for problem in check_structure(value, type_name)[1])

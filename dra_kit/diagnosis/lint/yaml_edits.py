@@ -18,11 +18,11 @@ _COMMENT: Final = re.compile(r":[ \t]*(#[^\r\n]*)?\r?")
 
 
 def enclose(text: str, root: Node, node: Node, keys: Sequence[str], under: str) -> Edit | None:
-    """Return some entries of a mapping as entries of one of its values; None if it is not certain how to write that."""
+    """Move entries of a mapping into one of its values; None if the layout is not certain."""
     lines, braces = block(text, node), flow(text, node)
     if lines is not None:
         moved = [entry for entry in lines.entries if entry.key in keys]
-        once = len(moved) == len(keys)  # and not merged from elsewhere, or twice
+        once = len(moved) == len(keys)  # not merged from elsewhere, no duplicates
         parts = _enclosed_block(text, root, lines, moved, under) if once else None
         return None if parts is None else _lines(lines, parts, _newline(text))
     return None if braces is None else _enclosed_flow(text, node, braces, keys, under)
@@ -49,7 +49,7 @@ def _enclosed_block(
 
 
 def _into_braces(text: str, whole: Block, moved: list[BlockEntry], there: BlockEntry) -> list[str | None] | None:
-    """Return entries of a line each, without comments, as entries of a value in braces of one line."""
+    """Move entries of one line each, without comments, into a value in braces on one line."""
     braces = flow(text, there.value)
     if braces is None or braces.indent is not None:
         return None
@@ -80,7 +80,7 @@ def _enclosed_flow(text: str, node: Node, whole: Flow, keys: Sequence[str], unde
         return None
     for key, written in whole.entries:
         if inner is not None and key == under:
-            # the entries that move are indented as those that are there, one level more than before
+            # moved entries are indented like the existing ones, one level more than before
             deeper = [one.replace("\n", f"\n{whole.step}") for one in moved]
             made.append(whole.named(under, inner.braces([*(one for _, one in inner.entries), *deeper])))
         elif key not in keys:
@@ -91,7 +91,7 @@ def _enclosed_flow(text: str, node: Node, whole: Flow, keys: Sequence[str], unde
 
 
 def _deeper(whole: Flow, entries: list[str]) -> str:
-    """Return entries in braces of their own; ``whole`` indents what follows its first line by itself."""
+    """Return entries in new braces; ``whole`` indents the lines after its first one."""
     if whole.indent is None:
         return whole.braces(entries)
     newline = "\r\n" if "\r\n" in whole.comma else "\n"
@@ -106,7 +106,7 @@ def _value(node: Node, key: str) -> Node | None:
 
 
 def unwrap(text: str, node: Node, key: str) -> Edit | None:
-    """Return a mapping with one of its values replaced by the entries of that value; None if it is not certain."""
+    """Replace a value of a mapping by the entries of that value; None if the layout is not certain."""
     lines, braces = block(text, node), flow(text, node)
     value = _value(node, key)
     if value is None or not node.start <= value.start < node.end:
@@ -158,7 +158,7 @@ def _without_key(text: str, whole: Block, entry: BlockEntry, value: Node) -> lis
     if comment[1]:
         made.append(" " * whole.column + comment[1])
     by = whole.column - inner.column
-    # comments between the key and the first one inside
+    # comments between the key and the first entry inside
     between = below.rpartition("\n")[0]
     if between:
         made.append(shifted(between.removesuffix("\r"), by))
@@ -166,7 +166,7 @@ def _without_key(text: str, whole: Block, entry: BlockEntry, value: Node) -> lis
 
 
 def enlist(text: str, node: Node) -> Edit | None:
-    """Return a value as the only item of a list; None if it is not certain how to write that."""
+    """Make a value the only item of a list; None if the layout is not certain."""
     whole = block(text, node)
     if whole is not None:
         deeper = [shifted(entry.lines, _ITEM) or "" for entry in whole.entries]
@@ -180,7 +180,7 @@ def enlist(text: str, node: Node) -> Edit | None:
 
 
 def _newline(text: str) -> str:
-    """Return what ends the first line."""
+    """Return the line ending of the first line."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
 
@@ -193,11 +193,11 @@ class BlockEntry(Struct):
     """A key with its value and the comments before it.
 
     Attributes:
-        key: as YAML reads it; ``<<`` of a merge.
-        lines: as they are in the file, without the end of the last one.
+        key: the parsed key; ``<<`` for a merge.
+        lines: the lines in the file, without the last line ending.
         at: index of the key in them.
         start: index of the key in the file.
-        value: its node; None of an alias, whose node stands elsewhere.
+        value: its node; None for an alias, whose node is elsewhere.
     """
 
     key: str
@@ -208,11 +208,11 @@ class BlockEntry(Struct):
 
 
 class Block(Struct):
-    """A mapping in lines.
+    """A mapping in block style.
 
     Attributes:
         start: index of its first key in the file.
-        end: index behind the last line of its last value, without the end of the line.
+        end: index after the last line of its last value, without the line ending.
         column: blanks before each key.
         entries: in the order of the file.
     """
@@ -223,24 +223,19 @@ class Block(Struct):
     entries: list[BlockEntry]
 
     def joined(self, parts: list[str], newline: str) -> str | None:
-        """Return lines that take the place of the mapping; None if they do not begin where it does.
-
-        Args:
-            parts: lines, each with all blanks before them.
-            newline: what ends a line in the file.
-        """
+        """Return the lines that replace the mapping; None if they are indented differently."""
         text = newline.join(parts)
         indent = " " * self.column
         return text[self.column :] if text.startswith(indent) and text[self.column : self.column + 1].strip() else None
 
 
 def is_block(text: str, node: Node) -> bool:
-    """Return whether a mapping or list is written in lines, and not in brackets."""
+    """Return whether a mapping or list is in block style, not in brackets."""
     return not isinstance(node, ScalarNode) and text[content_start(text, node) : node.end][:1] not in {"{", "["}
 
 
 def block(text: str, node: Node | None) -> Block | None:
-    """Return a mapping in lines; None if it is none, or one that is too strange to be split."""
+    """Return a mapping in block style; None if it is not one, or cannot be split into entries."""
     if not isinstance(node, MappingNode) or not node.entries or not is_block(text, node):
         return None
     start = node.entries[0][1].start
@@ -271,14 +266,8 @@ def block(text: str, node: Node | None) -> Block | None:
 
 
 def last_index(text: str, node: Node, key: ScalarNode | None) -> int | None:
-    """Return the last character of a value, or one behind it in its line; None if that is not certain.
-
-    Args:
-        text: the file.
-        node: of the value.
-        key: its key; None of an item.
-    """
-    if key is not None and node.start < key.end:  # an alias: the node stands where its anchor is
+    """Return the index of a value's last character, or of one after it in the line; None if not certain."""
+    if key is not None and node.start < key.end:  # an alias: the node is at its anchor
         end = _line_end(text, key.end)
         return end if "*" in text[key.end : end] else None
     if isinstance(node, ScalarNode):
@@ -302,7 +291,7 @@ def _line_end(text: str, index: int) -> int:
 
 
 def shifted(lines: str, by: int) -> str | None:
-    """Return lines with more blanks before them, or fewer; None where there are too few of them."""
+    """Return lines indented by more or fewer blanks; None if there are too few blanks."""
     made = []
     for line in lines.split("\n"):
         if not line.strip():
@@ -318,7 +307,7 @@ def shifted(lines: str, by: int) -> str | None:
 
 
 def step(text: str, root: Node, entries: list[BlockEntry], column: int) -> int:
-    """Return by how much the file indents what belongs to a key."""
+    """Return the number of blanks of an indentation level in the file."""
     for value in (entry.value for entry in entries):
         inner = block(text, value)
         if inner is not None and inner.column > column:
@@ -360,7 +349,7 @@ class Flow(Struct):
 
     @property
     def step(self) -> str:
-        """White space by which lines inside are indented more than it."""
+        """White space that lines inside have in addition."""
         indent = self.indent or ""
         return indent.removeprefix(self.outer) if indent.startswith(self.outer) else ""
 
@@ -368,23 +357,16 @@ class Flow(Struct):
         """Return an entry."""
         return f"{self.quote}{key}{self.quote}{self.colon}{value}"
 
-    def braces(self, entries: list[str], *, deeper: int = 0) -> str:
-        """Return entries in braces, in lines as its own ones are.
-
-        Args:
-            entries: what is written of them, indented as its own ones are.
-            deeper: by how many levels they are to be indented more.
-        """
+    def braces(self, entries: list[str]) -> str:
+        """Return entries in braces, in the layout of the mapping."""
         if self.indent is None or not entries:
             return "{" + self.comma.join(entries) + "}"
         newline = "\r\n" if "\r\n" in self.comma else "\n"
-        more = self.step * deeper
-        lines = [f"{self.indent}{entry}".replace("\n", f"\n{more}") for entry in entries]
-        return "{" + newline + f",{newline}".join(more + line for line in lines) + newline + self.outer + more + "}"
+        return "{" + newline + f",{newline}".join(self.indent + entry for entry in entries) + newline + self.outer + "}"
 
 
 def flow(text: str, node: Node | None) -> Flow | None:
-    """Return a mapping in braces; None if it is none, or has comments or aliases between its entries."""
+    """Return a mapping in braces; None if it is not one, or has comments or aliases between its entries."""
     if not isinstance(node, MappingNode) or not node.entries:
         return None
     start = content_start(text, node)
@@ -421,13 +403,7 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 
 
 def rewrite_scalar(text: str, node: ScalarNode, value: str | int | bool | None) -> Edit | None:
-    """Return a scalar with another value; None if it is not certain how to write it.
-
-    Args:
-        text: the file.
-        node: of the scalar.
-        value: the other one; None is the text that is written there, in quotes.
-    """
+    """Replace the value of a scalar (None puts the existing text in quotes); None if the form is not certain."""
     start = content_start(text, node)
     if node.style in {"|", ">"} or "\n" in text[start : node.end] or start == node.end:
         return None
@@ -439,7 +415,7 @@ def rewrite_scalar(text: str, node: ScalarNode, value: str | int | bool | None) 
 
 
 def quote_scalar(value: str, style: str) -> str:
-    """Return a text in quotes of some style; a plain one as it is, if that is a text."""
+    """Return a string in quotes of a style; a plain one unchanged, if YAML reads it as a string."""
     if style == "'":
         return "'" + value.replace("'", "''") + "'"
     plain = not style and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
@@ -447,7 +423,7 @@ def quote_scalar(value: str, style: str) -> str:
 
 
 def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text: str) -> Edit | None:
-    """Return a text with some characters replaced; None if it is not certain how to write them."""
+    """Replace some characters of a scalar; None if the form is not certain."""
     place = positions.exactly(node, *span)
     if place is None or "\n" in text:
         return None
@@ -457,18 +433,12 @@ def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text
 
 
 class Edit(Struct, frozen=True):
-    """A replacement of characters of a file.
-
-    Attributes:
-        start: the index of the first character.
-        end: the index after the last character; for an insertion the same as ``start``.
-        text: the new text.
-    """
+    """A replacement of the characters from ``start`` to ``end`` (exclusive) of a file."""
 
     start: int
     end: int
     text: str
 
     def overlaps(self, other: Edit) -> bool:
-        """Return whether both change one character, or stand side by side, so that their order would matter."""
+        """Return whether both change one character, or are adjacent, so that their order would matter."""
         return self.start <= other.end and other.start <= self.end

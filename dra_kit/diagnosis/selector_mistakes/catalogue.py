@@ -8,7 +8,13 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, device_mistakes
-from dra_kit.diagnosis.selector_mistakes.expression import Kind, ManifestExpression, Mistake, comparison
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Kind,
+    ManifestExpression,
+    Mistake,
+    character_index,
+    comparison,
+)
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
     attribute_without_domain,
@@ -35,7 +41,7 @@ from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode, walk
 from dra_kit.kubernetes.values.json import byte_length
 
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
-"""Attributes of Kubernetes' own domain, whatever driver publishes them."""
+"""Attributes of Kubernetes' own domain, regardless of the driver."""
 _KUBERNETES: Final = "resource.kubernetes.io"
 Check: TypeAlias = Callable[[ManifestExpression], Iterator[Mistake]]
 EXPLAINING: Final[tuple[Check, ...]] = (
@@ -53,44 +59,44 @@ EXPLAINING: Final[tuple[Check, ...]] = (
     list_attribute,
     unknown_function,
 )
-"""Why an expression does not compile."""
+"""Checks that explain why an expression does not compile."""
 ALWAYS: Final[tuple[Check, ...]] = (
     domain_with_name,
     invalid_quantity,
     invalid_version,
     version_as_text,
 )
-"""What is wrong with an expression even if it compiles."""
+"""Checks for mistakes in expressions that compile."""
 
 
 def mistakes(
     expression: ManifestExpression, advertised: Advertised | None = None, driver: str = ""
 ) -> Iterator[Mistake]:
-    """Find what is wrong with an expression, by its text and the names and types of devices.
+    """Find the mistakes in an expression by its text and by the names and types of devices.
 
     Args:
-        expression: compiled or not.
-        advertised: the devices that are known; None looks at the text alone.
-        driver: whose devices they are that a selector looks at, by the class; empty if that is not known.
+        expression: the expression, which need not compile.
+        advertised: the known devices; None checks only the text.
+        driver: the driver that the class selects; empty if unknown.
     """
     named = driver_of(expression) or driver
     likely = _only(walk(expression.root), expression) if expression.root else ""
     of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
     if any(mistake.rule == "attribute-type" for mistake in of_devices):
-        # who knows the type need not guess that a text may be a version
+        # if the type is known, a string need not be guessed to be a version
         of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
     yield from of_text
     yield from of_devices
 
 
 def driver_of(expression: ManifestExpression) -> str:
-    """Return the driver whose devices alone meet a selector; empty if it names none."""
+    """Return the only driver that a selector can match; empty if it requires none."""
     return _only(conjuncts(expression.root), expression) if expression.root else ""
 
 
 def conjuncts(root: SyntaxNode) -> Iterator[SyntaxNode]:
-    """Yield the conditions that all must be true."""
+    """Yield the operands of ``&&``."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -113,7 +119,7 @@ def _only(nodes: Iterable[SyntaxNode], expression: ManifestExpression) -> str:
 
 
 def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised | None) -> Mistake:
-    """Return a mistake with the name of a driver where one is to be written; its fix stays only where it is certain."""
+    """Insert a driver's name into the remedy of a mistake; retain its fix only if the driver is certain."""
     if SOME_DRIVER not in found.help:
         return found
     drivers = advertised.drivers if advertised is not None else set()
@@ -137,7 +143,7 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         cost = expression.program.cost
         estimate = "has no bound" if cost > 2**60 else f"is {cost:,}"
         message = f"the estimated cost {estimate}; the API server accepts {MAX_COST:,}"
-        wish = "avoid loops in loops, and matches() or contains() on long texts"
+        wish = "avoid loops in loops, and matches() or contains() on long strings"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
     for check in ALWAYS:
         yield from check(expression)
@@ -147,9 +153,8 @@ def _compile_error(expression: ManifestExpression, error: CelCompileError) -> Mi
     text = expression.text
     if byte_length(text) > MAX_LENGTH:
         message = f"the expression is longer than {MAX_LENGTH} bytes"
-        return Mistake("cel-cost", 0, len(text), message, "say it in several selectors: all of them must be true")
+        return Mistake("cel-cost", 0, len(text), message, "split it into several selectors, which must all be true")
     if not error.line:
         return Mistake("cel-compile", 0, len(text), str(error), "")
-    lines = text.split("\n")
-    index = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
+    index = character_index(text, error.line, error.column)
     return Mistake("cel-compile", index, index + 1, error.problem, "")

@@ -1,4 +1,4 @@
-"""Mistakes that the advertised devices show: unknown drivers, names, types and values."""
+"""Mistakes in comparison with the advertised devices: unknown drivers, names, types and values."""
 
 from __future__ import annotations
 
@@ -41,19 +41,14 @@ _NUMBERS: Final = frozenset({"int", "double"})
 
 
 def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
-    """Yield what an expression asks for and no known device can answer.
-
-    Args:
-        expression: one that compiles, or at least parses.
-        advertised: the devices.
-    """
+    """Yield what an expression reads and no known device has."""
     if expression.root is None:
         return
     yield from _drivers(expression, advertised)
     for read in reads(expression.root):
         if read.domain and "/" not in read.domain and not read.last:
             yield from _name(expression, read, advertised)
-    if expression.error is None:  # else the types are what is notified of already
+    if expression.error is None:  # otherwise, type errors are already reported
         for node in walk(expression.root):
             yield from _type(expression, node, advertised)
 
@@ -66,7 +61,7 @@ def _drivers(expression: ManifestExpression, advertised: Advertised) -> Iterator
             if is_driver and isinstance(other, LiteralNode) and isinstance(other.value, str):
                 wish = unknown_driver(other.value, advertised)
                 if wish is not None:
-                    message = f"no device is of a driver {json.dumps(other.value)}"
+                    message = f"no device belongs to a driver {json.dumps(other.value)}"
                     suggestion = unambiguous_correction(other.value, advertised.drivers)
                     fix = (
                         (Replacement(other.start, other.end, quoted(suggestion, expression.text)),)
@@ -77,7 +72,7 @@ def _drivers(expression: ManifestExpression, advertised: Advertised) -> Iterator
 
 
 def unknown_driver(name: str, advertised: Advertised) -> str | None:
-    """Return what to write instead of the name of a driver without devices; None if nothing is known to be wrong."""
+    """Return the remedy for the name of a driver without devices; None if it may be correct."""
     if name in advertised.drivers:
         return None
     near = did_you_mean(name, advertised.drivers).removeprefix("; ")
@@ -97,7 +92,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
             message = f"no device has attributes or capacities in the domain {json.dumps(read.domain)}"
             rule = "unknown-domain"
             if advertised.complete and _fails(expression, read, advertised):
-                rule, message = "missing-domain", f"{message}: the selector fails, and the whole allocation with it"
+                rule, message = "missing-domain", f"{message}: the selector fails, and with it the allocation"
             suggestion = unambiguous_correction(read.domain, domains)
             yield Mistake(rule, *read.domain_span(), message, wish, _domain(expression, read, suggestion))
         return
@@ -105,11 +100,12 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     if read.name is None or read.name in known:
         return
     near = did_you_mean(read.name, known).removeprefix("; ")
-    # a standard attribute such as pcieRoot is in a domain of Kubernetes, whatever driver publishes it
+    # a standard attribute such as pcieRoot is in a domain of Kubernetes
     homes = sorted(domain for domain in advertised.domains(kind) if read.name in advertised.names(kind, domain))
     if homes and read.domain in advertised.drivers:
         wish = f'write device.{kind}["{homes[0]}"].{read.name}'
-        message = f"{read.name} is no {_SINGULAR[kind]} of {read.domain}: devices have it in the domain {homes[0]}"
+        what = _with_article(_SINGULAR[kind])
+        message = f"{read.name} is not {what} of {read.domain}: devices have it in the domain {homes[0]}"
         fix = _domain(expression, read, homes[0]) if len(homes) == 1 else ()
         yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, fix)
         return
@@ -119,7 +115,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     if elsewhere:
         wish = f'it is {_with_article(_SINGULAR[other])}: device.{other}["{read.domain}"].{read.name}'
     else:
-        wish = f"{near} they have {_listed(known)}".lstrip() if known else f"they have no {_plural(kind)} there"
+        wish = f"{near} they have {_listed(known)}".lstrip() if known else "they have none there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
     suggestion = "" if elsewhere else unambiguous_correction(read.name, known)
     yield Mistake(
@@ -132,7 +128,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
 
 
 def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
-    """Return the edit that writes another domain; nothing if the domain is not a separate constant."""
+    """Return the edit that replaces the domain; empty if the domain is not a separate constant."""
     node = read.domain_node
     if not suggestion or not isinstance(node, LiteralNode) or node.value != read.domain:
         return ()
@@ -140,7 +136,7 @@ def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tupl
 
 
 def _renamed(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
-    """Return the edit that writes another name; nothing where the text has the name in another form."""
+    """Return the edit that replaces the name; empty if the text has the name in another form."""
     begin, end = read.name_span(expression.text)
     if not suggestion or expression.text[begin:end] != read.name:
         return ()
@@ -148,7 +144,7 @@ def _renamed(expression: ManifestExpression, read: Read, suggestion: str) -> tup
 
 
 def _fails(expression: ManifestExpression, read: Read, advertised: Advertised) -> bool:
-    """Whether evaluation comes to a read of what no device has, and ends there."""
+    """Return whether evaluation fails at a read that no device has."""
     if read.tested or not isinstance(expression.program, Selector):
         return False
     for device, _ in advertised.distinct:
@@ -185,7 +181,7 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
 
 
 def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: ManifestExpression) -> tuple[Replacement, ...]:
-    """Return the edit that writes a constant as a value of the attribute's type; nothing if it cannot be one."""
+    """Return the edit that converts a constant to the attribute's type; empty if it cannot be converted."""
     if not isinstance(right, LiteralNode) or len(trait.types) != 1:
         return ()
     of, text, value = next(iter(trait.types)), right.text(expression.text), right.value
@@ -239,10 +235,6 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
 
 
-def _plural(kind: Kind) -> str:
-    return "capacities" if kind == "capacity" else kind
-
-
 def _listed(names: Iterator[str] | frozenset[str] | set[str] | Mapping[str, object]) -> str:
     found = sorted(names)
     return ", ".join([*found[:8], "…"] if len(found) > 8 else found) or "none"
@@ -252,7 +244,7 @@ _ELEMENT_TYPES: Final = {"ints": "int", "bools": "bool", "strings": "string", "v
 _QUANTITY: Final = "quantity"
 _SHOWN: Final = 6
 _REMEMBERED: Final = 200
-"""Values of one attribute that are enough to be looked at."""
+"""Maximum number of values collected of an attribute."""
 _Published: TypeAlias = v1.DeviceAttribute | v1.DeviceCapacity
 
 
@@ -264,23 +256,23 @@ class _OfDriver:
 
     @cached_property
     def forms(self) -> Collection[DeviceShape]:
-        """Of its usual devices."""
+        """The forms of its usual devices."""
         usual = [slice_.usual.forms for slice_ in self.slices if slice_.usual is not None]
         return dict.fromkeys(chain.from_iterable(dict.fromkeys(usual)))
 
     @cached_property
     def models(self) -> Sequence[v1.Device]:
-        """Its other devices, and usual ones beside them."""
+        """The devices of slices that have unusual ones."""
         return [device for slice_ in self.slices if slice_.usual is None for device in slice_.devices]
 
     def names(self, kind: Kind) -> Iterable[str]:
-        """Return the names of what its devices have, each once."""
+        """Return the names of its devices' attributes or capacities."""
         of_forms = [tuple(form.types if kind == "attributes" else form.capacity) for form in self.forms]
         of_models = [tuple(device.attributes if kind == "attributes" else device.capacity) for device in self.models]
         return dict.fromkeys(chain.from_iterable(dict.fromkeys((*of_forms, *of_models))))
 
     def types(self, kind: Kind, name: str) -> Iterator[str]:
-        """Yield the types of what devices have by a name."""
+        """Yield the types of an attribute or capacity."""
         for form in self.forms:
             if kind == "attributes" and name in form.types:
                 yield form.types[name]
@@ -289,7 +281,7 @@ class _OfDriver:
         yield from (type_ for each in _having(kind, self.models, name) for type_, _ in _typed(each))
 
     def values(self, kind: Kind, name: str) -> Iterator[Any]:
-        """Yield the values of what devices have by a name."""
+        """Yield the values of an attribute or capacity."""
         for slice_ in self.slices:
             if slice_.usual is not None and kind == "attributes":
                 yield from (value for value in slice_.values(name) if value is not None)
@@ -300,18 +292,14 @@ class _OfDriver:
 
 
 class Trait:
-    """An attribute or capacity; the devices are looked through when it is first asked what they have.
-
-    Args:
-        kind: which of them.
-    """
+    """An attribute or capacity; its values are collected from the devices on first use."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind: Final = kind
         self._where: list[tuple[_OfDriver, str]] = []
 
     def add(self, devices: _OfDriver, name: str) -> None:
-        """Add what the devices of a driver have by a name."""
+        """Add the attribute or capacity of a driver's devices."""
         self._where.append((devices, name))
 
     @cached_property
@@ -321,7 +309,7 @@ class Trait:
 
     @cached_property
     def values(self) -> Collection[Any]:
-        """As they are written in an expression, each once; not more than some hundred."""
+        """Some distinct values, as CEL writes them."""
         found: dict[Any, None] = {}
         for value in (value for devices, name in self._where for value in devices.values(self._kind, name)):
             found[value] = None
@@ -337,13 +325,7 @@ class Trait:
 
 @dataclass(frozen=True, eq=False)
 class KnownDevice:
-    """A device, and how many others are just like it in all that a selector can see.
-
-    Attributes:
-        name: driver, pool and name of the first one.
-        driver: its driver.
-        device: what is published of it.
-    """
+    """An example of devices that no selector can distinguish; ``name`` is driver, pool and name."""
 
     name: str
     driver: str
@@ -351,7 +333,7 @@ class KnownDevice:
 
     @cached_property
     def view(self) -> Device:
-        """It, for evaluations."""
+        """The device for CEL."""
         return Device(
             driver=self.driver,
             attributes={name: attribute.to_json() for name, attribute in self.device.attributes.items()},
@@ -366,7 +348,7 @@ def _known(slice_: LazySlice, device: v1.Device) -> KnownDevice:
 
 
 def _having(kind: Kind, devices: Iterable[v1.Device], name: str) -> Iterator[_Published]:
-    """Yield what devices have by a name, where they have it; what is one object for several comes once."""
+    """Yield the attributes or capacities of a name, each shared object once."""
     seen: set[int] = set()
     for device in devices:
         published: Mapping[str, _Published] = device.attributes if kind == "attributes" else device.capacity
@@ -377,7 +359,7 @@ def _having(kind: Kind, devices: Iterable[v1.Device], name: str) -> Iterator[_Pu
 
 
 def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
-    """Yield the type of what is published, and its values."""
+    """Yield the type of an attribute or capacity, and its values."""
     if isinstance(published, v1.DeviceCapacity):
         yield _QUANTITY, [str(published.value)]
         return
@@ -389,16 +371,15 @@ def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
 
 
 class Advertised:
-    """The devices that are known.
+    """The known devices.
 
     Args:
-        slices: with the devices.
-        complete: whether these are all devices of the cluster, and not only those of one driver.
+        slices: the slices of the devices.
+        complete: whether these are all devices of the cluster.
 
     Attributes:
-        complete: as given.
-        total: number of devices.
-        drivers: names of their drivers.
+        total: the number of devices.
+        drivers: the names of their drivers.
 
     Raises:
         ValueError: an attribute has a value that no API server accepts.
@@ -413,7 +394,7 @@ class Advertised:
             of_driver.setdefault(slice_.spec.driver, _OfDriver()).slices.append(slice_)
             for device in slice_.devices if slice_.usual is None else ():
                 if not has_plain_attributes(device):
-                    _known(slice_, device).view  # noqa: B018 - it cannot be made of what no API server accepts
+                    _known(slice_, device).view  # noqa: B018 - raises for values that no API server accepts
         self.drivers: set[str] = set(of_driver)
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
         for driver, devices in of_driver.items():
@@ -426,7 +407,7 @@ class Advertised:
 
     @cached_property
     def distinct(self) -> list[tuple[KnownDevice, int]]:
-        """Devices that differ in what a selector can see, with their numbers."""
+        """Distinct devices as selectors see them, with their numbers."""
         found: dict[Hashable, tuple[KnownDevice, int]] = {}
         for slice_, device in ((each, device) for each in self._slices for device in each.devices):
             key = (
@@ -444,9 +425,9 @@ class Advertised:
         return frozenset(self._traits[kind])
 
     def names(self, kind: Kind, domain: str) -> dict[str, Trait]:
-        """Return what devices have in a domain, by name."""
+        """Return the attributes or capacities in a domain, by name."""
         return self._traits[kind].get(domain, {})
 
     def speaks_for(self, domain: str) -> bool:
-        """Whether what is not known here in a domain, or of a driver, does not exist."""
+        """Return whether all names of a domain or driver are known."""
         return self.complete or domain in self.drivers

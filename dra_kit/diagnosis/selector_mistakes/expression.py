@@ -1,4 +1,4 @@
-"""An expression to look at, the mistakes found in it, and what it reads of a device."""
+"""An expression, its mistakes, and its reads of a device."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Bindings: TypeAlias = Mapping[str, SyntaxNode]
 
 
 class Read(Struct, frozen=True):
-    """One place where an expression looks at a device.
+    """A read of a device's attributes or capacity in an expression.
 
     Attributes:
-        kind: which map of the device.
-        domain: the key of it; None if it is computed.
-        name: the key below; None if it is computed, or where the whole domain is read.
-        node: all of it.
-        domain_node: where the domain is written; None for ``device.attributes`` as a whole.
-        last: whether nothing is looked up below the domain: ``name`` is not just unknown.
-        tested: whether it fails for no device: ``has()``, ``in``, ``.?``, ``[?]``.
+        kind: the map of the device.
+        domain: the key in the map; None if it is computed.
+        name: the key in the domain; None if it is computed, or the whole domain is read.
+        node: the syntax node of the read.
+        domain_node: the syntax node of the domain; None for ``device.attributes`` as a whole.
+        last: whether the whole domain is read.
+        tested: whether it cannot fail: ``has()``, ``in``, ``.?``, ``[?]``.
     """
 
     kind: Kind
@@ -44,7 +44,7 @@ class Read(Struct, frozen=True):
     tested: bool
 
     def name_span(self, text: str) -> tuple[int, int]:
-        """Where the name is written in the expression, else the whole."""
+        """Return the span of the name in the expression, or else of the whole read."""
         node = self.node
         if isinstance(node, SelectNode):
             start = text.find(node.field, node.place, node.end)
@@ -55,13 +55,13 @@ class Read(Struct, frozen=True):
         return node.start, node.end
 
     def domain_span(self) -> tuple[int, int]:
-        """Where the domain is written in the expression."""
+        """Return the span of the domain in the expression."""
         node = self.domain_node or self.node
         return node.start, node.end
 
 
 def reads(root: SyntaxNode) -> Iterator[Read]:
-    """Every read of an expression, as it is written; of ``a.b.c`` the longest one that is known."""
+    """Yield the reads of an expression, in order; of ``a.b.c`` the longest known one."""
     waiting: list[tuple[SyntaxNode, Bindings]] = [(root, {})]
     while waiting:
         node, bindings = waiting.pop()
@@ -78,7 +78,7 @@ def reads(root: SyntaxNode) -> Iterator[Read]:
 
 
 def read_of(node: SyntaxNode, bindings: Bindings | None = None) -> Read | None:
-    """Return what a node reads; None if it is something else."""
+    """Return the read of a node; None if it is not one."""
     bindings = bindings or {}
     if isinstance(node, CallNode) and node.function == "@in":
         return _membership(node, bindings)
@@ -159,13 +159,7 @@ SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 class Replacement(Struct, frozen=True):
-    """A replacement of characters of an expression.
-
-    Attributes:
-        start: the index of the first character.
-        end: the index after the last character; for an insertion the same as ``start``.
-        text: the new text.
-    """
+    """A replacement of the characters from ``start`` to ``end`` (exclusive) of an expression."""
 
     start: int
     end: int
@@ -173,16 +167,7 @@ class Replacement(Struct, frozen=True):
 
 
 class Mistake(Struct, frozen=True):
-    """A mistake in an expression.
-
-    Attributes:
-        rule: the id of the rule.
-        start: the index of the first wrong character in the expression.
-        end: the index after the last wrong character.
-        message: what is wrong.
-        help: what to write instead.
-        fix: a certain fix; may be empty.
-    """
+    """A mistake from ``start`` to ``end`` (exclusive) of an expression; ``fix`` is certain, or empty."""
 
     rule: str
     start: int
@@ -193,7 +178,7 @@ class Mistake(Struct, frozen=True):
 
 
 def quoted(value: str, text: str) -> str:
-    """Return a name in the quotes that an expression uses; names of the API have no quotes in them."""
+    """Return a name in the quotes that an expression uses; API names contain no quotes."""
     return f"'{value}'" if "'" in text and '"' not in text else f'"{value}"'
 
 
@@ -212,7 +197,7 @@ def value_read(node: SyntaxNode) -> Read | None:
 
 
 def constant_text(node: SyntaxNode) -> str | None:
-    """Return a text or number that is written in the expression, as text; None for any other node."""
+    """Return a string or number literal as text; None for any other node."""
     if not isinstance(node, LiteralNode) or isinstance(node.value, bool):
         return None
     if isinstance(node.value, str):
@@ -221,16 +206,21 @@ def constant_text(node: SyntaxNode) -> str | None:
 
 
 def is_number(node: SyntaxNode) -> bool:
-    """Whether it is a number that is written in the expression."""
+    """Return whether a node is a number literal."""
     return isinstance(node, LiteralNode) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
 
 
 def operator_span(node: SyntaxNode, expression: ManifestExpression) -> tuple[int, int]:
-    """Where the operator or the name of the function of a call is written."""
+    """Return the span of a call's operator or function name."""
     assert isinstance(node, CallNode)  # noqa: S101 - comparison() gives no other
     name = COMPARISONS.get(node.function, node.function)
     start = expression.text.find(name, node.place if node.target is None else node.target.end, node.end)
     return (start, start + len(name)) if start >= 0 else (node.start, node.end)
+
+
+def character_index(text: str, line: int, column: int) -> int:
+    """Return the index of a line and column, both from 1, in a text."""
+    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
 
 
 Role: TypeAlias = Literal["selector", "derived"]
@@ -241,12 +231,12 @@ class ManifestExpression(Struct, frozen=True):
 
     Attributes:
         path: its field.
-        text: what is written.
-        role: what it is for.
-        root: its syntax tree; None if it has none. Checked only if ``program`` is there.
-        program: it, compiled; None if it does not compile.
-        error: why it does not; None if it does.
-        declarations: what it was compiled with.
+        text: its text.
+        role: its purpose.
+        root: its syntax tree, type-checked only if ``program`` is set; None if it cannot be parsed.
+        program: the compiled expression; None if it does not compile.
+        error: the compile error, if any.
+        declarations: the environment it was compiled with.
     """
 
     path: str
@@ -266,7 +256,7 @@ def compiled(
     try:
         root = parse(text)
     except (CompileFailure, RecursionError):
-        pass  # the compiler reports the same, with the place
+        pass  # the compiler reports the same, with the position
     compiler = compile_derived if role == "derived" else compile_selector
     try:
         program = compiler(text, environment=declarations)
@@ -276,12 +266,7 @@ def compiled(
 
 
 def blamed(expression: ManifestExpression, device: Device) -> Read | None:
-    """Return the first read of something that a device does not have; None if there is none that could fail.
-
-    Args:
-        expression: a selector.
-        device: for which it fails.
-    """
+    """Return the first read of an expression that a device, for which it fails, does not have; None if all exist."""
     for read in plain_reads(expression):
         held = device.attributes if read.kind == "attributes" else device.capacity
         if read.name not in held.get(read.domain or "", {}):
@@ -296,18 +281,18 @@ def plain_reads(expression: ManifestExpression) -> Iterator[Read]:
             yield read
 
 
-def ask_first(expression: ManifestExpression, read: Read) -> str:
-    """Return what to write so that a selector does not fail for a device of the driver that lacks something."""
-    return f"ask first: has({read.node.text(expression.text)}) && …"
+def check_presence_first(expression: ManifestExpression, read: Read) -> str:
+    """Return the remedy for a selector that fails for a device without an attribute or capacity."""
+    return f"check first: has({read.node.text(expression.text)}) && …"
 
 
 def begin_with_driver(expression: ManifestExpression, read: Read) -> str:
-    """Return what to write so that a selector does not fail for devices of other drivers."""
+    """Return the remedy for a selector that fails for devices of other drivers."""
     return f'begin with device.driver == "{read.domain}" &&{" ( … )" if "||" in expression.text else ""}'
 
 
 def guarded(expression: ManifestExpression, driver: str) -> tuple[Replacement, ...]:
-    """Return the edits that make a selector false for other drivers' devices and do not change it for one driver's."""
+    """Return the edits that restrict a selector to the devices of a driver."""
     text = expression.text
     guard = f"device.driver == {quoted(driver, text)} && "
     begin, end = len(text) - len(text.lstrip()), len(text.rstrip())

@@ -1,4 +1,4 @@
-"""Mistakes that the text of an expression shows, without any device."""
+"""Mistakes that are visible in the text of an expression, without devices."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
 _TAKE_QUANTITY: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 _TYPES: Final = {int: "int", float: "double", str: "string"}
 _DECIMAL: Final = frozenset("kMGTPE")
-"""Suffixes of a thousand and its powers, beside each of which there is one of 1024."""
+"""Suffixes of powers of 1000; each has a counterpart for powers of 1024."""
 
 
 def is_quantity(node: SyntaxNode) -> bool:
-    """Whether a node is certainly a quantity: a capacity, or made by ``quantity()``."""
+    """Return whether a node is certainly a quantity: a capacity, or created by ``quantity()``."""
     read = value_read(node)
     if read is not None:
         return read.kind == "capacity"
@@ -67,9 +67,9 @@ def quantity_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
         other = "another quantity" if is_quantity(right) else _described(right)
         begin, end = operator_span(node, expression)
         text = expression.text
-        wish = _comparison(left.text(text), operator, _as_quantity(right, text))
+        wish = compared(left.text(text), operator, _as_quantity(right, text))
         message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
-        # the unit of a number without one is not known
+        # a number without unit is ambiguous
         sure = is_quantity(right) or _has_unit(right)
         fix = (Replacement(node.start, node.end, wish),) if sure and _is_whole(node, expression) else ()
         yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
@@ -84,7 +84,7 @@ def quantity_argument(expression: ManifestExpression) -> Iterator[Mistake]:
         argument = node.arguments[0]
         if node.function == "quantity" and node.target is None and is_number(argument):
             wish = f"write {_as_quantity(argument, text)}"
-            yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a text", wish)
+            yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a string", wish)
         elif (
             node.function in _TAKE_QUANTITY
             and node.target is not None
@@ -118,13 +118,13 @@ def invalid_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
             try:
                 Quantity(argument.value)
             except InvalidQuantity:
-                message = f"{json.dumps(argument.value)} is no quantity"
+                message = f"{json.dumps(argument.value)} is not a quantity"
                 wish = f"write a number and a suffix, such as {_nearest(argument.value)}"
                 yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
 
 
 def _has_unit(node: SyntaxNode) -> bool:
-    """Whether it is a text that is a quantity with a unit, such as "80Gi"."""
+    """Return whether it is a string with a quantity that has a unit, such as "80Gi"."""
     if not isinstance(node, LiteralNode) or not isinstance(node.value, str) or not node.value[-1:].isalpha():
         return False
     try:
@@ -135,13 +135,13 @@ def _has_unit(node: SyntaxNode) -> bool:
 
 
 def _is_whole(node: SyntaxNode, expression: ManifestExpression) -> bool:
-    """Whether the text of a node is that of the node alone: parentheses do not belong to it."""
+    """Return whether the text of a node is the node alone; parentheses do not belong to it."""
     text = node.text(expression.text)
     return text.count("(") == text.count(")")
 
 
 def _nearest(text: str) -> str:
-    """Return the quantities that a text may stand for: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
+    """Return the quantities that a string may mean: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
     tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
     for candidate in (tried, tried.capitalize(), tried.upper()):
         try:
@@ -165,11 +165,6 @@ def _described(node: SyntaxNode) -> str:
 def _as_quantity(node: SyntaxNode, text: str) -> str:
     constant = constant_text(node)
     return node.text(text) if constant is None else f"quantity({json.dumps(constant)})"
-
-
-def _comparison(left: str, operator: str, right: str) -> str:
-    method = _METHODS.get(operator)
-    return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
 
 
 _STRINGS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'', re.DOTALL)
@@ -200,7 +195,7 @@ def word_operator(expression: ManifestExpression) -> Iterator[Mistake]:
     """Yield a mistake for each operator that is a word: ``a and b``, ``not a``."""
     for match in _unparsed(expression, _WORD):
         sign = _WORDS[match[1].lower()]
-        # not and is bind otherwise than ! and ==
+        # not and is have another precedence than ! and ==
         fix = (Replacement(match.start(), match.end(), sign),) if sign in {"&&", "||"} else ()
         yield Mistake(
             "word-operator", match.start(), match.end(), f"CEL has no operator {match[1]}", f"write {sign}", fix
@@ -311,7 +306,7 @@ def version_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
             constant = constant_text(node.arguments[0])
             if read is not None and read.kind == "attributes" and constant is not None:
                 argument = node.arguments[0]
-                message = f"{node.function} takes a version, not {json.dumps(constant)} as text or number"
+                message = f"{node.function} takes a version, not {json.dumps(constant)} as string or number"
                 wish = f"write {read.node.text(text)}.{node.function}({as_version(constant)})"
                 given = as_version(constant)
                 sure = isinstance(argument, LiteralNode) and isinstance(argument.value, str) and is_version(constant)
@@ -320,7 +315,7 @@ def version_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
 
 
 def version_as_text(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a text."""
+    """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a string."""
     text = expression.text
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
@@ -332,7 +327,7 @@ def version_as_text(expression: ManifestExpression) -> Iterator[Mistake]:
         read, constant = value_read(left), right.value if isinstance(right, LiteralNode) else None
         if read is not None and read.kind == "attributes" and isinstance(constant, str) and is_version(constant):
             begin, end = operator_span(node, expression)
-            message = f'{text[begin:end]} compares texts character by character ("10" < "9"), and fails for versions'
+            message = f'{text[begin:end]} compares strings character by character ("10" < "9"), and fails for versions'
             wish = f"if it is a version, write {compared(left.text(text), operator, as_version(constant))}"
             yield Mistake("version-as-text", begin, end, message, wish)
 
@@ -344,13 +339,13 @@ def invalid_version(expression: ManifestExpression) -> Iterator[Mistake]:
             continue
         argument = node.arguments[0]
         if isinstance(argument, LiteralNode) and isinstance(argument.value, str) and not is_version(argument.value):
-            message = f"{json.dumps(argument.value)} is no semantic version"
+            message = f"{json.dumps(argument.value)} is not a semantic version"
             wish = f"write all three numbers: {as_version(argument.value)}"
             yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
 
 
 def as_version(constant: str) -> str:
-    """How a version is written in an expression: ``1.2`` is ``semver("1.2.0")``."""
+    """Return a version as CEL: ``1.2`` is ``semver("1.2.0")``."""
     if not is_version(constant):
         match = _NUMBERS.fullmatch(constant)
         parts = [str(int(part or 0)) for part in match.groups()] if match else ["1", "2", "3"]
@@ -359,7 +354,7 @@ def as_version(constant: str) -> str:
 
 
 def compared(left: str, operator: str, right: str) -> str:
-    """Return the comparison of two versions as it must be written."""
+    """Return the comparison of two versions or quantities in CEL."""
     method = _METHODS.get(operator)
     return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
 
@@ -369,7 +364,7 @@ def _makes_version(node: SyntaxNode) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a semantic version."""
+    """Return whether a string is a semantic version."""
     try:
         Version(text)
     except ValueError:
@@ -378,12 +373,12 @@ def is_version(text: str) -> bool:
 
 
 SOME_DRIVER: Final = "<driver>"
-"""Stands in a remedy for a driver that is not known from the expression alone."""
+"""Placeholder in a remedy for a driver that the expression does not name."""
 _OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
 
 
 def attribute_without_domain(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and methods of what is none."""
+    """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and calls of methods on them."""
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
         used = [sides[0], sides[2]] if sides else []
@@ -393,7 +388,7 @@ def attribute_without_domain(expression: ManifestExpression) -> Iterator[Mistake
             read = read_of(side)
             if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
                 continue
-            message = f"{read.domain} stands where the domain of the name goes, which is mostly the driver's name"
+            message = f"{read.domain} is in the place of the domain, which is mostly the driver's name"
             wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
             whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
             plain = read.domain.isidentifier() and read.domain.isascii()
@@ -408,7 +403,7 @@ def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
         if read.domain and "/" in read.domain and read.domain_span() not in seen:
             seen.add(read.domain_span())
             domain, _, name = read.domain.partition("/")
-            message = f"no domain has a slash in it, so that {read.domain} is never found"
+            message = f"no domain contains a slash, so {read.domain} is never found"
             wish = f'write device.{read.kind}["{domain}"].{name}'
             if read.tested and read.last:
                 wish = f'write "{name}" in device.{read.kind}["{domain}"]'
@@ -427,12 +422,12 @@ def list_attribute(expression: ManifestExpression) -> Iterator[Mistake]:
         if isinstance(node, CallNode) and node.function == "includes" and node.target is not None:
             begin, end = operator_span(node, expression)
             argument = node.arguments[0].text(text) if node.arguments else "…"
-            message = "the API server takes includes only where its feature gate DRAListTypeAttributes is on"
-            wish = f"for a text, write {node.target.text(text)}.contains({argument})"
+            message = "the API server accepts includes only if its feature gate DRAListTypeAttributes is on"
+            wish = f"for a string, write {node.target.text(text)}.contains({argument})"
             yield Mistake("list-attribute", begin, end, message, wish)
         elif isinstance(node, ComprehensionNode) and not node.is_bind:
             read = read_of(node.iteration_range)
             if read is not None and read.kind == "attributes" and not read.last:
-                message = "attributes are lists only where the feature gate DRAListTypeAttributes is on"
-                wish = f"ask for the value itself: {node.iteration_range.text(text)} == …"
+                message = "attributes are lists only if the feature gate DRAListTypeAttributes is on"
+                wish = f"compare the value itself: {node.iteration_range.text(text)} == …"
                 yield Mistake("list-attribute", node.place, node.place + 1, message, wish)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.author.prepared import ContainerEdits, DeviceNode, Hook, Mount, NetDevice, Prepared
+from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.errors import PermanentError
 from dra_kit.kubelet.cdi import spec as cdi
 from dra_kit.kubelet.cdi.spec import QualifiedName, validate_spec
@@ -61,20 +61,12 @@ def build_claim_spec(
 def _edits(edits: ContainerEdits) -> cdi.SpecEdits:
     return cdi.SpecEdits(
         env=tuple([f"{name}={value}" for name, value in edits.env.items()]),
-        device_nodes=tuple(map(_device_node, edits.device_nodes)),
-        net_devices=tuple(map(_net_device, edits.net_devices)),
+        device_nodes=tuple([cdi.DeviceNode(**node.model_dump(exclude_none=True)) for node in edits.device_nodes]),
+        net_devices=tuple([cdi.NetDevice(**device.model_dump()) for device in edits.net_devices]),
         hooks=tuple(map(_hook, edits.hooks)),
         mounts=tuple(map(_mount, edits.mounts)),
         additional_gids=tuple(edits.additional_gids),
     )
-
-
-def _device_node(node: DeviceNode) -> cdi.DeviceNode:
-    return cdi.DeviceNode(**node.model_dump(exclude_none=True))
-
-
-def _net_device(device: NetDevice) -> cdi.NetDevice:
-    return cdi.NetDevice(**device.model_dump())
 
 
 def _mount(mount: Mount) -> cdi.Mount:

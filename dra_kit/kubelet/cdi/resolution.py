@@ -38,10 +38,6 @@ class SpecCache:
     Args:
         files: loaded spec files, in the order of loading.
         errors: why a file or directory could not be loaded or, with a conflict, not be used completely.
-
-    Attributes:
-        files: as given.
-        errors: as given, and the conflicts between files.
     """
 
     def __init__(self, files: Iterable[SpecFile], errors: Mapping[Path, Sequence[str]]) -> None:

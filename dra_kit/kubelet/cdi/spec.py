@@ -126,15 +126,7 @@ class SpecEdits(_Model):
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not (
-            self.env
-            or self.device_nodes
-            or self.net_devices
-            or self.hooks
-            or self.mounts
-            or self.intel_rdt is not None
-            or self.additional_gids
-        )
+        return self == NO_EDITS
 
 
 NO_EDITS: Final = SpecEdits()

@@ -35,7 +35,6 @@ class SpecStore:
 
     Args:
         directory: where runtimes look for generated specs, usually ``/var/run/cdi``; created if it is missing.
-        driver: the driver's name.
 
     Raises:
         ConfigurationError: the name cannot be part of a CDI kind.

@@ -3,8 +3,7 @@
 isort:skip_file
 The container runtime's service for the kubelet (k8s.io/cri-api 0.37, pkg/apis/runtime/v1).
 
-Of the upstream messages this is what tells how a runtime is configured; fields that are left out are skipped when
-they come.
+Only the upstream messages that report the configuration of a runtime; parsers skip the fields that are left out.
 """
 
 from collections import abc as _abc

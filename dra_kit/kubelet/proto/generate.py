@@ -1,8 +1,8 @@
 """Generates the stubs beside the .proto files: ``python dra_kit/kubelet/proto/generate.py`` or ``make proto``.
 
 The files are compiled under their path in the package (``dra_kit/kubelet/proto/dra_v1.proto``). That gives the
-generated modules absolute imports, and the descriptors names that collide with nobody else's ``api.proto`` in one
-process.
+generated modules absolute imports, and the descriptors names that differ from those of other packages'
+``api.proto`` in one process.
 Needs the development tools grpcio-tools and mypy-protobuf; nothing imports this module at run time.
 """
 

@@ -32,9 +32,9 @@ from dra_kit.kubernetes.resource.v1 import (
 from dra_kit.kubernetes.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
-"""Visited devices after which a search gives up: about ten seconds, which is also kube-scheduler's limit.
+"""Maximum steps of a search: about ten seconds, which is also the limit of kube-scheduler.
 
-kube-scheduler visits more in that time, including all devices that are skipped here (see ``shortlist``).
+kube-scheduler makes more steps in that time, but also tries devices that are skipped here (see ``pruning``).
 """
 
 
@@ -47,7 +47,7 @@ class Allocator:
         snapshot: the cluster; the next attempt sees changes to it.
         gates: of the scheduler, by default those of an unmodified Kubernetes 1.37.
         evaluator: of CEL expressions, by default ``dra_kit.cel``.
-        max_steps: visited devices after which an attempt gives up.
+        max_steps: maximum steps of an attempt.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Allocator:
 
         Args:
             node: the node.
-            claims: those without an allocation, in the order of the pod, with the API's defaults filled in.
+            claims: claims without an allocation, in the order of the pod, with the API's defaults.
 
         Returns:
             The allocation of each claim, or None if they do not fit on this node.
@@ -119,12 +119,12 @@ class AllocationAttempt:
             for claim in self._claims
         ]
         self._choices = _without_errors(self._requests)
-        self._question = None if self._choices is None else memo.question(self._claims, self._choices)
+        self._shape = None if self._choices is None else memo.shape(self._claims, self._choices)
 
     def on(self, node: Node) -> Allocations | None:
         """Find devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
         pools = self._snapshot.pools(node, self._gates)
-        key = None if self._question is None else self._question.key(node, pools)
+        key = None if self._shape is None else self._shape.key(node, pools)
         found = self._memo.outcome(key, lambda: self._search(node, pools))
         if found is None or self._choices is None:
             return None
@@ -164,7 +164,7 @@ class AllocationAttempt:
             for choice in choices:
                 if isinstance(choice, AllocationError):
                     raise choice
-                everything = _everything(choice, pools, selection, holding) if choice.all_devices else None
+                everything = _devices_for_all(choice, pools, selection, holding) if choice.all_devices else None
                 alternatives.append(NodeAlternative(choice, everything))
             minimum = min(alternative.count for alternative in alternatives)
             check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
@@ -188,10 +188,10 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
     return sum(len(choices) for asked in requests for choices in asked)
 
 
-def _everything(
+def _devices_for_all(
     choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
 ) -> tuple[AdvertisedDevice, ...]:
-    """Return the devices that mode All requests, including those in use, since these make the request fail."""
+    """Return the devices for mode All, including devices in use, which make the request fail."""
     devices = []
     for pool in pools:
         if pool.incomplete or pool.invalid:
@@ -210,13 +210,7 @@ def _everything(
 class Allocations(Sequence[AllocationResult]):
     """The allocation of each claim of a pod on one node, created on first access.
 
-    Args:
-        claims: of the pod.
-        choices: the choices of each request, by claim.
-        solution: the result of the search.
-        pools: of the node.
-        node: the node.
-        gates: of the scheduler.
+    kube-scheduler compares hundreds of nodes and uses the result of one.
     """
 
     __slots__ = ("_choices", "_claims", "_gates", "_made", "_node", "_pools", "_solution")
@@ -279,13 +273,6 @@ def _allocation(
 ) -> AllocationResult:
     """Return the value for ``status.allocation``; each share gets a new random id.
 
-    Args:
-        claim: the claim.
-        picks: in the order of its requests.
-        selected: the choice of each request.
-        node: the node of the attempt.
-        gates: of the scheduler.
-
     Raises:
         AllocationError: ``node-selector-terms``.
     """
@@ -314,7 +301,7 @@ def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
 
 
 def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> Iterable[DeviceAllocationConfiguration]:
-    """Configs of classes, each class once, then those of the claim; only those that apply to a selected choice."""
+    """Yield the configs of each class, and then of the claim, that apply to a selected choice."""
     by_class: dict[str, list[RequestAlternative]] = {}
     for choice in selected:
         by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
@@ -322,18 +309,18 @@ def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> It
         requests = tuple(choice.name for choice in choices)
         for config in choices[0].device_class.spec.config:
             yield DeviceAllocationConfiguration(
-                source="FromClass", requests=_unless_all(requests, selected), opaque=config.opaque
+                source="FromClass", requests=_requests_unless_all(requests, selected), opaque=config.opaque
             )
     for entry in claim.spec.devices.config:
         named = set(entry.requests)
         if not named or any(choice.request in named or choice.name in named for choice in selected):
             yield DeviceAllocationConfiguration(
-                source="FromClaim", requests=_unless_all(entry.requests, selected), opaque=entry.opaque
+                source="FromClaim", requests=_requests_unless_all(entry.requests, selected), opaque=entry.opaque
             )
 
 
-def _unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
-    """Whether an entry with these names applies; no names mean all requests."""
+def _requests_unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
+    """Return the names of requests for an entry; none if they cover all requests."""
     return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
 
 

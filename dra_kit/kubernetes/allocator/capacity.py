@@ -1,4 +1,4 @@
-"""What a request consumes of the capacity of a shared device."""
+"""The capacity of a shared device that a request consumes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MANY_DIGITS: Final = 18
 
 
 class CapacityShare(Struct, frozen=True):
-    """What one claim consumes of a device.
+    """The capacity that one claim consumes of a device.
 
     Attributes:
-        amounts: of each capacity that the device has.
-        nanos: the same in billionths.
+        amounts: amount of each capacity of the device.
+        nanos: these amounts in billionths.
     """
 
     amounts: dict[str, Quantity]
     nanos: dict[str, int]
 
     def fits(self, device: AdvertisedDevice, *taken: Mapping[str, int]) -> bool:
-        """Whether this much is left of a device, of which ``taken`` billionths of each capacity are in use."""
+        """Whether the device has this capacity in addition to the ``taken`` billionths in use."""
         return all(
             amount + sum([part.get(name, 0) for part in taken]) <= device.capacity[name]
             for name, amount in self.nanos.items()
@@ -42,9 +42,9 @@ NOTHING: Final = CapacityShare({}, {})
 def capacity_share(
     requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
 ) -> CapacityShare | None:
-    """Return what a share consumes of each capacity of a device; None if the device cannot serve the request.
+    """Return the capacity that a share consumes; None if the device cannot serve the request.
 
-    Whether that much is left is not checked here.
+    The remaining capacity is not checked.
 
     Args:
         requested: amounts by name; a device without one of these names is unsuitable.
@@ -149,8 +149,8 @@ def _written_like(model: Quantity, number: Quantity) -> Quantity:
 def _is_same_representation(left: Quantity, right: Quantity) -> bool:
     """Whether Go's ``==`` holds, which compares the internal form: int64 with exponent, and suffix family.
 
-    The decimal form holds its number behind a pointer, so that no two of them are the same. It is the form of binary
-    quantities with a fraction and of all with more digits than surely fit.
+    The decimal form has its number behind a pointer, so that no two are the same. Binary quantities with a fraction
+    and quantities with too many digits have this form.
     """
     if left.format != right.format or left.as_decimal.as_tuple() != right.as_decimal.as_tuple():
         return False

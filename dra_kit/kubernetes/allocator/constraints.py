@@ -13,15 +13,11 @@ from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.resource.v1 import DeviceAttribute, ResourceClaim
 
 AttributeLookup: TypeAlias = Callable[[RequestAlternative, AdvertisedDevice, str], DeviceAttribute | None]
-"""The attribute of a device under a request, with derived attributes; raises AllocationError."""
+"""Returns an attribute of a device for a request, with derived attributes; raises AllocationError."""
 
 
 class DevicesByValue:
-    """The devices that a choice may have, grouped by their values of an attribute.
-
-    Args:
-        positions: of devices in ascending order, by value.
-    """
+    """The candidates for a choice by value of an attribute: positions of devices in ascending order."""
 
     def __init__(self, positions: Mapping[Scalar, Sequence[int]]) -> None:
         self._positions = positions
@@ -34,7 +30,7 @@ class DevicesByValue:
         return self._merged[values]
 
     def in_groups_of(self, size: int) -> Sequence[int]:
-        """Return the devices with a value that at least this many devices have."""
+        """Return the devices with a value that at least ``size`` devices have."""
         if size not in self._merged:
             self._merged[size] = _merge([group for group in self._positions.values() if len(group) >= size])
         return self._merged[size]
@@ -81,11 +77,9 @@ class Constraint(ABC):
 
     @abstractmethod
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        """Return the positions of devices that may still be added, maybe too many; None if any may be added.
+        """Return a superset of the positions of devices that can be added; None for all.
 
-        Args:
-            devices: the devices that a choice may have.
-            needed: how many are to be added.
+        ``needed`` is the number of devices to add.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Devices and slices as the allocator sees them, and the values of their attributes."""
+"""Devices and slices of the allocator, and the values of their attributes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AMOUNTS: Final = 4096
 
 
 def to_nano(quantity: Quantity) -> int:
-    """Return a quantity in billionths, the finest unit; exact, so that amounts can be added as integers."""
+    """Return a quantity in billionths, the smallest unit, so that integers can be added exactly."""
     return _nano(quantity.amount)
 
 
@@ -53,7 +53,7 @@ class DeviceID(NamedTuple):
 
 
 class CounterDemand(Struct, frozen=True):
-    """What a device consumes from one counter set.
+    """The counters of one set that a device consumes.
 
     Attributes:
         counter_set: its name.
@@ -67,22 +67,18 @@ class CounterDemand(Struct, frozen=True):
 
 
 class AdvertisedDevice:
-    """One device of one slice. Compared by identity: a device that is published again is a different one.
-
-    Args:
-        slice_: the slice.
-        position: of the device in it.
+    """The device at a position of a slice. Compared by identity: a republished device is a different one.
 
     Attributes:
         id: driver, pool and name.
-        spec: the slice's part that concerns its devices.
-        form: what a usual device has in common with others; None for any other device.
+        spec: the spec of the slice.
+        form: the shape of a plain device; None for other devices.
         shareable: it can be allocated several times (DRAConsumableCapacity).
-        taints: the device's own, without effects that block nothing.
-        rule_taints: likewise those of DeviceTaintRules.
-        demands: what it takes from counter sets.
-        capacity: (name, billionths) of its whole capacity.
-        whole: a share takes all of the capacity unless it requests less, because it lacks a request policy.
+        taints: the device's own taints with blocking effects.
+        rule_taints: taints of DeviceTaintRules with blocking effects.
+        demands: the counters that it consumes.
+        capacity: billionths of the whole capacity by name.
+        whole: without a request, a share takes all of the capacity, because the request policy is missing.
     """
 
     __slots__ = (
@@ -125,20 +121,20 @@ class AdvertisedDevice:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """A usual device as JSON."""
-        assert self._slice.usual is not None  # noqa: S101 - the caller asked for its form
+        """A plain device as JSON."""
+        assert self._slice.usual is not None  # noqa: S101 - the caller checked its form
         return self._slice.usual.documents[self._position]
 
     @property
     def has_plain_attributes(self) -> bool:
-        """Whether there is certainly no attribute that makes every expression fail, regardless of what it reads."""
+        """Whether certainly no attribute makes every expression fail, regardless of its reads."""
         if self._plain is None:
             self._plain = has_plain_attributes(self.device)
         return self._plain
 
     @property
     def node_scope(self) -> tuple[str | None, bool | None, NodeSelector | None]:
-        """``nodeName``, ``allNodes`` and ``nodeSelector``, of the device or of its slice, whichever applies."""
+        """``nodeName``, ``allNodes`` and ``nodeSelector`` that apply to the device, from itself or its slice."""
         source = self.device if self.spec.per_device_node_selection else self.spec
         return source.node_name, source.all_nodes, source.node_selector
 
@@ -148,11 +144,11 @@ class AdvertisedSlice:
 
     Attributes:
         name: of the ResourceSlice.
-        spec: the published content without the devices, and sometimes with them.
+        spec: the published spec; it contains the devices only if they are not plain.
         published: the slice as read.
-        has_rule_taints: a DeviceTaintRule taints a device of it.
-        grouped: a device of it has compatibility groups.
-        binding: a device of it has binding conditions.
+        has_rule_taints: a DeviceTaintRule taints one of its devices.
+        grouped: a device has compatibility groups.
+        binding: a device has binding conditions.
     """
 
     def __init__(self, slice_: LazySlice, rules: Sequence[DeviceTaintRule]) -> None:
@@ -176,7 +172,7 @@ class AdvertisedSlice:
 
     @property
     def is_usual(self) -> bool:
-        """Whether its devices are usual ones of the node that it names, and no rule taints them."""
+        """Whether it has plain devices for the node that it names, and no rule taints them."""
         spec = self.spec
         return bool(self.published.usual is not None and spec.node_name) and not (
             self.has_rule_taints
@@ -188,14 +184,14 @@ class AdvertisedSlice:
 
     @property
     def whole(self) -> bool:
-        """Whether a share of any device takes all of its capacity unless it requests less."""
+        """Whether a share of any device takes all of its capacity without a request."""
         if self.published.usual is not None:
             return all(_amounts_of(form)[1] for form in set(self.forms))
         return all(device.whole for device in self.devices)
 
     @property
     def forms(self) -> tuple[DeviceShape, ...]:
-        """Of usual devices."""
+        """The shapes of plain devices."""
         return () if self.published.usual is None else self.published.usual.forms
 
     @property
@@ -223,9 +219,7 @@ class AdvertisedSlice:
     def concerns(self, node: Node, *, counters_everywhere: bool) -> bool:
         """Whether a device may be for ``node``; counter sets concern all nodes.
 
-        Args:
-            node: the node.
-            counters_everywhere: counter sets count even if their slice names another node.
+        With ``counters_everywhere``, they do even if their slice names another node.
 
         Raises:
             ValueError: a node selector that is evaluated is invalid.
@@ -241,7 +235,7 @@ class AdvertisedSlice:
 
 
 def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bool]:
-    """Return how much of each capacity a device has, in billionths, and whether a share takes all of it."""
+    """Return the capacity of a device in billionths, and whether a share without a request takes all of it."""
     amounts = {name: _nano(offer.value.amount) for name, offer in capacity.items()}
     whole = all(offer.request_policy is None for offer in capacity.values()) and all(
         amount >= 0 for amount in amounts.values()
@@ -251,7 +245,7 @@ def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bo
 
 @lru_cache(maxsize=_AMOUNTS)
 def _amounts_of(form: DeviceShape) -> tuple[dict[str, int], bool]:
-    """Return the amounts of all devices of a form; see ``_amounts``."""
+    """Return the amounts of all devices of a shape; see ``_amounts``."""
     return _amounts(form.capacity)
 
 
@@ -311,17 +305,17 @@ _NAMES: Final = 1024
 
 @lru_cache(maxsize=_NAMES)
 def published_names(driver: str, domain: str, name: str) -> tuple[str, ...]:
-    """Return the names that an attribute or capacity may have: with its domain, and without the driver's."""
+    """Return the possible names of an attribute or capacity: with its domain, and without that of the driver."""
     qualified = f"{domain}/{name}" if domain else name
     return (qualified, name) if domain == driver else (qualified,)
 
 
 def is_pinned(device: AdvertisedDevice, gates: AllocatorRules) -> bool:
-    """Whether the node of the attempt is the only one that can use the device afterwards."""
+    """Whether only the node of the attempt can use the device afterwards."""
     return device.node_scope[0] is not None or bool(gates.variant.binds_to_node and device.device.binds_to_node)
 
 
 def has_many_terms(device: AdvertisedDevice) -> bool:
-    """Whether the nodes of the device cannot be written to an allocation: its selector has several terms."""
+    """Whether the node selector of the device has several terms, which an allocation cannot represent."""
     selector = device.node_scope[2]
     return selector is not None and len(selector.node_selector_terms) > 1

@@ -1,4 +1,4 @@
-"""Pools of devices: their newest generation, whether they are complete and valid, and what a node sees of them."""
+"""Pools of devices: newest generation, completeness, validity, and the part that a node sees."""
 
 from __future__ import annotations
 
@@ -23,25 +23,20 @@ class PoolID(NamedTuple):
 
 
 class NodePool:
-    """A pool as seen from a node; shared by all nodes that see the same. Immutable and compared by identity.
+    """The part of a pool that concerns a node; shared by nodes with equal parts. Immutable, compared by identity.
 
     Args:
         pool_id: driver and name.
         slices: the slices with devices for the node, in the order of preference.
         others: further slices of the pool, whose devices count only for counter sets.
         counters: (counter set, counter) to billionths.
-        incomplete: slices of the generation are missing, or there are more than announced: nothing is allocated.
-        invalid: what is wrong with it, in which case nothing is allocated either; empty if it is valid.
+        incomplete: the generation has fewer or more slices than announced: no device can be allocated.
+        invalid: the problem of the pool, of which no device can be allocated; empty if it is valid.
 
     Attributes:
-        id: driver and name.
-        slices: as given.
-        counters: as given.
-        incomplete: as given.
-        invalid: as given.
         binding: a device has binding conditions.
-        size: number of the devices that may be allocated.
-        is_usual: its devices are usual ones of the node that their slices name, no rule taints them, and it has no
+        size: number of devices that can be allocated.
+        is_usual: all slices have plain devices for the node that they name, no rule taints them, and the pool has no
             counters.
     """
 
@@ -69,12 +64,12 @@ class NodePool:
 
     @cached_property
     def devices(self) -> tuple[AdvertisedDevice, ...]:
-        """In the order of preference, those of the slices that concern the node."""
+        """Devices of the slices that concern the node, in order of preference."""
         return tuple([device for slice_ in self.slices for device in slice_.devices])
 
     @cached_property
     def elsewhere(self) -> tuple[AdvertisedDevice, ...]:
-        """Further devices of the pool, which count only for counter sets."""
+        """Other devices of the pool, which count only for counter sets."""
         return tuple([device for slice_ in self._others for device in slice_.devices])
 
     @property
@@ -84,15 +79,12 @@ class NodePool:
 
     @property
     def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
-        """Those ``elsewhere`` that consume counters."""
+        """Devices in ``elsewhere`` that consume counters."""
         return tuple([device for slice_ in self._others for device in slice_.drawing])
 
 
 class AdvertisedPool:
-    """All slices of one pool, in the order of the lister, and what nodes see of them.
-
-    Replaced by a new one whenever a slice of it changes.
-    """
+    """All slices of a pool in the order of the lister; replaced when a slice changes."""
 
     def __init__(self, pool_id: PoolID, slices: Iterable[AdvertisedSlice]) -> None:
         self.id = pool_id
@@ -100,10 +92,10 @@ class AdvertisedPool:
         self._views: dict[tuple[str, AllocatorRules], tuple[Hashable, NodePool | None]] = {}
         self._gathered: dict[tuple[AllocatorRules, tuple[AdvertisedSlice, ...]], NodePool | None] = {}
         self.node_names: frozenset[str] = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
-        """Nodes that its slices name; ``""`` is among them if a slice names none."""
+        """Nodes named by slices; ``""`` if a slice names none."""
 
     def on(self, node: Node, gates: AllocatorRules) -> NodePool | None:
-        """Return what ``node`` sees; None if no slice concerns it, or only an incomplete older generation does.
+        """Return the part for ``node``; None if no slice concerns it, or only an incomplete older generation.
 
         Raises:
             AllocationError: ``node-selector-invalid``.
@@ -157,17 +149,9 @@ class AdvertisedPool:
 
 
 class NodePools:
-    """The pools that concern one node, in the order in which they are tried.
+    """The pools that concern one node, ``ordered`` by driver and name, those with binding conditions last.
 
-    By driver and name, those with binding conditions last. Kubernetes' stable allocator takes them in random order, so
-    any order is equally valid there.
-
-    Args:
-        node: the node.
-        pools: those that concern it.
-
-    Attributes:
-        ordered: all of them.
+    Kubernetes' stable allocator uses a random order, so that any order is valid there.
     """
 
     def __init__(self, node: Node, pools: Iterable[NodePool]) -> None:
@@ -176,12 +160,12 @@ class NodePools:
 
     @cached_property
     def devices(self) -> list[AdvertisedDevice]:
-        """Of those that are complete and valid."""
+        """Devices of complete and valid pools."""
         return [device for pool in self.ordered for device in pool.usable]
 
     @cached_property
     def reach(self) -> bytes | None:
-        """Whether each device with its own node scope is for the node; None if a selector is invalid."""
+        """Whether each device with its own node selection is for the node; None if a selector is invalid."""
         try:
             return bytes(
                 node_matches(self._node, *device.node_scope)

@@ -21,22 +21,18 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 
 class RequestAlternative(Struct, frozen=True, eq=False):
-    """What satisfies a request: everything an exact request asks for, or one of its subrequests.
+    """One way to satisfy a request: an exact request, or one of the subrequests.
 
     Attributes:
         claim: ``namespace/name``, for messages.
-        request: name of the request.
-        name: the name in results and configs: the request's name, or ``request/subrequest``.
-        label: the name in messages: the request's name, or the subrequest's.
-        device_class: the class.
+        name: name in results and configs: ``request``, or ``request/subrequest``.
+        label: name in messages: ``request``, or ``subrequest``.
         class_selectors: CEL expressions of the class.
         selectors: CEL expressions of the request.
         all_devices: allocation mode All, otherwise ``count`` devices.
-        count: see ``all_devices``.
-        admin_access: devices in use are allowed.
-        tolerations: of taints.
-        capacity: name to amount; None if the request has none.
-        derived: fully qualified attribute name to CEL expression.
+        admin_access: devices in use can be allocated.
+        capacity: amount by name; None if the request has none.
+        derived: CEL expression by fully qualified attribute name.
     """
 
     claim: str
@@ -54,7 +50,7 @@ class RequestAlternative(Struct, frozen=True, eq=False):
     derived: Mapping[str, str]
 
     def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
-        """Return the error with which this choice ends an attempt; its text begins with the claim and the request."""
+        """Return the error of an attempt for this choice; its text begins with the claim and the request."""
         return AllocationError(
             f"claim {self.claim}, request {self.label}: {text}",
             kind=kind,
@@ -72,13 +68,13 @@ def request_alternatives(
 
     An error replaces the choice that it concerns, or all choices; earlier choices are still tried first.
     """
-    asked = _Asked(claim, request.name, request.name)
+    asked = _RequestContext(claim, request.name, request.name)
     if request.first_available:
         if not gates.prioritized_list:
             text = "has subrequests, but the DRAPrioritizedList feature is disabled"
             return [asked.error(text, kind="feature-disabled")]
         return [
-            _choice(_Asked(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
+            _choice(_RequestContext(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
             for sub in request.first_available
         ]
     if request.exactly is None:
@@ -86,8 +82,8 @@ def request_alternatives(
     return [_choice(asked, request.exactly, classes, gates)]
 
 
-class _Asked:
-    """A request or subrequest, for messages; arguments are those of a choice, except for the claim itself."""
+class _RequestContext:
+    """A request or subrequest, for messages; see :class:`RequestAlternative`."""
 
     def __init__(self, claim: ResourceClaim, request: str, label: str, name: str = "") -> None:
         self.claim = f"{claim.metadata.namespace}/{claim.metadata.name}"
@@ -103,7 +99,7 @@ class _Asked:
 
 
 def _choice(
-    asked: _Asked,
+    asked: _RequestContext,
     exact: ExactDeviceRequest | DeviceSubRequest,
     classes: Mapping[str, DeviceClass],
     gates: AllocatorRules,

@@ -1,4 +1,4 @@
-"""Devices that an attempt on one node has picked so far, in addition to allocated ones; undone in reverse order."""
+"""Devices that an attempt on one node has picked, in addition to allocated ones; undone in reverse order."""
 
 from __future__ import annotations
 
@@ -33,14 +33,7 @@ class Pick(Struct, frozen=True):
 
 
 class DeviceReservations:
-    """The devices that the claims of one pod would get on one node.
-
-    Args:
-        node: the node.
-        gates: of the scheduler.
-        usage: what other claims hold.
-        pools: of the node.
-    """
+    """The devices that the claims of one pod would get on one node."""
 
     def __init__(self, node: Node, gates: AllocatorRules, usage: DeviceUsage, pools: Sequence[NodePool]) -> None:
         self._gates = gates
@@ -77,7 +70,7 @@ class DeviceReservations:
         return device.shareable and self._gates.consumable_capacity
 
     def is_obtainable(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Whether a matching device would be available if nothing were picked; the answer never changes.
+        """Whether a matching device is available regardless of picks.
 
         Raises:
             AllocationError: the request cannot be computed.
@@ -104,14 +97,14 @@ class DeviceReservations:
         """Pick a device that matches the choice, unless a check rejects it.
 
         Args:
-            choice: the choice it is for.
+            choice: the choice.
             device: the device.
             claim: index of the claim.
-            constraints: of the claim.
-            must: only this device is possible, so a constraint that rejects it is an error.
+            constraints: constraints of the claim.
+            must: no other device is possible, so that a violated constraint is an error.
 
         Returns:
-            The pick and its undo information.
+            The pick and a function that undoes it.
 
         Raises:
             AllocationError: the request cannot be computed, or ``all-constraint``.
@@ -149,7 +142,7 @@ class DeviceReservations:
         return Pick(choice, device, share.amounts if shared else None), undo
 
     def _is_usable(self, device: AdvertisedDevice) -> bool:
-        """Whether gates and node allow it: for counters, and for a kubelet that must skip calls to the driver."""
+        """Whether gates and node support the device's counters and skipped node operations."""
         if device.demands and not self._gates.partitionable_devices:
             return False
         skips = device.spec.skip_node_operations and self._gates.variant.skips_operations
@@ -182,7 +175,7 @@ class DeviceReservations:
         return share
 
     def _ledger_to_charge(self, device: AdvertisedDevice) -> CounterLedger | None:
-        """Return the counters to charge for a device; None if it consumes none or another share is charged already."""
+        """Return the counters to charge for a device; None if it consumes none or a share is already charged."""
         if not device.demands:
             return None
         if self.is_shareable(device) and (self._shares.get(device) or self._usage.is_shared(device.id, self._gates)):
@@ -224,10 +217,10 @@ class DeviceReservations:
 
 
 class CounterLedger:
-    """What is left of a pool's counter sets while devices are picked and released.
+    """The remaining amounts of a pool's counter sets while devices are picked and released.
 
-    Existing allocations may overdraw counters. As long as any counter of the pool is overdrawn, no device that
-    consumes counters is available, no matter which set it uses.
+    Existing allocations may overdraw counters. While any counter of the pool is overdrawn, no device that consumes
+    counters is available, even from other sets.
 
     Args:
         pool: the pool.
@@ -283,7 +276,7 @@ class CounterLedger:
 
 
 class _CommonGroups:
-    """The groups common to all devices on one counter set; those without groups fit only each other.
+    """The common groups of all devices on one counter set; devices without groups fit only each other.
 
     Allocated devices may contradict each other: the first decides whether there are groups, and then groups are
     intersected.

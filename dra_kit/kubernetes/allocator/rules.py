@@ -1,4 +1,4 @@
-"""How feature gates and the release change an allocation, and which of Kubernetes' three allocators they select."""
+"""Differences in allocations by feature gates and release, and the selection of one of Kubernetes' allocators."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class AllocatorVariant(Struct, frozen=True):
         counters_everywhere: a slice with counter sets concerns all nodes, even if it names one.
         distinct_attribute: the constraint of that name is known.
         binds_to_node: the field of that name pins an allocation to its node.
-        knows_sharing: selectors see ``device.allowMultipleAllocations``, which is false otherwise, and requests for
-            capacity are refused where the gate is off rather than ignored.
+        knows_sharing: selectors see ``device.allowMultipleAllocations``, which is false otherwise, and without the gate
+            requests for capacity are rejected instead of ignored.
         skips_operations: ``skipNodeOperations`` of slices is used.
     """
 
@@ -74,7 +74,7 @@ _KUBERNETES_NAMES: Final = {
     "partitionable_devices": ("DRAPartitionableDevices",),
     "prioritized_list": ("DRAPrioritizedList",),
 }
-# it acts before the allocator, so it does not select one
+# applied before the allocator, so it does not select one
 _ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 
@@ -158,7 +158,7 @@ def _minor(version: str) -> int:
     major, _, rest = version.removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
     if major != "1" or not minor.isdecimal() or int(minor) < OLDEST.minor:
-        raise ValueError(f"{version!r} is no Kubernetes release with resource.k8s.io/v1: write for example '1.37'")
+        raise ValueError(f"{version!r} is not a Kubernetes release with resource.k8s.io/v1; write for example '1.37'")
     return int(minor)
 
 

@@ -18,8 +18,8 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
-_BETWEEN_QUESTIONS: Final = 1024
-"""Steps of a search between two checks for an abort."""
+_STEPS_BETWEEN_CHECKS: Final = 1024
+"""Steps between two checks for an abort."""
 
 
 class SearchOutcome(Enum):
@@ -35,12 +35,7 @@ _Step: TypeAlias = "Generator[_Step, SearchOutcome, SearchOutcome]"
 
 
 class SearchLimits(Struct, frozen=True):
-    """Limits that abort a search.
-
-    Attributes:
-        steps: visited devices.
-        is_aborted: called periodically.
-    """
+    """Limits that abort a search."""
 
     steps: int
     is_aborted: Callable[[], bool] = lambda: False
@@ -50,9 +45,9 @@ class PickPosition(Struct, frozen=True):
     """One device for one choice, by their positions.
 
     Attributes:
-        request: of the claim.
-        choice: of the request.
-        device: of those that the node has.
+        request: position in the claim.
+        choice: position in the request.
+        device: position in the devices of the node.
         amounts: see :class:`~dra_kit.kubernetes.allocator.reservations.Pick`.
     """
 
@@ -105,7 +100,7 @@ class DeviceSearch:
         self._shortlists = CandidateLists(claims, devices, self._prospects)
         self._limits = limits
         self._steps = 0
-        self._in_vain = 0
+        self._failed_tries = 0
         self._matches: dict[RequestAlternative, list[bool | None]] = {}
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self.selected: list[list[RequestAlternative]] = [
@@ -156,7 +151,7 @@ class DeviceSearch:
         choices = self._claims[claim].requests
         if request == len(choices):
             outcome = yield self._request(claim + 1, 0)
-            # another choice in this claim would not help the next one to stay within its limit
+            # other choices in this claim do not reduce the number of devices of the next claim
             return SearchOutcome.FAILED if outcome is SearchOutcome.TOO_MANY else outcome
         outcomes = set()
         for choice in choices[request]:
@@ -177,7 +172,7 @@ class DeviceSearch:
             return (yield self._request(claim, request + 1))
         if len(self.picks[claim]) + needed > MAX_RESULTS:
             return SearchOutcome.TOO_MANY
-        # Too few are left: going deeper cannot succeed, but errors of the remaining devices must still be found.
+        # too few devices are left to succeed, but errors of the remaining devices must still be found
         hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
         constraints = self._claims[claim].constraints
         for index, device in self._tries(claim, choice, picked, start):
@@ -215,13 +210,13 @@ class DeviceSearch:
             if failed and self._shortlists.likeness(index) in failed:
                 continue
             yield index, self._devices[index]
-            self._in_vain += 1
+            self._failed_tries += 1
             if self._is_long():
                 failed.add(self._shortlists.likeness(index))
 
     def _is_long(self) -> bool:
-        """Whether it pays to check all devices once, so that fewer need a visit."""
-        return self._in_vain > len(self._devices)
+        """Whether the search is so long that checking all devices once saves time."""
+        return self._failed_tries > len(self._devices)
 
     def _is_candidate(self, choice: RequestAlternative, index: int, claim: int) -> bool:
         device = self._devices[index]
@@ -234,7 +229,7 @@ class DeviceSearch:
         return match
 
     def _left(self, choice: RequestAlternative, start: int) -> int:
-        """Return the number of devices from ``start`` on that may still be available, as far as is known."""
+        """Return an upper bound of the available devices from ``start`` on."""
         known = self._matches.get(choice)
         left = len(self._devices) - start
         return left if known is None else left - known[start:].count(False)
@@ -249,12 +244,11 @@ class DeviceSearch:
         self._steps += 1
         if self._steps > self._limits.steps:
             raise choice.error(
-                f"gave up the search for devices after {self._limits.steps:,} tries; kube-scheduler, which searches "
-                "for ten seconds, may time out as well: ask for fewer devices, or tell the requests apart by their "
-                "selectors",
+                f"the search for devices exceeded {self._limits.steps:,} steps; kube-scheduler, which searches for ten "
+                "seconds, may time out as well: request fewer devices, or give the requests different selectors",
                 kind="search-limit",
             )
-        if self._steps % _BETWEEN_QUESTIONS == 0 and self._limits.is_aborted():
+        if self._steps % _STEPS_BETWEEN_CHECKS == 0 and self._limits.is_aborted():
             raise AllocationError("filter operation aborted", kind="aborted")
 
 

@@ -33,10 +33,6 @@ class AllocatorState:
         taint_rules: DeviceTaintRules.
         claims: ResourceClaims; those with an allocation hold its devices.
 
-    Attributes:
-        usage: the devices in use.
-        classes: DeviceClasses by name.
-
     Raises:
         pydantic.ValidationError: a document does not have the shape of the API.
     """
@@ -97,7 +93,7 @@ class AllocatorState:
             self.classes[device_class.metadata.name] = device_class
 
     def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> AllocatorState:
-        """Return the same cluster with a difference, without copying: slices and caches are shared.
+        """Return a modified view of the cluster that shares slices and caches.
 
         Neither this snapshot nor the overlay may be changed while the overlay is in use.
 
@@ -153,7 +149,7 @@ class AllocatorState:
         found = [pool.on(node, gates) for pool in candidates.values()]
         view = NodePools(node, [pool for pool in found if pool is not None])
         if everywhere:
-            # a slice of another node may have changed it: nothing can be cached by node
+            # slices of other nodes may change it, so it cannot be cached by node
             return view
         self._views[node.name] = gates, node.key, view
         return view
@@ -245,11 +241,11 @@ class DeviceUsage:
             del self._shares[device], self._consumed[device]
 
     def changes(self, pool: tuple[str, str]) -> int:
-        """How often a device of a pool was taken or released; the pool is given by its driver and its name."""
+        """Return how often a device of a pool, given by driver and name, was allocated or released."""
         return self._changes.get(pool, 0)
 
     def held(self, device: DeviceID) -> Hashable:
-        """Return what others hold of a device: equal if they hold the same, None if they hold nothing."""
+        """Return a key for the usage of a device: equal for equal usage, None if it is free."""
         exclusive = device in self._exclusive
         shares = device in self._shares
         if not shares:

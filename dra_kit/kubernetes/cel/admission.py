@@ -44,12 +44,12 @@ class PolicyProblem(Struct, frozen=True):
 
 
 class PolicyRequest(Struct, frozen=True):
-    """The input of a policy, as values of CEL (``json_value``).
+    """The input of a policy, as values of CEL (``to_cel_value``).
 
     Attributes:
         request: the AdmissionRequest without its objects.
-        object: after the request; None for a deletion.
-        old_object: before it; None for a creation.
+        object: the object after the request; None for a deletion.
+        old_object: the object before the request; None for a creation.
         namespace: the namespace of the object; None if it has none.
         params: the parameter; None for none.
         authorizer: answers what the request's user may do.
@@ -66,24 +66,14 @@ class PolicyRequest(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """A validation that fails, or cannot be decided and the policy's ``failurePolicy`` is Fail.
-
-    Attributes:
-        message: why.
-        reason: ``Invalid``, ``Forbidden`` or ``RequestEntityTooLarge``.
-    """
+    """A failed validation, or an error of a policy with ``failurePolicy`` Fail."""
 
     message: str
     reason: str = "Invalid"
 
 
 class AdmissionExpression:
-    """A compiled expression of a policy; created by ``compile_admission``.
-
-    Attributes:
-        text: the expression.
-        type: the static type of its value.
-    """
+    """A compiled expression of a policy; created by ``compile_admission``."""
 
     def __init__(self, text: str, environment: AdmissionEnvironment) -> None:
         self.text = text
@@ -166,7 +156,7 @@ class CompiledPolicy(Struct):
         return [Denial(message)] if self.failure_policy == "Fail" else []
 
     def matches(self, asked: PolicyRequest) -> bool | str:
-        """Return whether all match conditions hold; the error if that is unknown and ``failurePolicy`` is Fail."""
+        """Return whether all match conditions are true; an error of a policy with ``failurePolicy`` Fail."""
         given = self._given(asked)
         given["namespaceObject"] = None
         try:
@@ -235,7 +225,7 @@ class _OverBudget(Exception):
 
 
 class _Budget:
-    """Adds up costs; a meter of evaluations."""
+    """A meter that sums the costs of evaluations."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -322,10 +312,6 @@ MAX_CODE_POINTS: Final = 100_000
 
 def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
     """Compile an expression of an admission policy.
-
-    Args:
-        text: the expression.
-        environment: what it may name.
 
     Raises:
         CelCompileError: an API server would reject it.
@@ -419,7 +405,7 @@ class AdmissionEnvironment(Struct, frozen=True):
 
     @property
     def has_bind(self) -> bool:
-        """There is no ``cel.bind``: policies have variables."""
+        """False: policies have variables instead of ``cel.bind``."""
         return False
 
     def variable(self, name: str) -> Type | None:
@@ -455,8 +441,7 @@ class AdmissionEnvironment(Struct, frozen=True):
 def to_cel_value(value: Any) -> Any:
     """Return parsed JSON as a value of CEL; integers of more than 64 bits become doubles, as in Kubernetes.
 
-    Args:
-        value: what a JSON parser returns; it may share parts with the result and must not change any more.
+    The result may share parts with the value, which must not be changed afterwards.
     """
     kind = type(value)
     if kind is str or kind is bool or value is None or kind is float:

@@ -43,7 +43,7 @@ def check(root: SyntaxNode, environment: CompileEnvironment) -> None:
     """Set the type of every node and the overloads of every call, and resolve qualified names.
 
     Raises:
-        Refusal: a name is not declared or the types do not fit.
+        CompileFailure: a name is not declared or the types do not fit.
     """
     checker = _Checker(environment)
     checker.check(root)
@@ -301,7 +301,7 @@ def _any_for_users(of: Type) -> str:
 
 
 def _qualified(node: SyntaxNode) -> str | None:
-    """Return ``a.b.c`` as one name, if it is nothing but names."""
+    """Return ``a.b.c`` as one name, if it has only names."""
     names: list[str] = []
     while isinstance(node, SelectNode) and not node.test_only:
         names.append(node.field)
@@ -326,10 +326,10 @@ _PRINTABLE: Final = frozenset(
 
 
 def check_literals(root: SyntaxNode) -> None:
-    """Reject what Kubernetes' validators of checked expressions reject.
+    """Apply Kubernetes' validators for checked expressions.
 
     Raises:
-        Refusal: a literal is invalid at its place.
+        CompileFailure: a literal is invalid at its place.
     """
     stack: list[tuple[SyntaxNode, bool]] = [(root, False)]
     while stack:
@@ -423,12 +423,12 @@ def _check_printable(root: SyntaxNode) -> None:
 
 
 Substitution: TypeAlias = dict[str, Type]
-"""The types of type variables, by name."""
+"""Types of type variables by name."""
 _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp", "null", "dyn", "param"})
 
 
 def assignable(substitution: Substitution, given: Sequence[Type], expected: Sequence[Type]) -> Substitution | None:
-    """Return the substitution with which all given types fit the expected ones; None if there is none."""
+    """Return the substitution that makes the types assignable to the expected ones; None if there is none."""
     if len(given) != len(expected):
         return None
     attempt = dict(substitution)

@@ -18,18 +18,18 @@ from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, Frame, Uint, map_key, t
 
 _Invoke: TypeAlias = Callable[..., Any]
 """Takes the frame and the values."""
-# Their code looks at the types itself.
+# These functions check the types themselves.
 _SELF_CHECKED: Final = frozenset({
     "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_<_", "_<=_", "_>_", "_>=_", "size", "@in", "_in_", "in", "type", "dyn",
     "sort", "@sortByAssociatedKeys", "includes",
 })  # fmt: skip
-# cel-go evaluates these on constants when it makes the program, and refuses it if that fails.
+# cel-go evaluates these on constants when it creates the program, and rejects the program if that fails.
 _CONVERSIONS: Final = frozenset({
     "bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint",
 })  # fmt: skip
-# Pure and costly enough to be computed once; what they cost is charged each time all the same.
+# Expensive pure functions, computed once for constants; the cost is charged each time.
 _FOLDED: Final = frozenset({"string_to_quantity", "string_to_semver", "string_bool_to_semver"})
-# cel-go looks at this argument for the cost even if it is an error or of another type, and panics.
+# cel-go reads this argument for the cost even if it is an error or has another type, and panics.
 _PANICKING: Final[dict[str, tuple[int, type]]] = {
     "list_distinct": (0, list),
     "list_flatten_int": (1, int),
@@ -37,7 +37,7 @@ _PANICKING: Final[dict[str, tuple[int, type]]] = {
     **{f"list_{name}_sortByAssociatedKeys": (1, list) for name in SORTED_TYPES},
 }
 _REGEX: Final = frozenset({"matches", "find", "findAll"})
-# cel-go has one implementation of these for all their overloads, which does not say what it was called with.
+# cel-go has one implementation for all overloads of these, whose error does not name the arguments.
 _UNNAMED: Final = frozenset({"matches"})
 _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
@@ -46,7 +46,7 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNo
     """Compile a call of a function that evaluates all of its arguments.
 
     Raises:
-        Refusal: a constant cannot be converted, or is not a regular expression.
+        CompileFailure: a constant cannot be converted, or is not a regular expression.
     """
     overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
@@ -145,7 +145,7 @@ def _set_membership(element: CompiledNode, values: list[Any]) -> CompiledNode | 
 
 
 def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
-    """Return how the function is called, and the tests of its arguments; None if ``invoke`` makes the tests."""
+    """Return the code of the function and the guards of its arguments; None if the code has the guards."""
     if len(overloads) == 1 or node.function in _SELF_CHECKED:
         only = overloads[0]
         if node.function in _SELF_CHECKED:
@@ -182,7 +182,7 @@ def _with_frame(overload: Overload) -> _Invoke:
 
 
 def _is_certain(node: SyntaxNode, declared: Type) -> bool:
-    """Return whether a value always has the declared type: it is a constant, or made by a function of that type."""
+    """Return whether a value always has the declared type: constants and results of functions."""
     if isinstance(node, LiteralNode):
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, CallNode) or len(node.overloads) != 1 or declared.parameters:
@@ -271,9 +271,9 @@ def _general(invoke: _Invoke, runs: Sequence[Run], charge: int | Charge) -> Run:
 
 
 Run: TypeAlias = Callable[[Frame], Any]
-"""Evaluates a sub-expression and adds what it costs; raises Failure or Exhausted."""
+"""Evaluates a subexpression and adds its cost; raises EvaluationFailure or CostLimitExceeded."""
 Guard: TypeAlias = Callable[[Any], bool]
-"""Whether a value has the type that an overload is declared for."""
+"""Returns whether a value has the declared type."""
 
 
 class CompiledNode(Struct, frozen=True):
@@ -281,9 +281,9 @@ class CompiledNode(Struct, frozen=True):
 
     Attributes:
         run: evaluates it.
-        constant: whether its value is known; ``run`` returns it, too.
-        value: the constant.
-        cost: what the constant costs each time it is used.
+        constant: whether it is a constant.
+        value: the constant, which ``run`` also returns.
+        cost: the cost of each use of the constant.
     """
 
     run: Run
@@ -306,12 +306,7 @@ def constant(value: Any, cost: int = 0) -> CompiledNode:
 
 
 class VariableScope:
-    """The variables that are visible at one place; each has a position of its own in the frame.
-
-    Args:
-        positions: hands out positions.
-        outer: the scope around.
-    """
+    """The variables in a scope; each has its own position in the frame."""
 
     __slots__ = ("_outer", "_positions", "_variables")
 
@@ -321,18 +316,18 @@ class VariableScope:
         self._variables: dict[str, tuple[int, Run | None]] = {}
 
     def inner(self) -> VariableScope:
-        """Return a scope inside of this one."""
+        """Return a nested scope."""
         return VariableScope(self._positions, self)
 
     def declare(self, name: str, initial: Run | None = None) -> int:
-        """Make a variable; one with ``initial`` is computed when it is first used."""
+        """Add a variable; one with ``initial`` is computed on first use."""
         position = self._positions[0]
         self._positions[0] += 1
         self._variables[name] = position, initial
         return position
 
     def find(self, name: str) -> tuple[int, Run | None] | None:
-        """Return the position of a variable, and how it is computed; None if it is not declared."""
+        """Return the position and the initial code of a variable; None if it is not declared."""
         scope: VariableScope | None = self
         while scope is not None:
             if name in scope._variables:  # noqa: SLF001 - of the same class
@@ -342,7 +337,7 @@ class VariableScope:
 
 
 UNSET: Final = object()
-"""Marks a lazy variable in the frame that has not been used yet."""
+"""Value of an unused lazy variable in the frame."""
 Compile: TypeAlias = Callable[[SyntaxNode, VariableScope], CompiledNode]
 """Compiles any sub-expression."""
 
@@ -357,7 +352,7 @@ def _classes() -> dict[str, frozenset[type]]:
 
 
 def guard_of(declared: Type) -> Guard | None:
-    """Return the test of a declared type; None if every value passes. Of lists and maps the first entry is tested."""
+    """Return the guard of a type; None if it accepts all values. It checks the first entry of lists and maps."""
     if declared.kind in {"dyn", "any", "param"}:
         return None
     classes = _classes()[declared.name]
@@ -380,7 +375,7 @@ def as_bool(value: Any) -> bool:
     """Return a value as a condition.
 
     Raises:
-        Failure: it is not bool.
+        EvaluationFailure: it is not bool.
     """
     if value is True or value is False:
         return bool(value)

@@ -1,4 +1,4 @@
-"""Costs of function calls: estimated before, and charged during an evaluation."""
+"""Costs of function calls: estimated before an evaluation, and charged during it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Operand(Struct, frozen=True):
 
     @property
     def size_or_unknown(self) -> CostBounds:
-        """The size, whatever it may be."""
+        """The size, or unknown bounds."""
         return UNKNOWN if self.size is None else self.size
 
     @property
@@ -47,7 +47,7 @@ class Operand(Struct, frozen=True):
 
     @property
     def number(self) -> int | None:
-        """The literal integer that is written here, negative ones taken for 0."""
+        """The value of an integer literal, at least 0; None for other expressions."""
         if isinstance(self.node, LiteralNode) and type(self.node.value) is int:
             return max(self.node.value, 0)
         return None
@@ -317,7 +317,7 @@ _DEFAULT_ESTIMATES: Final[dict[str, _Estimate]] = {
 Charge: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 """The cost of a call from its arguments and its result."""
 LIST_COST: Final = 10
-_AUTHORIZATION: Final = 350_000  # of asking the authorizer (apiserver v0.37.1)
+_AUTHORIZATION: Final = 350_000  # of an access check (apiserver v0.37.1)
 MAP_COST: Final = 30
 STRUCT_COST: Final = 40
 
@@ -333,15 +333,7 @@ def _quarter(size: int) -> int:
 
 
 def call_charge(function: str, overload: str) -> int | Charge:
-    """Return how a call is charged.
-
-    Args:
-        function: its name.
-        overload: the one overload that it can mean; empty if there are several.
-
-    Returns:
-        The cost, or what computes it.
-    """
+    """Return the cost of a call, or the function that computes it; ``overload`` is empty if several are possible."""
     by_overload = _OVERLOAD_CHARGES.get(overload)
     if by_overload is not None:
         return by_overload
@@ -357,7 +349,7 @@ def equality_cost(left: Any, right: Any) -> int:
 
 
 def traversal_cost(value: Any) -> int:
-    """Return the cost of reading everything inside of a value."""
+    """Return the cost of reading a whole value."""
     kind = type(value)
     if kind is str:
         return len(value.encode()) // 10

@@ -1,4 +1,4 @@
-"""Which names and functions an expression may use: that depends on who compiles it and on feature gates."""
+"""The names and functions that an expression may use: they depend on the compiler and on feature gates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, option
 
 
 class CompileEnvironment(Protocol):
-    """What an expression is compiled with."""
+    """The names and functions for the compilation of an expression."""
 
     @property
     def has_bind(self) -> bool:
@@ -35,11 +35,11 @@ class CompileEnvironment(Protocol):
 
 
 class DeviceEnvironment(Struct, frozen=True):
-    """Declarations that an expression is compiled with.
+    """The environment of an expression on devices.
 
     Attributes:
-        stored: whether it is compiled as an expression that has been stored: feature gates do not count then. The
-            scheduler compiles so, the API server only what has not changed.
+        stored: the expression is already stored, so that feature gates are ignored. The scheduler always compiles this
+            way, the API server only for unchanged expressions.
         consumable_capacity: feature gate DRAConsumableCapacity: ``device.allowMultipleAllocations`` exists.
         list_type_attributes: feature gate DRAListTypeAttributes: ``includes`` exists, attributes may be lists.
     """
@@ -85,7 +85,7 @@ def _device_fields(environment: DeviceEnvironment) -> Mapping[str, Type]:
 
 
 STORED: Final = DeviceEnvironment()
-"""What the scheduler compiles with, and an API server what was stored before."""
+"""The environment of the scheduler, and of an API server for stored expressions."""
 
 
 def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> DeviceEnvironment:
@@ -107,4 +107,4 @@ TYPE_NAMES: Final = {
     "google.protobuf.Timestamp": types.TIMESTAMP, "net.IP": types.IP, "net.CIDR": types.CIDR,
     "optional_type": optional_of(types.DYN),
 }  # fmt: skip
-"""Names of types that are values in an expression."""
+"""Names of types that can be used as values."""

@@ -44,7 +44,7 @@ from dra_kit.kubernetes.cel.values import (
 )
 
 Observer = Callable[[SyntaxNode, Run], Run]
-"""May wrap what a node is compiled to."""
+"""May wrap the code of a node."""
 
 
 class Evaluator:
@@ -55,7 +55,7 @@ class Evaluator:
         observer: wraps the code of each node, for explanations.
 
     Raises:
-        Refusal: a constant cannot be converted or compiled.
+        CompileFailure: a constant cannot be converted or compiled.
     """
 
     def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
@@ -72,11 +72,11 @@ class Evaluator:
         """Evaluate for a device, or for variables; return the value, and its cost.
 
         Args:
-            given: the device, or the variables by their names.
-            meter: counts what it cost, even if it fails; what it raises ends the evaluation.
+            given: the device, or the variables by name.
+            meter: receives the cost, even if the evaluation fails; its exceptions end the evaluation.
 
         Raises:
-            Failure: the evaluation fails.
+            EvaluationFailure: the evaluation fails.
         """
         frame: Frame = [0, 0, given, *self._empty]
         try:
@@ -242,7 +242,7 @@ class Evaluator:
             try:
                 return not equal(frame, one, other)
             except EvaluationFailure:
-                # what cannot be compared is different, while == fails
+                # values that cannot be compared differ; only == fails
                 return True
 
         return CompiledNode(run)

@@ -38,13 +38,13 @@ class Conjunct(Struct, frozen=True):
     """One of the conditions that a selector joins with ``&&``.
 
     Attributes:
-        text: as it is written.
-        line: where it begins in the expression, from 1.
-        column: where it begins in its line, in characters from 1.
-        result: what it is for the device; None if it fails or is not bool.
-        error: why it fails; empty if it does not.
-        missing_key: the key that a map has not, if that is why; else empty.
-        values: sub-expressions and their values for the device, both as text, in the order in which they are written.
+        text: its text.
+        line: its line in the expression, from 1.
+        column: its column in characters, from 1.
+        result: its value for the device; None if it fails or is not bool.
+        error: the error; empty without one.
+        missing_key: the missing key of a map, if it causes the error.
+        values: subexpressions and their values for the device as text, in the order of the text.
     """
 
     text: str
@@ -57,12 +57,12 @@ class Conjunct(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """What a selector is for a device, and why.
+    """The result of a selector for a device and its conditions.
 
     Attributes:
-        result: what Kubernetes finds; None if the evaluation fails.
-        error: why it fails; empty if it does not.
-        conjuncts: all conditions, each evaluated by itself, also those that Kubernetes does not come to.
+        result: the result in Kubernetes; None if the evaluation fails.
+        error: the error; empty without one.
+        conjuncts: all conditions, evaluated separately, also those that Kubernetes does not evaluate.
     """
 
     result: bool | None
@@ -76,12 +76,7 @@ class Explanation(Struct, frozen=True):
 
 
 class SelectorExplainer:
-    """Explains for each device why a selector selects it or not; created once for many devices.
-
-    Args:
-        program: the selector.
-        meter: counts what each evaluation cost.
-    """
+    """Explains why a selector selects devices or not; ``meter`` receives the cost of each evaluation."""
 
     def __init__(self, program: Selector, meter: Meter | None = None) -> None:
         self._program = program
@@ -94,22 +89,14 @@ class SelectorExplainer:
         return self._program.is_admitted
 
     def explain(self, device: Device) -> Explanation:
-        """Return what the selector is for a device, and why.
-
-        Args:
-            device: the device.
-        """
+        """Return the result of the selector for a device and its conditions."""
         result, error = _result(self._program, device, self._meter)
         return Explanation(result, error, tuple(condition.on(device, self._meter) for condition in self._conditions))
 
     def unmet(self, device: Device) -> tuple[Conjunct, ...]:
-        """Return the conditions that are not true for the device: ``explain(device).unmet``, and quicker.
-
-        Args:
-            device: the device.
-        """
+        """Return ``explain(device).unmet``, but faster."""
         meter = self._meter
-        if len(self._conditions) == 1:  # which need not be evaluated twice
+        if len(self._conditions) == 1:  # no second evaluation needed
             found = self._conditions[0].on(device, meter)
             return () if found.result is True else (found,)
         return tuple(
@@ -118,12 +105,7 @@ class SelectorExplainer:
 
 
 def explain(program: Selector, device: Device) -> Explanation:
-    """Explain why a selector selects a device or not.
-
-    Args:
-        program: the selector.
-        device: the device.
-    """
+    """Explain why a selector selects a device or not."""
     return SelectorExplainer(program).explain(device)
 
 
@@ -135,7 +117,7 @@ def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[boo
 
 
 def _conjuncts(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
-    """Yield the conditions, and each as an expression that can be evaluated without the others."""
+    """Yield each condition, and the expression that evaluates it separately."""
     if isinstance(node, CallNode) and node.function == "_&&_":
         for argument in node.arguments:
             yield from _conjuncts(argument)
@@ -149,7 +131,7 @@ def _conjuncts(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
 
 
 class _Condition:
-    """A condition, compiled so that the values in it are noted down."""
+    """A condition, compiled to record the values of its subexpressions."""
 
     def __init__(self, text: str, shown: SyntaxNode, whole: SyntaxNode) -> None:
         self._text = shown.text(text)
@@ -202,13 +184,13 @@ class _Condition:
 
 
 def _interesting(node: SyntaxNode) -> Iterator[SyntaxNode]:
-    """Yield names and selections, outermost ones only, and what is compared."""
+    """Yield outermost names and selections, and operands of comparisons."""
     if is_path(node):
         if not isinstance(node, IdentNode) or node.name != "device":
             yield node
         return
     if isinstance(node, ComprehensionNode) and not node.is_bind:
-        # inside of the loop there is a value for each round
+        # values in the loop differ in each iteration
         yield from _interesting(node.iteration_range)
         return
     compares = isinstance(node, CallNode) and node.function in _COMPARISONS
@@ -219,14 +201,14 @@ def _interesting(node: SyntaxNode) -> Iterator[SyntaxNode]:
 
 
 def _depends(node: SyntaxNode) -> bool:
-    """Return whether the value is different for other devices."""
+    """Return whether the value depends on the device."""
     return isinstance(node, IdentNode) or any(
         _depends(child) for child in node.children() if not isinstance(child, LiteralNode)
     )
 
 
 def format_value(value: Any) -> str:
-    """Return a value as one would write it in an expression, cut if it is long."""
+    """Return a value in the syntax of expressions, shortened if it is long."""
     text = encode_basestring(value) if type(value) is str and len(value) <= _MAX_SHOWN else _text(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 

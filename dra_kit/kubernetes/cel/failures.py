@@ -7,16 +7,11 @@ from typing import Literal, TypeAlias
 FailureKind: TypeAlias = Literal[
     "no-such-key", "no-such-overload", "cost", "index", "arithmetic", "conversion", "regex", "result", "value"
 ]
-"""What went wrong at run time, coarse enough to be compared."""
+"""Kind of an error at run time."""
 
 
 class CompileFailure(Exception):
-    """An expression does not compile.
-
-    Args:
-        message: in Kubernetes' words where they are known.
-        position: index of the character in the text; None for the whole expression.
-    """
+    """An expression does not compile; ``position`` is the index of a character, None for the whole expression."""
 
     def __init__(self, message: str, position: int | None) -> None:
         super().__init__(message)
@@ -25,13 +20,7 @@ class CompileFailure(Exception):
 
 
 class EvaluationFailure(Exception):
-    """An evaluation error, which ``&&`` and ``||`` may absorb.
-
-    Args:
-        message: in Kubernetes' words where they are known.
-        kind: what went wrong.
-        key: the one that is not there.
-    """
+    """An evaluation error, which ``&&`` and ``||`` may absorb; ``key`` is the missing key."""
 
     def __init__(self, message: str, kind: FailureKind = "value", *, key: str = "") -> None:
         super().__init__(message)
@@ -41,15 +30,11 @@ class EvaluationFailure(Exception):
 
 
 class CostLimitExceeded(Exception):
-    """The evaluation costs more than it may; nothing absorbs this."""
+    """The evaluation exceeds the cost limit; nothing absorbs this."""
 
 
 class EvaluatorPanic(Exception):
-    """A bug of Kubernetes' evaluator that ends the whole evaluation, where an error could be absorbed.
-
-    Args:
-        message: what it is about.
-    """
+    """A bug of Kubernetes' evaluator that aborts the whole evaluation; an error could be absorbed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -57,10 +42,10 @@ class EvaluatorPanic(Exception):
 
 
 def no_such_key(key: object) -> EvaluationFailure:
-    """Return the failure: a map or an object has nothing of this name."""
+    """Return the failure for a missing key of a map or field of an object."""
     return EvaluationFailure(f"no such key: {key}", "no-such-key", key=str(key))
 
 
 def no_such_overload(detail: str = "") -> EvaluationFailure:
-    """Return the failure: a function or operator is not defined for values of these types."""
+    """Return the failure for a function or operator that is not defined for these types."""
     return EvaluationFailure(f"no such overload: {detail}" if detail else "no such overload", "no-such-overload")

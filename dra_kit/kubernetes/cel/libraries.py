@@ -44,13 +44,13 @@ def admission_overloads(function: str) -> tuple[Overload, ...]:
 
 @cache
 def functions() -> dict[str, tuple[Overload, ...]]:
-    """Return the overloads of expressions on devices by the name of the function, in the order of their trial."""
+    """Return the overloads for expressions on devices by function, in the order in which they are tried."""
     return _by_function(LIBRARIES)
 
 
 @cache
 def all_functions() -> dict[str, tuple[Overload, ...]]:
-    """Return those and the overloads that only expressions of admission have."""
+    """Return the overloads for admission expressions by function, which include those for devices."""
     return _by_function((authorization.LIBRARY,)) | functions()
 
 

@@ -66,7 +66,7 @@ _GO_NAMES: Final = {
     "bool": "types.Bool", "bytes": "types.Bytes", "double": "types.Double", "int": "types.Int",
     "null_type": "types.Null", "string": "types.String", "uint": "types.Uint",
 }  # fmt: skip
-"""What cel-go calls the types of values in this one error."""
+"""Names of types of values in this error of cel-go."""
 
 
 def _keys(values: Any) -> Iterable[Any]:
@@ -110,7 +110,7 @@ def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Ru
         decided = False
         for _ in bind(frame, over(frame)):
             if decided:
-                # Kubernetes notices it when it looks at the next entry
+                # Kubernetes detects it at the next entry
                 frame[0] += each - 1
                 break
             frame[0] += each
@@ -174,7 +174,7 @@ def _collection(node: ComprehensionNode, over: Run, bind: _Bind, scope: Variable
 def _element(node: SyntaxNode, scope: VariableScope, compile_node: Compile) -> tuple[Run, int]:
     assert isinstance(node, ListNode)  # noqa: S101 - so macros are expanded
     code = compile_node(node.elements[0], scope)
-    # a list of a constant is made once
+    # a constant list is created once
     return code.run, 2 if code.constant and not code.cost else 2 + LIST_COST
 
 

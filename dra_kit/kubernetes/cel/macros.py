@@ -21,7 +21,7 @@ from dra_kit.kubernetes.cel.tree import (
     walk,
 )
 
-# Nested optMap() doubles its target each time; an admitted expression has some hundred nodes.
+# Each nested optMap() doubles its target; admitted expressions have some hundred nodes.
 _MAX_COPIED_NODES: Final = 2_000
 _ACCUMULATOR: Final = ComprehensionNode.ACCUMULATOR
 _UNUSED: Final = "#unused"
@@ -29,7 +29,7 @@ _SORT_INPUT: Final = "@__sortBy_input__"
 
 
 class _Site(Struct, frozen=True):
-    """Where a macro is written; what it is expanded to has this place."""
+    """The position of a macro and its expansion."""
 
     name: str
     start: int
@@ -87,7 +87,7 @@ def expand(
     """Return a call, or the expansion of the macro of this name and number of arguments.
 
     Raises:
-        Refusal: an argument of a macro is not of the form that it must have.
+        CompileFailure: an argument of a macro is not of the form that it must have.
     """
     site = _Site(name, start, end, place)
     if target is None:

@@ -21,7 +21,7 @@ from dra_kit.kubernetes.cel.tree import (
 )
 from dra_kit.kubernetes.cel.values import INT_MAX, UINT_MAX, Uint
 
-# A single minus sign before one of these is a part of it; of several signs none is.
+# A single minus sign before one of these is part of the literal.
 _NUMBERS: Final = frozenset({"int", "double"})
 # cel-go's limit of the depth of any rule of its grammar
 _MAX_DEPTH: Final = 250
@@ -39,7 +39,7 @@ def parse(text: str, *, has_bind: bool = True) -> SyntaxNode:
         has_bind: whether ``cel.bind`` is one of the macros.
 
     Raises:
-        Refusal: it is none.
+        CompileFailure: it is none.
     """
     parser = _Parser(text, has_bind=has_bind)
     root = parser.expression()
@@ -123,7 +123,7 @@ class _Parser:
     def _unary(self) -> SyntaxNode:
         token = self.token
         if token.kind != "operator" or token.text not in {"!", "-"}:
-            # parentheses here and not in _primary: few Python frames for each pair
+            # parentheses here and not in _primary, to use fewer Python frames for each pair
             if token.kind == "operator" and token.text == "(":
                 self._advance()
                 node = self.expression()
@@ -310,7 +310,7 @@ TokenKind: TypeAlias = Literal["operator", "identifier", "escaped", "literal", "
 
 
 class Token(Struct, frozen=True):
-    """A piece of the text; ``value`` is the constant, or the name without back quotes."""
+    """A token; ``value`` is the constant, or the name without backquotes."""
 
     kind: TokenKind
     text: str
@@ -353,7 +353,7 @@ _BODY: Final = {
 _ESCAPED: Final = re.compile(_ESCAPE)
 _CONTROLS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
-# longer ones do not fit 64 bits either
+# longer ones exceed 64 bits
 _LONGEST_NUMBER: Final = 400
 
 
@@ -361,7 +361,7 @@ def tokenize(text: str) -> list[Token]:
     """Return the tokens of an expression, the last one of kind ``end``.
 
     Raises:
-        Refusal: a character or a literal is none.
+        CompileFailure: a character or a literal is none.
     """
     tokens: list[Token] = []
     position = 0

@@ -23,7 +23,7 @@ from dra_kit.kubernetes.cel.values import (
 )
 
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
-# What cel-go takes for the key of a selection.
+# Types of keys that cel-go accepts in a selection.
 _KEYS: Final = frozenset({str, int, Uint, bool, float})
 
 
@@ -108,7 +108,7 @@ def _is_local(node: IdentNode, scope: VariableScope) -> bool:
 
 
 def _input_variable(name: str) -> Run:
-    """Compile a variable that is given to the evaluation."""
+    """Compile an input variable."""
 
     def run(frame: Frame) -> Any:
         try:
@@ -135,7 +135,7 @@ def _whole_device(cost: int) -> Run:
 
 
 def _device_path(steps: list[_Step], cost: int) -> Run | None:
-    """Compile the usual paths, without the values in between; None for other paths."""
+    """Compile common paths without intermediate values; None for other paths."""
     keys = [step.key for step in steps if step.run is None and not step.optional and type(step.key) is str]
     if len(keys) != len(steps) or not keys:
         return None
@@ -240,7 +240,7 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
             return found
         if not found:
             if optional:
-                # what is not reached costs nothing
+                # unreached steps cost nothing
                 frame[0] -= len(steps) - position
                 return False if test else NONE
             raise no_such_key(key)

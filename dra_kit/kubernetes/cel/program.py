@@ -27,15 +27,15 @@ DerivedValue: TypeAlias = "bool | int | str | Version | list[bool] | list[int] |
 
 
 class Expression:
-    """What selectors and derived attributes have in common.
+    """A compiled expression on devices.
 
     Attributes:
         text: the expression.
-        environment: what it was compiled with.
+        environment: the environment of the compilation.
         cost: estimate of the highest cost of an evaluation, in Kubernetes' units; 2**64 - 1 if it has no bound.
-        root: its syntax tree, checked, with the places in the text.
-        reads: all that it can read of a device: it is the same for devices that have the same there. None where the
-            text does not tell.
+        root: its checked syntax tree, with positions in the text.
+        reads: the attributes, capacities and fields of a device that it can read; devices that are equal there have
+            the same result. None if the text does not determine them.
     """
 
     def __init__(self, text: str, environment: DeviceEnvironment, *, derived: bool) -> None:
@@ -57,7 +57,7 @@ class Expression:
         return self.cost <= MAX_COST
 
     def evaluate(self, device: Device) -> tuple[Any, int]:
-        """Evaluate for a device as this package represents it; return the value, and its cost.
+        """Return the value of the expression for a device, as this package represents it, and the cost.
 
         Raises:
             CelRuntimeError: the evaluation fails.
@@ -72,11 +72,7 @@ class Selector(Expression):
     """A CEL selector of a request or class; made by ``compile_selector``."""
 
     def matches(self, device: Device, meter: Meter | None = None) -> bool:
-        """Return whether it selects a device.
-
-        Args:
-            device: made once, and used for all selectors.
-            meter: counts what it cost.
+        """Return whether it selects a device; ``meter`` receives the cost.
 
         Raises:
             CelRuntimeError: the evaluation fails, costs too much, or its result is not bool.
@@ -94,10 +90,10 @@ class DerivedExpression(Expression):
     """An expression of a derived attribute (KEP-6080); made by ``compile_derived``."""
 
     def value(self, device: Device) -> DerivedValue:
-        """Return the attribute of a device.
+        """Return the value of the attribute for a device.
 
         Raises:
-            CelRuntimeError: the evaluation fails, or an attribute cannot have such a value.
+            CelRuntimeError: the evaluation fails, or the value is not valid for an attribute.
         """
         value, _ = self.evaluate(device)
         if type(value) is not list:
@@ -125,12 +121,12 @@ def _attribute(value: Any, what: str = "CEL return") -> Any:
 def compile_selector(text: str, *, environment: DeviceEnvironment = STORED) -> Selector:
     """Compile the expression of a selector.
 
-    An estimated cost above the limit is not an error here, because the scheduler accepts such an expression: check
+    An estimated cost above the limit is not an error, because the scheduler accepts such an expression; see
     ``is_admitted``.
 
     Args:
         text: the expression.
-        environment: ``STORED`` as in the scheduler, or ``new()`` as in an API server for what changes.
+        environment: ``STORED`` as in the scheduler, or ``new()`` as in an API server for new and changed expressions.
 
     Raises:
         CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
@@ -139,15 +135,7 @@ def compile_selector(text: str, *, environment: DeviceEnvironment = STORED) -> S
 
 
 def compile_derived(text: str, *, environment: DeviceEnvironment = STORED) -> DerivedExpression:
-    """Compile the expression of a derived attribute.
-
-    Args:
-        text: the expression.
-        environment: ``STORED`` as in the scheduler, or ``new()`` as in an API server for what changes.
-
-    Raises:
-        CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
-    """
+    """Compile the expression of a derived attribute; arguments and errors are those of ``compile_selector``."""
     return DerivedExpression(text, environment, derived=True)
 
 
@@ -155,7 +143,7 @@ def _checked(text: str, environment: DeviceEnvironment, *, derived: bool) -> Syn
     try:
         length = len(text.encode())
     except UnicodeEncodeError as error:
-        raise CompileFailure("the expression is no valid UTF-8", error.start) from None
+        raise CompileFailure("the expression is not valid UTF-8", error.start) from None
     if length > MAX_LENGTH:
         raise CompileFailure(f"the expression is longer than {MAX_LENGTH} bytes", None)
     root = parse(text)
@@ -176,7 +164,7 @@ def _checked(text: str, environment: DeviceEnvironment, *, derived: bool) -> Syn
 
 
 def compile_error(text: str, refusal: CompileFailure) -> CelCompileError:
-    """Return the public error of a refusal, with its place in the text."""
+    """Return the public error of a failure, with its line and column."""
     if refusal.position is None:
         return CelCompileError(refusal.message)
     line, column = line_and_column(text, refusal.position)

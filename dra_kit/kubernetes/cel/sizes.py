@@ -1,4 +1,4 @@
-"""Bounds of costs and sizes, and the size of what an expression reads of a device.
+"""Bounds of costs and sizes, and the sizes of the parts of a device.
 
 The sizes are the limits of resource.k8s.io/v1 (Kubernetes 1.37.1).
 """
@@ -14,14 +14,11 @@ _STEPS: Final = frozenset({"@items", "@values"})
 
 
 class SizePath:
-    """How a value is reached from a variable: names, ``@keys``, ``@values``, ``@items``, ``@indices``.
+    """The path of a value below a variable: names, ``@keys``, ``@values``, ``@items``, ``@indices``.
 
-    cel-go v0.29.2 appends to slices that share an array: of two paths that go on from the same one, the later one may
-    change the last step of the earlier one. Admission depends on the estimates, and they on that.
-
-    Args:
-        shared: the steps, and room for more of them.
-        length: how many of the steps belong to the path.
+    cel-go v0.29.2 appends to Go slices that share an array: if two paths extend the same path, the later one may
+    overwrite the last step of the earlier one. Estimates and admission depend on this. Therefore ``shared`` has the
+    steps and free capacity, and the path uses the first ``length`` entries.
     """
 
     __slots__ = ("_length", "_shared")
@@ -37,29 +34,29 @@ class SizePath:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps as they are now."""
+        """The current steps."""
         return tuple(self._shared[: self._length])
 
     def below(self, step: str) -> SizePath:
-        """Return the path that goes one step on."""
+        """Return the path with one more step."""
         shared = self._shared
         if self._length == len(shared):
-            # Go doubles a slice that is full
+            # Go doubles a full slice
             shared = [*shared, *[""] * max(self._length, 1)]
         shared[self._length] = step
         return SizePath(shared, self._length + 1)
 
 
 NOWHERE: Final = SizePath([], 0)
-"""The path of a value that is computed."""
+"""The path of computed values."""
 
 
 def size_at(path: tuple[str, ...]) -> CostBounds | None:
-    """Return the size of what is at a path below ``device``; None where it is not known."""
+    """Return the size of the value at a path below ``device``; None if it is unknown."""
     if not path or path[0] != "device":
         return None
     if len(path) == 1:
-        return exact_bounds(0)  # an object: Kubernetes knows no number of elements for it
+        return exact_bounds(0)  # objects have no size
     match path[1]:
         case "driver":
             return CostBounds(0, MAX_DRIVER_LENGTH) if len(path) == 2 else None
@@ -86,7 +83,7 @@ def _map_size(path: tuple[str, ...], *, is_attribute: bool) -> CostBounds | None
         case (step,) if is_attribute:
             return None if step.startswith("@") and step not in _STEPS else CostBounds(0, MAX_VALUE_LENGTH)
         case (step,):
-            return exact_bounds(0) if step in _STEPS else None  # a quantity has no number of elements either
+            return exact_bounds(0) if step in _STEPS else None  # quantities have no size
         case _:
             return None
 
@@ -95,7 +92,7 @@ MAX: Final = 2**64 - 1
 
 
 class CostBounds(Struct, frozen=True):
-    """From the least to the most."""
+    """A range from ``low`` to ``high``."""
 
     low: int
     high: int
@@ -109,7 +106,7 @@ class CostBounds(Struct, frozen=True):
         return CostBounds(min(self.low * other.low, MAX), min(self.high * other.high, MAX))
 
     def scaled(self, factor: float) -> CostBounds:
-        """Return the product with a factor, rounded up; computed with doubles, which shows in large estimates."""
+        """Return the product with a factor, rounded up; computed with doubles, as in Kubernetes."""
         return CostBounds(_scale(self.low, factor), _scale(self.high, factor))
 
     def union(self, other: CostBounds) -> CostBounds:
@@ -135,7 +132,7 @@ def _scale(number: int, factor: float) -> int:
     return MAX if result >= 2**64 else result
 
 
-# ResourceSlice limits of resource.k8s.io/v1 (Kubernetes 1.37), from which worst-case costs are estimated
+# limits of ResourceSlices in resource.k8s.io/v1 (Kubernetes 1.37) for worst-case costs
 MAX_DOMAIN_LENGTH: Final = 63
 MAX_ID_LENGTH: Final = 32
 MAX_DRIVER_LENGTH: Final = 63

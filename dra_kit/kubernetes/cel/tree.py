@@ -1,4 +1,4 @@
-"""Syntax trees, and what an expression reads of a device as far as its tree shows."""
+"""Syntax trees, and the reads of a device that they contain."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dra_kit.kubernetes.cel.types import DYN, Type
 
 
 class SyntaxNode:
-    """A sub-expression.
+    """A subexpression.
 
     Attributes:
         start: index of its first character in the text.
-        end: index behind its last one.
-        place: index at which Kubernetes reports it: the operator, the dot or the bracket, else the start.
-        type: its static type, once it is checked.
+        end: index after its last character.
+        place: index that Kubernetes reports: of the operator, the dot or the bracket, else the start.
+        type: its static type, set by the checker.
     """
 
     __slots__ = ("end", "place", "start", "type")
@@ -30,7 +30,7 @@ class SyntaxNode:
         self.type: Type = DYN
 
     def children(self) -> Iterator[SyntaxNode]:
-        """Yield the sub-expressions directly below, in the order in which they are written."""
+        """Yield the direct subexpressions in the order of the text."""
         yield from ()
 
     def text(self, source: str) -> str:
@@ -49,7 +49,7 @@ class LiteralNode(SyntaxNode):
 
 
 class IdentNode(SyntaxNode):
-    """A name; a qualified one once the checker has found that dots belong to it."""
+    """A name; the checker may make it a qualified one."""
 
     __slots__ = ("name",)
 
@@ -59,10 +59,10 @@ class IdentNode(SyntaxNode):
 
 
 class SelectNode(SyntaxNode):
-    """``operand.field``, or ``has(operand.field)`` if it is only a test.
+    """``operand.field``, or ``has(operand.field)`` if ``test_only``.
 
     Attributes:
-        variable: the variable whose name it is, dots included, once it is checked; empty if it selects a field.
+        variable: the qualified name of the variable, set by the checker; empty if it selects a field.
     """
 
     __slots__ = ("field", "operand", "test_only", "variable")
@@ -85,8 +85,8 @@ class CallNode(SyntaxNode):
     """A function, method or operator; operators have names like ``_+_``, ``!_`` and ``_?_:_``.
 
     Attributes:
-        overloads: identifiers of the overloads that fit, once it is checked.
-        macro: the name of the macro it stands for.
+        overloads: ids of the matching overloads, set by the checker.
+        macro: the name of the expanded macro.
     """
 
     __slots__ = ("arguments", "function", "macro", "overloads", "target")
@@ -117,7 +117,7 @@ class CallNode(SyntaxNode):
 
     @property
     def operands(self) -> list[SyntaxNode]:
-        """The target, if there is one, and the arguments."""
+        """The target, if any, and the arguments."""
         return self.arguments if self.target is None else [self.target, *self.arguments]
 
 
@@ -174,11 +174,7 @@ class StructNode(SyntaxNode):
 
 
 class ComprehensionNode(SyntaxNode):
-    """What a macro stands for: a loop over a range with an accumulator.
-
-    Attributes:
-        macro: ``all``, ``exists``, ``map``, ``bind`` …: which macro it was.
-    """
+    """An expanded ``macro``, such as ``all``, ``map`` or ``bind``: a loop over a range with an accumulator."""
 
     __slots__ = (
         "accumulator", "condition", "initial", "iteration_range", "macro", "result", "step", "variable", "variable2",
@@ -217,12 +213,12 @@ class ComprehensionNode(SyntaxNode):
 
     @property
     def is_bind(self) -> bool:
-        """``cel.bind`` and what is expanded like it: one lazy value, no loop."""
+        """Whether it is ``cel.bind`` or expanded like it: one lazy value without a loop."""
         return self.macro == "bind"
 
 
 def walk(root: SyntaxNode) -> Iterator[SyntaxNode]:
-    """Yield a node and all below it, parents first, without recursion."""
+    """Yield a node and all nodes below it, parents first, without recursion."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -231,7 +227,7 @@ def walk(root: SyntaxNode) -> Iterator[SyntaxNode]:
 
 
 def duplicate(node: SyntaxNode) -> SyntaxNode:
-    """Return a copy with copies of everything below it."""
+    """Return a deep copy."""
     made = copy.copy(node)
     match made:
         case SelectNode():
@@ -259,13 +255,7 @@ _OF_A_DOMAIN: Final = frozenset({"attributes", "capacity"})
 
 
 class DeviceRead(NamedTuple):
-    """A place of the device.
-
-    Attributes:
-        field: ``driver``, ``attributes``, ``capacity`` or ``allowMultipleAllocations``.
-        domain: of the attribute or capacity.
-        name: of the attribute or capacity in the domain.
-    """
+    """A field of the device, for ``attributes`` and ``capacity`` with domain and name of the value."""
 
     field: str
     domain: str = ""
@@ -273,10 +263,10 @@ class DeviceRead(NamedTuple):
 
 
 def device_reads(root: SyntaxNode) -> tuple[DeviceRead, ...] | None:
-    """Return all reads that can make the value of an expression different for another device.
+    """Return all reads that the value of an expression depends on, sorted.
 
     Returns:
-        The places, sorted, or None where only an evaluation tells them: ``attributes[device.driver]`` and the like.
+        None if the text does not determine them, as in ``attributes[device.driver]``.
     """
     found: set[DeviceRead] = set()
     stack = [root]
@@ -293,7 +283,7 @@ def device_reads(root: SyntaxNode) -> tuple[DeviceRead, ...] | None:
 
 
 def _read(node: SyntaxNode) -> DeviceRead | None:
-    """Return the place at the end of a chain of selections, if all its keys are in the text."""
+    """Return the read of a chain of selections, if all its keys are literals."""
     keys: list[str] = []
     while not isinstance(node, IdentNode):
         if isinstance(node, SelectNode):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -13,22 +13,22 @@ Kind: TypeAlias = Literal[
     "any", "bool", "bytes", "double", "duration", "dyn", "error", "int", "list", "map", "null", "opaque", "param",
     "string", "struct", "timestamp", "type", "uint",
 ]  # fmt: skip
-"""The sorts of types that the rules of assignability distinguish."""
-# Deeper nesting than any admitted expression has, and still quick to compare.
+"""Kinds of types that the rules for assignability distinguish."""
+# More than any admitted expression needs, and still quick to compare.
 _MAX_WEIGHT: Final = 500
 
 
 class Type:
-    """A type, with its parameters if it has any. Compared by what it says.
+    """A type with its parameters. Compared by value.
 
     Args:
-        kind: which rules hold for it.
-        name: its name at run time, which is all that is left of a type there.
-        parameters: element type of a list; key and value type of a map; the types an opaque type is made of.
-        nullable: whether null fits too, which it does for Protocol Buffers' wrappers of plain types.
+        kind: selects the rules for assignability.
+        name: the name at run time, where types have no parameters.
+        parameters: element type of a list; key and value type of a map; parameters of an opaque type.
+        nullable: null is also accepted, as for Protocol Buffers' wrappers of scalars.
 
     Raises:
-        Refusal: it is made of more types than an expression of some sense needs.
+        CompileFailure: the type is nested too deeply.
     """
 
     __slots__ = ("_text", "_weight", "kind", "name", "nullable", "parameters")
@@ -46,7 +46,7 @@ class Type:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether nothing is known about the value before run time."""
+        """Whether the type of the value is unknown before run time."""
         return self.kind in {"dyn", "any"}
 
     def __eq__(self, other: object) -> bool:
@@ -124,7 +124,7 @@ def type_parameter(name: str) -> Type:
 
 
 def optional_content(of: Type) -> Type | None:
-    """Return what an optional may hold; None for every other type."""
+    """Return the content type of an optional type; None for other types."""
     return of.parameters[0] if of.kind == "opaque" and of.name == _OPTIONAL else None
 
 
@@ -139,8 +139,7 @@ _SIMPLE: Final = {
 def parse_type(text: str) -> Type:
     """Return the type that a declaration names: ``int``, ``list(A)``, ``map(K, V)``, ``optional(list(string))``.
 
-    One capital letter is a type variable. Only declarations of this package are read, so that a mistake is a
-    KeyError.
+    One capital letter is a type variable. Raises KeyError for an unknown name: only this package writes declarations.
     """
     name, _, inside = text.partition("(")
     if not inside:
@@ -176,13 +175,13 @@ class Overload(Struct, frozen=True):
     """One signature of a function.
 
     Attributes:
-        id: its name in cel-go, by which costs are distinguished.
-        function: what it is called in an expression.
-        member: whether it is called on a target, which is then the first argument.
-        arguments: their types; a type variable has one letter.
-        result: the type of what it returns.
-        compute: takes the values and returns the result, or raises Failure; None for what the evaluator does itself.
-        metered: ``compute`` takes the meter first, since its work is not bounded by the cost that is charged for it.
+        id: its name in cel-go; costs depend on it.
+        function: its name in expressions.
+        member: whether it is called on a target, which becomes the first argument.
+        arguments: types of the arguments; a type variable has one letter.
+        result: type of the result.
+        compute: takes the values and returns the result, or raises EvaluationFailure; None if the evaluator does it.
+        metered: ``compute`` takes the frame first, because its work is not bounded by the charged cost.
         variables: names of the type variables.
     """
 
@@ -200,9 +199,9 @@ class Library:
     """Collects the overloads of a module.
 
     ``library.function("id", "name(string, int) -> bool")`` and ``library.method("id", "name(string) -> bool")``, where
-    the first argument of a method is its target, decorate the code. The order of the overloads of one function is
-    Kubernetes', for the first one that fits decides what a type that is not known yet stands for. Of several
-    decorators Python applies the last one first.
+    the first argument of a method is its target, decorate the code. The overloads of a function are in Kubernetes'
+    order, because the first one that fits determines the type of an argument whose type is still unknown. Python
+    applies several decorators from the last one to the first one.
     """
 
     def __init__(self) -> None:
@@ -220,8 +219,18 @@ class Library:
         """Declare a function that is called on its first argument."""
         return self._decorator(identifier, signature, member=True, metered=metered)
 
+    def functions(self, table: Mapping[str, tuple[str, Implementation]]) -> None:
+        """Declare global functions: signature and code by id."""
+        for identifier, (signature, compute) in table.items():
+            self._add(identifier, signature, compute, member=False, metered=False)
+
+    def methods(self, table: Mapping[str, tuple[str, Implementation]]) -> None:
+        """Declare functions that are called on their first argument: signature and code by id."""
+        for identifier, (signature, compute) in table.items():
+            self._add(identifier, signature, compute, member=True, metered=False)
+
     def declare(self, identifier: str, signature: str, compute: Implementation | None, *, member: bool = False) -> None:
-        """Declare a function whose code is elsewhere."""
+        """Declare a function by its code, which is None if the evaluator does it."""
         self._add(identifier, signature, compute, member=member, metered=False)
 
     def _decorator(

@@ -1,4 +1,4 @@
-"""Values during an evaluation, messages that expressions can make, and the state with the cost of an evaluation."""
+"""Values in an evaluation, messages that expressions can create, and the state and cost of an evaluation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Uint(int):
 
 
 class ComputedQuantity(Quantity):
-    """What ``add()`` and ``sub()`` return.
+    """The result of ``add()`` and ``sub()``.
 
-    Kubernetes 1.37 makes a pointer of it where other quantities are none, so that no quantity is comparable with one
-    on the right of ``==``.
+    Kubernetes 1.37 returns a pointer here, but other quantities are values. Therefore no quantity can be compared with
+    one on the right side of ``==``.
     """
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class Duration:
 
 
 class Timestamp:
-    """A moment, in nanoseconds since 1970 in UTC; written with the offset from UTC in minutes that it was read with."""
+    """A time in nanoseconds since 1970 UTC, and the UTC offset in minutes with which it was read and is written."""
 
     __slots__ = ("nanoseconds", "offset")
 
@@ -84,10 +84,10 @@ class Timestamp:
 
 
 class MapValue:
-    """A map of CEL. Numbers that are equal are one key; lists and other objects equal nothing but themselves.
+    """A map of CEL. Equal numbers are the same key; lists and other objects are equal only to themselves.
 
     Args:
-        items: values by what ``key_of`` makes of the keys.
+        items: values by the results of ``map_key`` for the keys.
     """
 
     __slots__ = ("items",)
@@ -99,7 +99,7 @@ class MapValue:
         """Return the value, and whether there is one.
 
         Raises:
-            Panic: values of this type are never keys.
+            EvaluatorPanic: values of this type are never keys.
         """
         try:
             return self.items[map_key(key)], True
@@ -110,7 +110,7 @@ class MapValue:
         """Return ``key in map``.
 
         Raises:
-            Panic: values of this type are never keys.
+            EvaluatorPanic: values of this type are never keys.
         """
         return map_key(key) in self.items
 
@@ -124,7 +124,7 @@ class MapValue:
 
 
 class StringMapValue(MapValue):
-    """A map other than CEL's own, like ``device`` and its parts: all its keys are strings."""
+    """A map that no expression creates, like ``device`` and its parts: all keys are strings."""
 
     __slots__ = ()
 
@@ -142,7 +142,7 @@ class StringMapValue(MapValue):
 
 
 class DomainMapValue(StringMapValue):
-    """``device.attributes`` or ``device.capacity``: an unknown domain is found, as an empty map."""
+    """``device.attributes`` or ``device.capacity``: an unknown domain has an empty map."""
 
     __slots__ = ()
 
@@ -154,10 +154,10 @@ class DomainMapValue(StringMapValue):
 
 
 class LazyMapValue(StringMapValue):
-    """A map whose values are computed when they are first looked for.
+    """A map whose values are computed on first access.
 
     Args:
-        computations: for each key what computes its value; a Failure is stored as a value is.
+        computations: for each key the function that computes its value; an EvaluationFailure is cached like a value.
     """
 
     __slots__ = ("_computations",)
@@ -200,7 +200,7 @@ MAPS: Final = frozenset({MapValue, StringMapValue, DomainMapValue, LazyMapValue}
 
 
 class _WrappedKey:
-    """A key that Python would take for another one, or not at all."""
+    """A key that Python would confuse with another key or would not accept."""
 
     __slots__ = ("identity", "value")
 
@@ -222,10 +222,10 @@ _NO_KEYS: Final = frozenset({"bytes", "kubernetes.Semver", "kubernetes.NamedForm
 
 
 def map_key(value: Any) -> Any:
-    """Return the key that stands for a value in ``Map.items``.
+    """Return the key for a value in ``MapValue.items``.
 
     Raises:
-        Panic: values of this type are never keys.
+        EvaluatorPanic: values of this type are never keys.
     """
     kind = type(value)
     if kind in _PLAIN_KEYS:
@@ -256,7 +256,7 @@ def type_name(value: object) -> str:
 
 
 def size_of(value: Any) -> int:
-    """Return the size of a value in costs: the length of what has one, 1 for the rest."""
+    """Return the size of a value for costs: its length; 1 if it has none."""
     kind = type(value)
     if kind is str or kind is list or kind is bytes or kind in MAPS:
         return len(value)
@@ -268,14 +268,13 @@ def size_of(value: Any) -> int:
 
 RUNTIME_LIMIT: Final = 1_000_000
 """Kubernetes' limit of the actual cost of one evaluation (CELSelectorExpressionMaxCost, resource.k8s.io/v1)."""
-# Operations that Kubernetes charges too little for, like comparing nested lists, are counted beside the cost: about
-# one second of work.
+# Limits operations for which Kubernetes charges too little, like comparing nested lists, to about one second of work.
 _WORK_LIMIT: Final = 3_000_000
 Frame: TypeAlias = list[Any]
-"""State of one evaluation: the cost so far, the work beside it, what is given (a device, or variables by their names),
-then one place for each variable of a macro."""
+"""State of one evaluation: the cost so far, the work so far, the input (a device, or variables by name), and then the
+value of each macro variable."""
 Meter: TypeAlias = Callable[[int], None]
-"""Adds up the cost of many evaluations, in units of which an evaluation has up to a million or so."""
+"""Receives the cost of each evaluation, in Kubernetes' units: up to about a million for one evaluation."""
 COST: Final = 0
 WORK: Final = 1
 INPUT: Final = 2
@@ -283,10 +282,10 @@ VARIABLES: Final = 3
 
 
 def charge_work(frame: Frame, work: int) -> None:
-    """Count work that the cost does not.
+    """Count work that the cost does not cover.
 
     Raises:
-        Exhausted: there was too much of it.
+        CostLimitExceeded: the limit is exceeded.
     """
     frame[WORK] += work
     if frame[WORK] > _WORK_LIMIT:
@@ -294,10 +293,10 @@ def charge_work(frame: Frame, work: int) -> None:
 
 
 def check_cost(frame: Frame) -> None:
-    """Stop an evaluation that has cost more than it may.
+    """Stop an evaluation whose cost exceeds the limit.
 
     Raises:
-        Exhausted: the limit is exceeded.
+        CostLimitExceeded: the limit is exceeded.
     """
     if frame[COST] > RUNTIME_LIMIT:
         raise CostLimitExceeded
@@ -312,9 +311,9 @@ class MessageField(Struct, frozen=True):
     """A field of a message.
 
     Attributes:
-        type: what it is declared as.
-        default: its value where none is given.
-        range: the numbers that fit; None where all of the type do.
+        type: the declared type.
+        default: the value if none is given.
+        range: the numbers that fit; None if all of the type do.
     """
 
     type: Type
@@ -325,13 +324,13 @@ class MessageField(Struct, frozen=True):
         """Return the value of the field.
 
         Raises:
-            Failure: the value is of another type, or does not fit.
+            EvaluationFailure: the value is of another type, or does not fit.
         """
         if type(value) is not type(self.default):
             raise EvaluationFailure(
-                f"field type conversion error for {name}: {type_name(value)} is no {self.type}", "conversion"
+                f"field type conversion error for {name}: {type_name(value)} is not {self.type}", "conversion"
             )
-        # Python looks through the whole range for what is not a plain int
+        # for a value that is not exactly an int, Python would iterate over the whole range
         if self.range is not None and int(value) not in self.range:
             raise EvaluationFailure(f"field type conversion error for {name}: integer overflow", "conversion")
         return value
@@ -341,9 +340,9 @@ class MessageType(Struct, frozen=True):
     """A type of messages.
 
     Attributes:
-        type: what an expression sees of them.
-        fields: by their names.
-        build: makes the value from those of the fields, in their order.
+        type: the type in expressions.
+        fields: by name.
+        build: creates the value from the values of the fields, in their order.
     """
 
     type: Type
@@ -351,13 +350,10 @@ class MessageType(Struct, frozen=True):
     build: Callable[..., Any]
 
     def make(self, given: Mapping[str, Any]) -> Any:
-        """Return the value of a message.
-
-        Args:
-            given: values by the names of fields.
+        """Return the value of a message with the ``given`` values by field name.
 
         Raises:
-            Failure: a value does not fit its field.
+            EvaluationFailure: a value does not fit its field.
         """
         accepted = {name: self.fields[name].accept(name, value) for name, value in given.items()}
         return self.build(*(accepted.get(name, field.default) for name, field in self.fields.items()))
@@ -376,7 +372,7 @@ def _same(value: Any) -> Any:
 
 
 def _single(value: float) -> float:
-    """Return the number with the precision of 32 bits."""
+    """Return the number rounded to a 32-bit float."""
     try:
         (rounded,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:
@@ -405,8 +401,8 @@ MESSAGES: Final[Mapping[str, MessageType]] = {
     "google.protobuf.UInt32Value": _wrapper(types.UINT, Uint(0), _UINT32),
     "google.protobuf.UInt64Value": _wrapper(types.UINT, Uint(0)),
 }
-"""The messages by their names."""
+"""Messages by name."""
 OTHER_NAMES: Final = frozenset(
     f"google.protobuf.{name}" for name in ("Any", "Empty", "ListValue", "NullValue.NULL_VALUE", "Struct", "Value")
 )
-"""What Kubernetes knows, too."""
+"""Other names that Kubernetes knows."""

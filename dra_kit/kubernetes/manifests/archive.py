@@ -39,27 +39,24 @@ _KINDS: Final = {
 
 
 class _Refused(Exception):
-    """A part of an archive that is not read; the text gives the reason and the limit."""
+    """An archive is rejected; the text has the reason and the limit."""
 
 
 def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of an archive with their content, in order; skip folders.
-
-    Args:
-        path: of a gzip-compressed tar archive.
+    """Yield the files of a gzip-compressed tar archive with their content, in order; skip folders.
 
     Raises:
-        ConfigurationError: it is not such an archive, contains anything except files and folders, or exceeds
-            the unpacked size that ``SNAPSHOTS`` allows.
+        ConfigurationError: it is not such an archive, contains anything except files and folders, or exceeds the limits
+            of ``SNAPSHOTS`` when unpacked.
     """
     with open_file(path) as file:
         try:
             yield from _members(file)
         except _Refused as error:
-            raise ConfigurationError(f"{path} {error}; dra-kit snapshot writes no such archive") from None
+            raise ConfigurationError(f"{path} {error}; it is not from dra-kit snapshot") from None
         except (OSError, tarfile.TarError, EOFError, zlib.error, ValueError) as error:
             raise ConfigurationError(
-                f"{path} is no archive of dra-kit snapshot: {' '.join(str(error).split())}; run it again"
+                f"{path} is not an archive of dra-kit snapshot: {' '.join(str(error).split())}; run it again"
             ) from None
 
 
@@ -82,7 +79,7 @@ def _check(entry: tarfile.TarInfo) -> None:
     """Check the values that extending headers may have changed."""
     name = PurePosixPath(entry.name)
     if name.is_absolute() or ".." in name.parts:
-        raise _Refused(f"has a member that leads out of it: {entry.name!r}")
+        raise _Refused(f"has a member with a path outside of it: {entry.name!r}")
     if entry.issparse():
         raise _Refused(f"has a member that is a sparse file: {entry.name!r}")
     _check_size(entry, SNAPSHOTS.file_bytes)
@@ -90,7 +87,7 @@ def _check(entry: tarfile.TarInfo) -> None:
 
 def _check_size(entry: tarfile.TarInfo, limit: int) -> None:
     if not 0 <= entry.size <= limit:
-        raise _Refused(f"has a member of {entry.size} bytes, {entry.name!r}, and {size_text(limit)} are the most")
+        raise _Refused(f"has a member of {entry.size} bytes, {entry.name!r}; the limit is {size_text(limit)}")
 
 
 class _Header(tarfile.TarInfo):
@@ -123,5 +120,5 @@ class _Unpacked(gzip.GzipFile):
         content = super().read(size)
         self._left -= len(content)
         if self._left < 0:
-            raise _Refused(f"is larger than {size_text(self._limit)} once it is unpacked")
+            raise _Refused(f"is larger than {size_text(self._limit)} when unpacked")
         return content

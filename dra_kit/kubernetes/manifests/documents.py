@@ -33,8 +33,9 @@ class SourceFile:
 
     Attributes:
         name: its path, for errors and findings.
-        text: its content without the byte order mark, which lines and columns do not count.
-        explicit: it was named, not just found in a folder. All its documents must then be Kubernetes objects.
+        text: its content without the byte order mark.
+        explicit: the user named the file, and all its documents must be Kubernetes objects; otherwise it was found in a
+            folder.
     """
 
     name: str
@@ -46,22 +47,14 @@ class SourceFile:
 
     @classmethod
     def of(cls, content: bytes, name: str, *, explicit: bool = True) -> SourceFile:
-        """Return the file with these bytes.
-
-        Raises:
-            ConfigurationError: they are not text in UTF-8.
-        """
+        """Return the file with these bytes; raises ConfigurationError if they are not UTF-8."""
         try:
             return cls(name, decode_utf8(content), explicit)
         except UnreadableText as error:
             raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
     def line(self, index: int) -> tuple[int, int, int]:
-        """Return the line of a character: its number from 1, its start, and its end without the line break.
-
-        Args:
-            index: of the character in the text.
-        """
+        """Return the line of the character at ``index``: number from 1, start, and end without the line break."""
         number = bisect_right(self._lines, index)
         begin = self._lines[number - 1]
         end = self._lines[number] - 1 if number < len(self._lines) else len(self.text)
@@ -69,7 +62,7 @@ class SourceFile:
 
     @cached_property
     def _lines(self) -> list[int]:
-        """Where each line begins."""
+        """The index of the first character of each line."""
         begins = [0]
         newline = self.text.find("\n")
         while newline >= 0:
@@ -85,9 +78,9 @@ class ManifestDocument:
     Attributes:
         file: the file.
         body: its value, of any type.
-        source: the YAML or JSON document that it is in.
+        source: the YAML or JSON document that contains it.
         number: the index of that document in the file, from 0.
-        path: of the object in that, if it is an item of a List: ``items[3]``.
+        path: the path of an item of a List in that document: ``items[3]``.
     """
 
     file: SourceFile
@@ -98,23 +91,17 @@ class ManifestDocument:
 
     @cached_property
     def positions(self) -> Positions:
-        """The places of its fields."""
+        """The positions of its fields."""
         return Positions(self.file.text, self.source.root, self.path)
 
     @property
     def duplicates(self) -> list[tuple[str, TextSpan]]:
-        """Paths of keys that occur twice in one mapping of the document, with the position of the second one."""
+        """Paths of duplicate keys in mappings of the document, with the position of the second one."""
         return [(path, TextSpan(node.start, node.end)) for path, node in self.source.repeated()]
 
 
 class ReadResult(Struct):
-    """The result of reading a file.
-
-    Attributes:
-        file: the file.
-        documents: the documents that could be read.
-        error: why the rest could not be read; None if everything could.
-    """
+    """The documents of a file, up to the first ``error``."""
 
     file: SourceFile
     documents: list[ManifestDocument] = field(default_factory=list)
@@ -122,12 +109,12 @@ class ReadResult(Struct):
 
     @property
     def problem(self) -> str:
-        """Why the rest could not be read; empty if all could."""
+        """The message of the error; empty without one."""
         return "" if self.error is None else self.error.problem
 
     @property
     def place(self) -> TextSpan:
-        """Where the problem is."""
+        """The position of the error."""
         start = 0 if self.error is None else min(self.error.start, max(len(self.file.text) - 1, 0))
         return TextSpan(start, start + 1)
 
@@ -135,10 +122,7 @@ class ReadResult(Struct):
 def read_documents(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -> ReadResult:
     """Read the objects of a file of YAML documents, or of one JSON document; skip empty documents.
 
-    Args:
-        file: the file.
-        limits: of all documents together.
-        places: whether positions are needed in addition to values.
+    Without ``places``, only values are needed and no positions.
     """
     reading = ReadResult(file)
     try:
@@ -153,18 +137,17 @@ def read_documents(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool
 
 
 def read_objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Return the Kubernetes objects of a file, each with a description of its place; other content is an error.
+    """Return the Kubernetes objects of a file, each with a description of its position; other content is an error.
 
-    In a file that was not named explicitly, documents that do not look like Kubernetes objects are skipped.
+    If the user did not name the file, documents that do not look like Kubernetes objects are skipped.
 
     Args:
         file: the file.
         limits: of all documents together.
-        name: the name of the file in the descriptions, if it differs from its own.
+        name: name of the file in the descriptions; by default its own.
 
     Raises:
-        ConfigurationError: naming the file and the position that is neither YAML nor JSON, or the document that is
-            not an object.
+        ConfigurationError: the file is neither YAML nor JSON, or a document is not an object.
     """
     reading = read_documents(file, limits, places=False)
     if reading.error is not None:
@@ -178,14 +161,10 @@ def read_objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = ""
 
 
 def check_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield values as the objects of a file that has each value as a document.
-
-    Args:
-        bodies: the values.
-        name: of the file.
+    """Yield the objects in the documents of a file, given by their values, with a description of their position.
 
     Raises:
-        ConfigurationError: naming the one that is not an object.
+        ConfigurationError: a document is not an object.
     """
     for number, value in enumerate(bodies):
         for path, body in list_items(value):
@@ -194,10 +173,10 @@ def check_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[
 
 
 def read_values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
-    """Return the documents of a file of settings and the like, empty ones too.
+    """Return the values of all documents of a file, such as settings; also empty ones.
 
     Raises:
-        ConfigurationError: naming the file, the place and what is wrong there.
+        ConfigurationError: the file is neither YAML nor JSON.
     """
     try:
         return [document.value for document in parse_documents(file.text, limits, places=False)]
@@ -209,7 +188,7 @@ def looks_like_object(body: Any) -> bool:
     """Return whether a document found in a folder looks like a Kubernetes object, valid or not."""
     if not isinstance(body, Mapping):
         return False
-    # Chart.yaml and its like have an apiVersion, too
+    # Chart.yaml and similar files also have an apiVersion
     return {"apiVersion", "kind"} <= body.keys() or ("metadata" in body and bool({"apiVersion", "kind"} & body.keys()))
 
 
@@ -219,12 +198,12 @@ def _where(name: str, number: int, path: str) -> str:
 
 def _object(body: Any, where: str) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise ConfigurationError(f"{where} is no object; it must have apiVersion, kind and metadata")
+        raise ConfigurationError(f"{where} is not an object; it must have apiVersion, kind and metadata")
     for name in ("apiVersion", "kind"):
         if not isinstance(body.get(name), str) or not body[name]:
-            raise ConfigurationError(f"{where} has no {name}, which must be a text")
+            raise ConfigurationError(f"{where} lacks {name}, which must be a string")
     if not isinstance(body.get("metadata"), dict):
-        raise ConfigurationError(f"{where} ({body['kind']}) has no metadata.name")
+        raise ConfigurationError(f"{where} ({body['kind']}) lacks metadata.name")
     return body
 
 
@@ -245,11 +224,11 @@ def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
 
 
 def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
-    """Yield the manifests of a path; those of a folder, by their names, are not named explicitly.
+    """Yield the manifests of a path; those of a folder are sorted and not ``explicit``.
 
     Args:
-        path: of a file, or of a folder whose YAML and JSON files are taken; ``-`` is standard input.
-        tree: of a folder, also read its subfolders, except hidden ones: the path is a source tree.
+        path: a file, a folder with YAML and JSON files, or ``-`` for standard input.
+        tree: also read the subfolders of a folder, except hidden ones.
 
     Raises:
         ConfigurationError: a file cannot be read, is too large, or is not text in UTF-8.

@@ -26,10 +26,7 @@ _KINDS: Final = (
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading, without ever blocking.
-
-    Args:
-        path: of the file; a link is followed, because the user named it.
+    """Open a regular file for reading without blocking; follow a link, because the user named it.
 
     Raises:
         ConfigurationError: it cannot be opened, or is not a regular file.
@@ -52,10 +49,6 @@ def open_file(path: Path) -> BinaryIO:
 def read_file(path: Path, limits: Limits) -> bytes:
     """Return the content of a regular file.
 
-    Args:
-        path: of the file.
-        limits: of its size.
-
     Raises:
         ConfigurationError: it cannot be read, is not a regular file, or is too large.
     """
@@ -64,12 +57,7 @@ def read_file(path: Path, limits: Limits) -> bytes:
 
 
 def read_stream(stream: BinaryIO, name: str, limits: Limits) -> bytes:
-    """Return the content of an open file or pipe, up to the limit.
-
-    Args:
-        stream: standard input, for example.
-        name: its name, for errors.
-        limits: of its size.
+    """Return the content of an open file or pipe; errors name it ``name``.
 
     Raises:
         ConfigurationError: it cannot be read, or is too large.
@@ -80,7 +68,7 @@ def read_stream(stream: BinaryIO, name: str, limits: Limits) -> bytes:
         raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from None
     if len(content) > limits.file_bytes:
         raise ConfigurationError(
-            f"{name} is larger than {size_text(limits.file_bytes)}, the most that is read of one file; split it"
+            f"{name} is larger than {size_text(limits.file_bytes)}, the limit for one file; split it"
         )
     return content
 
@@ -95,7 +83,7 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES, *, recursive: b
         hidden: include files and folders whose names begin with a dot.
 
     Raises:
-        ConfigurationError: a folder cannot be read, or a link leads out of this one.
+        ConfigurationError: a folder cannot be read, or a link points outside of the folder.
     """
     try:
         inside = folder.resolve(strict=True)
@@ -105,21 +93,16 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES, *, recursive: b
     for path in found:
         if path.is_symlink() and not path.resolve().is_relative_to(inside):
             raise ConfigurationError(
-                f"{path} is a link to {path.resolve()}, which is not in the folder: name that file, or remove the link"
+                f"{path} is a link to {path.resolve()}, which is not in the folder; name that file, or remove the link"
             )
         yield path
 
 
 def read_folder(paths: Iterator[Path], name: Path, limits: Limits) -> Iterator[tuple[Path, bytes]]:
-    """Yield files with their content.
-
-    Args:
-        paths: of ``files_in``.
-        name: of the folder, for errors.
-        limits: of each file, and of all together.
+    """Yield the files of the folder ``name`` with their content.
 
     Raises:
-        ConfigurationError: one cannot be read, is not a regular file, is too large, or they are too many or too large.
+        ConfigurationError: a file cannot be read or is not a regular file, or a limit is exceeded.
     """
     total = 0
     for number, path in enumerate(paths, start=1):
@@ -154,8 +137,8 @@ def _entries(folder: Path, suffixes: Collection[str], *, recursive: bool, hidden
 
 def _require_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = next((name for test, name in _KINDS if test(status.st_mode)), "no file")
-        raise ConfigurationError(f"{path} is {kind}; only regular files are read: save what is in it as one")
+        kind = next((name for test, name in _KINDS if test(status.st_mode)), "not a file")
+        raise ConfigurationError(f"{path} is {kind}, not a regular file; save its content as a file")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -178,29 +161,20 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 MANIFESTS: Final = Limits(file_bytes=16 << 20, total_bytes=128 << 20, values=300_000)
-"""Files that people write: manifests, stories, settings."""
+"""Files that users write: manifests, stories, settings."""
 SNAPSHOTS: Final = Limits()
-"""What ``dra-kit snapshot`` and ``kubectl get -o yaml`` save of a whole cluster (5,000 nodes of 8 devices: 45 MiB)."""
+"""Output of ``dra-kit snapshot`` and ``kubectl get -o yaml`` for a cluster (5,000 nodes of 8 devices: 45 MiB)."""
 REQUESTS: Final = Limits(file_bytes=3 << 20, total_bytes=3 << 20, files=1, values=200_000)
 """Bodies of requests: the API server's own limit of 3 MiB (kube-apiserver 1.37, MaxRequestBodyBytes)."""
 
 
 def size_text(size: int) -> str:
-    """Return a limit of bytes for people."""
+    """Return a size limit as text."""
     return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size} bytes"
 
 
 class UnreadableText(ValueError):
-    """A text has no value, or exceeds a limit.
-
-    Args:
-        problem: what is wrong with it, including the limit that it exceeds.
-        start: index of the character at which the problem was found.
-
-    Attributes:
-        problem: likewise.
-        start: likewise.
-    """
+    """A text cannot be parsed, or exceeds a limit; ``start`` is the index of the character with the problem."""
 
     def __init__(self, problem: str, start: int = 0) -> None:
         super().__init__(problem)
@@ -208,10 +182,6 @@ class UnreadableText(ValueError):
         self.start = start
 
     def within(self, text: str) -> str:
-        """Return the problem and its place in the text: ``line 3, column 5: did not find expected key``.
-
-        Args:
-            text: the text.
-        """
+        """Return the problem and its position in the text: ``line 3, column 5: did not find expected key``."""
         before = text[: self.start]
         return f"line {before.count(chr(10)) + 1}, column {self.start - before.rfind(chr(10))}: {self.problem}"

@@ -16,16 +16,16 @@ _INDEX: Final = re.compile(r"\[([0-9]+)\]")
 _INDEX_DIGITS: Final = 9
 _END: Final = re.compile(r"[.\[]")
 _ENDS: Final = 64
-"""Dots and brackets in a path that may end a key; one that has more of them is found only as the last of its path."""
+"""Maximum dots and brackets tried as the end of a key; a key with more is found only at the end of a path."""
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _JOINT: Final = re.compile(r"\\\r?\n[ \t]*")
 _PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s*)+")
 _ALIGNED: Final = 1 << 16
-"""Characters of a value inside of which places are found: more than any CEL expression may have."""
+"""Maximum characters of a value in which positions are found: more than a CEL expression may have."""
 
 
 class TextSpan(Struct, frozen=True):
-    """A range of a text; its end is after its last character."""
+    """A range of a text; ``end`` is exclusive."""
 
     start: int
     end: int
@@ -37,9 +37,9 @@ class FieldPosition(Struct, frozen=True):
     Attributes:
         key: the node of its key; None for items of lists and the document itself.
         value: the node of its value.
-        path: the part of the path that exists, as written in the document.
+        path: the existing part of the path, as in the document.
         exact: whether the whole path exists.
-        keys: the keys and indices that lead to it from the root of the document.
+        keys: its keys and indexes from the root of the document.
     """
 
     key: Node | None
@@ -58,11 +58,8 @@ class Positions:
 
     Args:
         text: the file.
-        root: the document in it.
-        prefix: path of the object in the document; of an item of a List, for example ``items[3]``.
-
-    Attributes:
-        root: likewise.
+        root: the document.
+        prefix: path of the object in the document, for example ``items[3]`` in a List.
     """
 
     def __init__(self, text: str, root: Node, prefix: str = "") -> None:
@@ -77,7 +74,7 @@ class Positions:
         return _walk(FieldPosition(found.key, found.value, "", exact=True, keys=found.keys), path)
 
     def place(self, path: str) -> TextSpan:
-        """Return what to underline for a field: a value on one line, else its key, else the item or the field above."""
+        """Return the range to underline for a field: a value on one line, else its key, else its item or parent."""
         field = self.find(path)
         scalar = isinstance(field.value, ScalarNode)
         if field.exact and scalar and self._is_one_line(field.value) and field.value.start < field.value.end:
@@ -85,18 +82,12 @@ class Positions:
         return self._first_line(_of(field.value if field.key is None else field.key))
 
     def key(self, path: str) -> TextSpan:
-        """Return what to underline for the name of a field."""
+        """Return the range to underline for the name of a field."""
         field = self.find(path)
         return self._first_line(_of(field.value if field.key is None else field.key))
 
     def inside(self, path: str, start: int, end: int) -> TextSpan:
-        """Return the position of some characters of a text value, which may be quoted, folded or a block.
-
-        Args:
-            path: of the value.
-            start: index in the value.
-            end: index after the last of the characters.
-        """
+        """Return the position of the characters ``start:end`` of a string, which may be quoted, folded or a block."""
         field = self.find(path)
         if not field.exact or not isinstance(field.value, ScalarNode) or len(field.value.text) > _ALIGNED:
             return self.place(path)
@@ -106,13 +97,7 @@ class Positions:
         return self._first_line(TextSpan(first.start, max(last.end, first.start + 1)))
 
     def exactly(self, node: ScalarNode, start: int, end: int) -> TextSpan | None:
-        """Return the positions of some characters of a text value, one for each line; None if unknown.
-
-        Args:
-            node: of the value.
-            start: index in the value.
-            end: index behind the last character; of a place between two characters the same as ``start``.
-        """
+        """Return the position of the characters ``start:end`` of a string, which may be empty; None if unknown."""
         if len(node.text) > _ALIGNED:
             return None
         places = self._places(node)
@@ -175,7 +160,7 @@ def _step(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
 
 
 def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
-    """Yield the keys that may come next in a path: the key itself, and as it is written there.
+    """Yield the possible next keys of a path, each with its notation in the path.
 
     If two keys match, the longer one is used, because a key may contain dots and brackets.
     """
@@ -205,13 +190,13 @@ def _passed_over(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] |
 
 
 def content_start(text: str, node: Node) -> int:
-    """Return where a value begins after its anchor and tag, which are parts of its node."""
+    """Return the start of a value after its anchor and tag, which are parts of its node."""
     found = _PROPERTIES.match(text, node.start, node.end)
     return node.start if found is None else found.end()
 
 
 def _aligned(text: str, node: ScalarNode) -> list[TextSpan]:
-    """Return the position in the file of each character of a value, and one for its end.
+    """Return the position in the file of each character of a value, and of its end.
 
     Quoting, folding and indentation change only white space and escapes, so all other characters are in the same order
     as in the value.

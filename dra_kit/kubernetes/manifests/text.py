@@ -14,21 +14,11 @@ from dra_kit.kubernetes.values.json import DuplicateKeysObject, decode_with, mak
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _RAW: Final = "parameters"
-"""The field of opaque configuration, which the API server stores unchanged, including repeated keys."""
+"""The field of opaque configuration, which the API server stores unchanged, including duplicate keys."""
 
 
 class TextDocument:
-    """One document of a text.
-
-    Args:
-        value: its value.
-        root: its node; None for JSON, whose nodes are created on demand.
-        text: the whole text.
-        limits: of the document.
-
-    Attributes:
-        value: likewise.
-    """
+    """One document of a text; ``root`` is None for JSON, whose nodes are created on demand."""
 
     def __init__(self, value: Any, root: Node | None, text: str, limits: Limits) -> None:
         self.value = value
@@ -39,9 +29,9 @@ class TextDocument:
 
     @property
     def root(self) -> Node:
-        """Its node; for JSON that is not YAML, a node that has only a position."""
+        """Its node; for JSON that is not YAML, a node with only a position."""
         if self._root is None:
-            # JSON texts contain no tabs, and YAML rejects tabs between its tokens and halves of characters
+            # JSON strings contain no tabs; YAML rejects tabs between tokens, and lone surrogates
             text = _SURROGATE.sub("u0020", self._text.replace("\t", " "))
             try:
                 self._root = next(compose(text, self._limits))
@@ -50,11 +40,7 @@ class TextDocument:
         return self._root
 
     def repeated(self, *, everywhere: bool = False) -> Iterator[tuple[str, ScalarNode]]:
-        """Yield the paths of repeated keys of mappings, with the nodes of all but the first occurrence.
-
-        Args:
-            everywhere: also in the opaque parameters of JSON.
-        """
+        """Yield the paths and nodes of duplicate keys; with ``everywhere`` also in the opaque parameters of JSON."""
         passed_over = _RAW if self._is_json and not everywhere else None
         if self._is_json and not _repeats(self.value, passed_over):
             return
@@ -90,7 +76,7 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
         places: whether positions are needed in addition to values.
 
     Raises:
-        Unreadable: the rest is neither YAML nor JSON, or exceeds the limits.
+        UnreadableText: the rest is neither YAML nor JSON, or exceeds the limits.
     """
     if text.lstrip(_SPACE).startswith(("{", "[")):
         check_json(text.encode(errors="replace"), limits)
@@ -99,7 +85,7 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
         except UnreadableText:
             raise
         except ValueError:
-            pass  # a mapping or list of YAML, maybe; kubectl tries both, too
+            pass  # it may be a YAML mapping or list; kubectl also tries both
         else:
             return
     for root in compose(text, limits, inner=places):
@@ -107,31 +93,21 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
 
 
 def decode_utf8(content: bytes) -> str:
-    """Decode a text, without a byte order mark.
-
-    Raises:
-        Unreadable: it is not text in UTF-8.
-    """
+    """Decode a text and remove its byte order mark; raises UnreadableText if it is not UTF-8."""
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise UnreadableText(
-            f"byte {error.start} is none of a text in UTF-8 ({error.reason}); save it as UTF-8"
-        ) from None
+        raise UnreadableText(f"byte {error.start} is not valid UTF-8 ({error.reason}); save it as UTF-8") from None
 
 
 def list_items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the objects of a List, with their paths in it; yield any other object itself, with an empty path.
-
-    Args:
-        value: of a document.
-    """
+    """Yield the objects of a List with their paths; yield any other value itself, with an empty path."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)):
         yield "", value
         return
     kind = kind.removesuffix("List")
-    # a list of one kind leaves it out of its items
+    # items of a list of one kind may omit it
     implied = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
     for index, item in enumerate(value["items"]):
         for path, found in list_items({**implied, **item} if isinstance(item, dict) else item):
@@ -161,15 +137,7 @@ _DIGITS: Final = 400
 
 
 def check_json(content: bytes, limits: Limits) -> None:
-    """Refuse JSON whose nesting or number of values exceeds the limits; text that is not JSON may pass.
-
-    Args:
-        content: in UTF-8.
-        limits: of the document.
-
-    Raises:
-        Unreadable: with the limit.
-    """
+    """Raise UnreadableText if nesting or number of values exceed the limits; text that is not JSON may pass."""
     structure = _structure(content)
     # a list or object of n values has n - 1 commas and an opening bracket, so this is an upper bound for the values
     values = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
@@ -177,12 +145,12 @@ def check_json(content: bytes, limits: Limits) -> None:
         raise UnreadableText(f"it has more than {limits.values} values; split it")
     depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
     if structure.count(b"[") + structure.count(b"{") > limits.depth and max(depths) > limits.depth:
-        raise UnreadableText(f"it is nested more than {limits.depth} levels deep, and no object of Kubernetes is")
+        raise UnreadableText(f"it is nested more than {limits.depth} levels deep; no Kubernetes object is")
 
 
 def _structure(content: bytes) -> bytes:
     """Return the brackets and commas outside strings."""
-    if b"\\" in content:  # which only strings have
+    if b"\\" in content:  # only in strings
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     content = content.translate(None, _OTHERS)
     if b'"' not in content:
@@ -192,14 +160,10 @@ def _structure(content: bytes) -> bytes:
 
 
 def json_document(text: str) -> Any:
-    """Return the value of a JSON text as kubectl reads it, an object with repeated keys as a DuplicateKeysObject.
-
-    Args:
-        text: one document that passed ``check_json``.
+    """Return the value of a JSON text as kubectl reads it, an object with duplicate keys as a DuplicateKeysObject.
 
     Raises:
-        ValueError: it is not JSON.
-        Unreadable: it has a number that cannot be represented.
+        ValueError: it is not JSON, or UnreadableText for a number that cannot be represented.
     """
     return decode_with(text, _decode)
 
@@ -212,7 +176,7 @@ def _float(digits: str) -> Any:
     try:
         return json_value(int(digits) if len(digits) <= _DIGITS and digits.lstrip("-").isdigit() else float(digits))
     except InvalidScalar:
-        raise UnreadableText("a number is larger than a float of 64 bits can be; write it in quotes") from None
+        raise UnreadableText("a number is too large for a 64-bit float; quote it") from None
 
 
 _decode = make_decoder(parse_int=_integer, parse_float=_float)

@@ -30,7 +30,7 @@ from dra_kit.kubernetes.manifests.files import Limits, UnreadableText
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _IGNORED: Final = frozenset({StreamStartEvent, DocumentStartEvent})
 _DIRECTIVES: Final = 20
-"""Lines that begin with ``%``: kubectl accepts none, and libyaml compares each ``%TAG`` with all before it."""
+"""Maximum lines that begin with ``%``: kubectl accepts none, and libyaml compares each ``%TAG`` with all others."""
 
 
 def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
@@ -39,16 +39,15 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
     Args:
         text: the text.
         limits: of all documents together.
-        inner: whether the nodes inside a list or mapping are stored in addition to its value.
+        inner: whether lists and mappings have the nodes of their items in addition to the value.
 
     Raises:
-        Unreadable: the text from here on is not YAML, or exceeds the limits.
+        UnreadableText: the text from here on is not YAML, or exceeds the limits.
     """
     directives = text.count("\n%") + text.startswith("%")
     if directives > _DIRECTIVES:
         raise UnreadableText(
-            f"{directives} lines begin with %, as directives do, and at most {_DIRECTIVES} may: indent them, or leave "
-            "them out"
+            f"{directives} lines begin with % like directives, more than {_DIRECTIVES}: indent them, or remove them"
         )
     loader = None
     try:
@@ -155,10 +154,10 @@ class _Composer:
     def _begin(self, node: SequenceNode | MappingNode, event: Any) -> None:
         if len(self._open) == self._limits.depth:
             raise UnreadableText(
-                f"it is nested more than {self._limits.depth} levels deep, and no object of Kubernetes is", node.start
+                f"it is nested more than {self._limits.depth} levels deep; no Kubernetes object is", node.start
             )
         if self._is_key():
-            raise UnreadableText("a list or mapping is no key", node.start)
+            raise UnreadableText("a list or mapping cannot be a key", node.start)
         self._open.append(_Open(node, self._anchor(event), self._values, self._characters))
         self._count(1, 0, node.start)
 
@@ -176,10 +175,10 @@ class _Composer:
         start = event.start_mark.index
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise UnreadableText(f"there is no anchor {event.anchor} before its alias in the document", start)
+            raise UnreadableText(f"the alias {event.anchor} has no anchor before it in the document", start)
         node = anchor.node
         if node is None:
-            raise UnreadableText("an alias stands inside of what it repeats", start)
+            raise UnreadableText("an alias is inside the value of its anchor", start)
         self._count(anchor.values, anchor.characters, start)
         self._add(node, start)
 
@@ -194,14 +193,13 @@ class _Composer:
         self._characters += characters
         if self._values > self._limits.values:
             raise UnreadableText(
-                f"it has more than {self._limits.values} values once its aliases are replaced, keys among them; split "
-                "it, or save it as JSON, whose keys do not count",
+                f"it has more than {self._limits.values} values and keys with its aliases expanded; split it, or save "
+                "it as JSON, whose keys do not count",
                 start,
             )
         if self._characters > self._limits.file_bytes:
             raise UnreadableText(
-                f"its texts have more than {self._limits.file_bytes} characters once its aliases are replaced; "
-                "split it",
+                f"its strings have more than {self._limits.file_bytes} characters with its aliases expanded; split it",
                 start,
             )
 
@@ -236,7 +234,7 @@ class _Composer:
 
     def _key(self, node: Node, start: int) -> tuple[str, ScalarNode]:
         if not isinstance(node, ScalarNode):
-            raise UnreadableText("a list or mapping is no key", start)
+            raise UnreadableText("a list or mapping cannot be a key", start)
         try:
             # for an alias: the value is not valid as a key
             return key_text(node.value), node
@@ -248,7 +246,7 @@ class _Composer:
         merged = reversed(node.value) if isinstance(node, SequenceNode) else [node.value]
         for mapping in merged:
             if not isinstance(mapping, dict):
-                raise UnreadableText("<< merges a mapping or a list of mappings, and nothing else", node.start)
+                raise UnreadableText("<< needs a mapping or a list of mappings", node.start)
             into.update(mapping)
 
 
@@ -262,15 +260,15 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 _FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
 _NUMERIC: Final = frozenset("+-0123456789")
 _DIGITS: Final = 400
-"""Maximum characters of a number; a longer one exceeds 64 bits, and Python needs long to parse it."""
+"""Maximum characters of a number; longer ones exceed 64 bits and are slow to parse."""
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _UINT64_MAX: Final = (1 << 64) - 1
 _EXACT: Final = 1 << 53
-"""Every integer up to this one can be represented as a float."""
+"""Up to this number, a float can represent every integer."""
 _WHOLE: Final = 1e21
 """Go's JSON writes larger numbers with an exponent."""
 _SHORTEST: Final = 6
-"""Digits from which on Go writes the key of a mapping with an exponent (``strconv.FormatFloat``, 'g', -1)."""
+"""From this exponent on, Go writes a float key with an exponent (``strconv.FormatFloat``, 'g', -1)."""
 _CONSTANTS: Final[dict[str, bool | float | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"), True),
@@ -282,7 +280,7 @@ _CONSTANTS: Final[dict[str, bool | float | None]] = {
 
 
 class InvalidScalar(ValueError):
-    """A scalar that kubectl rejects; the text gives the reason."""
+    """A scalar that kubectl rejects; the text has the reason."""
 
 
 def is_merge(text: str, tag: str | None, *, plain: bool) -> bool:
@@ -295,11 +293,11 @@ def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
 
     Args:
         text: its content.
-        tag: in its long form; None if there is none.
+        tag: its tag in the long form, or None.
         plain: whether it is unquoted.
 
     Raises:
-        NoValue: its tag does not allow it.
+        InvalidScalar: the value does not fit its tag.
     """
     if tag is None:
         return _implicit(text) if plain else text
@@ -317,37 +315,31 @@ def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
         return value
     if kind == "null" and value is None:
         return None
-    raise InvalidScalar(f"it is tagged as !!{kind}, and is none")
+    raise InvalidScalar(f"the value has the tag !!{kind} but another type; remove the tag or change the value")
 
 
 def json_value(value: Scalar) -> Scalar:
-    """Return a scalar as converted to JSON: whole numbers are integers, and those beyond 64 bits lose digits.
-
-    value: as returned by ``resolve``.
-        value: as ``resolve`` gives it.
+    """Return a scalar from ``resolve`` as converted to JSON: large whole numbers lose digits.
 
     Raises:
-        NoValue: JSON has no such value.
+        InvalidScalar: JSON cannot represent the value.
     """
     if type(value) is int and value not in _INT64:
         value = float(value)
     if type(value) is not float:
         return value
     if not math.isfinite(value):
-        raise InvalidScalar("JSON has neither infinite numbers nor NaN; write it in quotes if it is a text")
+        raise InvalidScalar("JSON has neither infinite numbers nor NaN; quote it if it is a string")
     if not value.is_integer() or abs(value) >= _WHOLE:
         return value
     return int(value) if abs(value) <= _EXACT else int(Decimal(repr(value)))
 
 
 def key_text(value: Scalar) -> str:
-    """Return a scalar as the key of a JSON object.
-
-    value: as returned by ``resolve``.
-        value: as ``resolve`` gives it.
+    """Return a scalar from ``resolve`` as the key of a JSON object.
 
     Raises:
-        NoValue: kubectl rejects such a key.
+        InvalidScalar: kubectl rejects such a key.
     """
     if isinstance(value, str):
         return value
@@ -356,7 +348,7 @@ def key_text(value: Scalar) -> str:
     if isinstance(value, float):
         return _short(value)
     if value is None or value not in _INT64:
-        raise InvalidScalar(f"{'null' if value is None else value} is no key; write it in quotes if it is a text")
+        raise InvalidScalar(f"{'null' if value is None else value} cannot be a key; quote it if it is a string")
     return str(value)
 
 
@@ -391,7 +383,7 @@ def _binary(text: str) -> str:
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode(errors="replace")
     except (binascii.Error, ValueError):
-        raise InvalidScalar("it is tagged as !!binary, and is no base64") from None
+        raise InvalidScalar("the value has the tag !!binary but is not base64") from None
 
 
 def _short(value: float) -> str:
@@ -412,14 +404,14 @@ def _short(value: float) -> str:
 
 
 class ScalarNode:
-    """A text, a number, a truth value or nothing.
+    """A string, number, boolean or null.
 
     Attributes:
         start: index of its first character in the text.
         end: index after its last character.
         text: its content.
-        style: its quotes, ``|`` or ``>``; empty for a plain one.
-        value: the value that kubectl reads from it.
+        style: its quotes, ``|`` or ``>``; empty for a plain scalar.
+        value: the value that kubectl reads.
     """
 
     __slots__ = ("end", "start", "style", "text", "value")
@@ -457,9 +449,9 @@ class MappingNode:
     Attributes:
         start: index of its first character in the text.
         end: index after its last character.
-        entries: the key as text, its node and the node of the value, in the order of the text. For an entry that merges
-            other mappings the key is None.
-        value: the mapping including merged mappings; the last of several entries with the same key is used.
+        entries: key, node of the key and node of the value, in order. The key is None for an entry that merges other
+            mappings.
+        value: the mapping including merged mappings; the last entry of duplicate keys wins.
     """
 
     __slots__ = ("_index", "end", "entries", "start", "value")
@@ -493,20 +485,20 @@ Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 _REMEDIES: Final = (
     (
         "mapping values are not allowed",
-        "indent the line as its neighbours are, or put a text with ': ' in it in quotes",
+        "indent the line like its neighbours, or quote a string that contains ': '",
     ),
-    ("did not find expected key", "indent the line as the other keys of its mapping are"),
-    ("did not find expected '-' indicator", "begin each item of a list with '- ', all in one column"),
-    ("block sequence entries are not allowed", "begin a list on a line of its own"),
-    ("could not find expected ':'", "write 'key: value', with a blank after the colon"),
-    ("cannot start any token", "indent with blanks, not tabs, and put a text that begins with @, ` or % in quotes"),
-    ("did not find expected ',' or", "close the bracket, or put a comma between the items"),
+    ("did not find expected key", "indent the line like the other keys of its mapping"),
+    ("did not find expected '-' indicator", "begin each item of a list with '- ' in the same column"),
+    ("block sequence entries are not allowed", "begin a list on a new line"),
+    ("could not find expected ':'", "write 'key: value', with a space after the colon"),
+    ("cannot start any token", "indent with spaces, not tabs, and quote a string that begins with @, ` or %"),
+    ("did not find expected ',' or", "close the bracket, or separate the items by commas"),
     ("while scanning a quoted scalar", "close the quote"),
 )
-"""Remedies by parts of the problem's message; the first match is used."""
+"""Remedies by parts of the message; the first match is used."""
 
 
 def with_remedy(problem: str) -> str:
-    """Return a problem with libyaml's message and, if known, the remedy."""
+    """Return the message of libyaml with its remedy, if known."""
     remedy = next((text for words, text in _REMEDIES if words in problem), "")
     return f"{problem}; {remedy}" if remedy else problem

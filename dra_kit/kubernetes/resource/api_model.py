@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 Int64 = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
-"""An integer as the API server decodes it: neither a string, nor a fraction, nor beyond 64 bits."""
+"""An integer as the API server decodes it: within 64 bits, and neither a string nor a fraction."""
 Bool = Annotated[bool, Strict()]
 """``true`` or ``false``; ``"true"`` and ``1`` are rejected, as in the API server."""
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
@@ -29,9 +29,9 @@ _camel = cache(to_camel)
 class APIModel(BaseModel, frozen=True):
     """A JSON object of the Kubernetes API.
 
-    Attributes are the snake_case of the JSON names. Fields that this release does not know are preserved and written
-    back, so that no data of a newer API server is lost. Empty optional fields are not written. ``null`` means
-    absent, and the zero value inside lists and maps, as in the API server's own decoder.
+    Attributes have the JSON names in snake_case. Unknown fields are preserved and written back, so that no data of a
+    newer API server is lost. Empty optional fields are not written. ``null`` means absent, and in lists and maps the
+    zero value, as in the API server's decoder.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -48,7 +48,7 @@ class APIModel(BaseModel, frozen=True):
         try:
             return super().model_validate(obj, **options)
         except ValidationError:
-            # nulls are so rare that checking for them first would only slow down every other object
+            # nulls are rare: checking for them first would slow down all other objects
             cleaned = _without_nulls(obj, cls)
             if cleaned == obj:
                 raise
@@ -59,7 +59,7 @@ class APIModel(BaseModel, frozen=True):
         data: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             if not field.is_required() and not field.default and getattr(self, name) == field.default:
-                # a model that is only ever nested does not have the generator's aliases
+                # models that are only nested do not have the generator's aliases
                 data.pop(field.serialization_alias or _camel(name), None)
                 data.pop(name, None)
         return data
@@ -70,7 +70,7 @@ class APIModel(BaseModel, frozen=True):
 
 
 def _without_nulls(data: Any, model: type[APIModel]) -> Any:
-    """Return an object without its nulls: attributes are left out, items become the zero value of their type."""
+    """Return an object without nulls: omit attributes, and replace items by the zero value of their type."""
     if not isinstance(data, dict):
         return data
     nested = _nested(model)
@@ -95,7 +95,7 @@ def _cleaned(value: Any, container: Any, item: Any, zero: Any) -> Any:
 
 @cache
 def _nested(model: type[APIModel]) -> dict[str, tuple[Any, type[APIModel] | None, Any]]:
-    """Return lists, maps and objects by attribute and by JSON name: the container, the model and the zero of items."""
+    """Return container, model and zero value of items by attribute and JSON name, for lists, maps and objects."""
     found: dict[str, tuple[Any, type[APIModel] | None, Any]] = {}
     for name, field in model.model_fields.items():
         for annotation in _alternatives(field.annotation):

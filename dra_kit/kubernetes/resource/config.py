@@ -1,7 +1,7 @@
-"""Which configuration of an allocation applies to which of its results, and the names of requests.
+"""The configuration of an allocation that applies to a result, and the names of requests.
 
-The rules are those of ``resourceclaim.ConfigForResult`` in k8s.io/dynamic-resource-allocation v0.37.1: the class's
-entries come first, the claim's after them, and of the entries that match the last one is the strongest.
+The rules are those of ``resourceclaim.ConfigForResult`` in k8s.io/dynamic-resource-allocation v0.37.1: entries of the
+class come before entries of the claim, and the last matching entry takes precedence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ResourceClaimTemplate": ("spec", "spec", "devices", "config"),
     "DeviceClass": ("spec", "config"),
 }
-"""Where objects carry a list of configs, by kind; the same in v1, v1beta2 and v1beta1."""
+"""The path of the list of configs, by kind; the same in v1, v1beta2 and v1beta1."""
 
 
 def base_request(request: str) -> str:
-    """Return the request that a result or config entry names: of ``gpu/big``, a subrequest, it is ``gpu``."""
+    """Return the request of a result or config entry: ``gpu`` for the subrequest ``gpu/big``."""
     return request.partition("/")[0]
 
 
@@ -38,7 +38,7 @@ def configs_for_result(
         request: ``request`` of the result, ``name`` or ``name/subrequest``.
 
     Returns:
-        Those entries in the API's order, weakest first.
+        The entries in the API's order; later entries take precedence.
     """
     names = {request, base_request(request)}
     return [
@@ -51,13 +51,7 @@ def configs_for_result(
 def configs_for_driver(
     entries: Iterable[DeviceAllocationConfiguration], request: str, driver: str
 ) -> list[DeviceAllocationConfiguration]:
-    """Return the entries of ``configs_for_result`` whose parameters are for ``driver``, weakest first.
-
-    Args:
-        entries: ``status.allocation.devices.config`` of a claim.
-        request: ``request`` of the result, ``name`` or ``name/subrequest``.
-        driver: name of the driver.
-    """
+    """Return the entries of ``configs_for_result`` whose parameters are for ``driver``."""
     return [e for e in configs_for_result(entries, request) if e.opaque is not None and e.opaque.driver == driver]
 
 

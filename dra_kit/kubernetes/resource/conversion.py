@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.kubernetes.resource import v1
@@ -14,19 +15,13 @@ from dra_kit.kubernetes.values.json import Object
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"
 OUTSIDE_EXACTLY: Final = ("name", "exactly", "firstAvailable")
-"""Fields of a v1 request that belong to the request itself, not to one way to satisfy it."""
+"""Fields of a v1 request outside of ``exactly``."""
 _DEVICE_FIELD: Final = re.compile(r"^(spec\.devices\[\d+\])\.(?!name$)")
 _REQUEST_FIELD: Final = re.compile(r"^((?:spec\.)+devices\.requests\[\d+\])\.exactly\b")
 
 
 def to_v1(obj: Object, kind: str, api_version: str) -> Object:
-    """Return an object of some version with the content of v1; its ``apiVersion`` stays.
-
-    Args:
-        obj: not changed.
-        kind: its kind.
-        api_version: its version.
-    """
+    """Return an object of any version with the content of v1; its ``apiVersion`` and ``obj`` stay unchanged."""
     return _TO_V1[kind](obj) if api_version == V1BETA1 and kind in _TO_V1 else obj
 
 
@@ -36,17 +31,14 @@ def from_v1(obj: Object, kind: str, api_version: str) -> Object:
 
 
 def errors_in_version(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
-    """Return errors of a v1 object as the API server returns them to a client that sent another version.
-
-    Hand-written rules come first.
-    """
+    """Return errors of a v1 object for a client that sent another version, hand-written rules first."""
     return declarative_last(error_in(error, api_version) for error in errors)
 
 
 def error_in(error: FieldError, api_version: str) -> FieldError:
     """Return an error of a v1 object as the API server returns it to a client that sent another version.
 
-    Only what declarative rules find has the names of that version (measured on kube-apiserver 1.37.1).
+    Only errors of declarative rules use the field names of that version (measured on kube-apiserver 1.37.1).
     """
     if api_version != V1BETA1 or not error.declarative:
         return error
@@ -59,7 +51,7 @@ def error_in(error: FieldError, api_version: str) -> FieldError:
 
 
 def _slice_to_v1(obj: Object) -> Object:
-    """Convert a slice: devices lose their wrapper, empty node scopes are absent."""
+    """Convert a slice: unwrap devices, and remove empty node scopes."""
     spec = dict(obj.get("spec") or {})
     for scope in ("nodeName", "allNodes"):
         if not spec.get(scope):
@@ -82,7 +74,7 @@ def _slice_from_v1(obj: Object) -> Object:
 
 
 def _request_to_v1(request: Object) -> Object:
-    """Convert a request: what describes the devices goes below ``exactly``, if there is anything."""
+    """Convert a request: move the fields that describe devices to ``exactly``, if any is set."""
     exactly = {key: value for key, value in request.items() if key not in OUTSIDE_EXACTLY}
     converted: Object = {key: request[key] for key in ("name", "firstAvailable") if key in request}
     if any(map(_is_set, exactly.values())):
@@ -108,29 +100,21 @@ def _requests(spec: Object, convert: Callable[[Object], Object]) -> Object:
     return {**spec, "devices": {**devices, "requests": [convert(request) for request in devices["requests"]]}}
 
 
-def _claim_to_v1(obj: Object) -> Object:
-    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_to_v1)}
+def _claim(obj: Object, *, convert: Callable[[Object], Object]) -> Object:
+    return {**obj, "spec": _requests(obj.get("spec") or {}, convert)}
 
 
-def _claim_from_v1(obj: Object) -> Object:
-    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_from_v1)}
-
-
-def _template_to_v1(obj: Object) -> Object:
-    return {**obj, "spec": _claim_to_v1(obj.get("spec") or {})}
-
-
-def _template_from_v1(obj: Object) -> Object:
-    return {**obj, "spec": _claim_from_v1(obj.get("spec") or {})}
+def _template(obj: Object, *, convert: Callable[[Object], Object]) -> Object:
+    return {**obj, "spec": _claim(obj.get("spec") or {}, convert=convert)}
 
 
 _TO_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
     "ResourceSlice": _slice_to_v1,
-    "ResourceClaim": _claim_to_v1,
-    "ResourceClaimTemplate": _template_to_v1,
+    "ResourceClaim": partial(_claim, convert=_request_to_v1),
+    "ResourceClaimTemplate": partial(_template, convert=_request_to_v1),
 }
 _FROM_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
     "ResourceSlice": _slice_from_v1,
-    "ResourceClaim": _claim_from_v1,
-    "ResourceClaimTemplate": _template_from_v1,
+    "ResourceClaim": partial(_claim, convert=_request_from_v1),
+    "ResourceClaimTemplate": partial(_template, convert=_request_from_v1),
 }

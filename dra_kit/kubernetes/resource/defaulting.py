@@ -20,10 +20,10 @@ def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
     """Fill in the defaults of an object, in place.
 
     Args:
-        obj: JSON of the version that was sent; ``null`` counts as absent.
+        obj: JSON of the sent version; ``null`` counts as absent.
         kind: its kind.
         api_version: its version.
-        now: the time, which is when a taint without one was added (``metav1.Time``).
+        now: the current time, the default of ``timeAdded`` of taints (``metav1.Time``).
     """
     spec = {} if obj.get("spec") is None else obj["spec"]
     match kind:
@@ -49,7 +49,7 @@ def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
 
 
 def _allocatable(status: Object) -> None:
-    """Make everything of a node allocatable unless something else is given."""
+    """Use the capacity of a node as the default of ``allocatable``."""
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 
@@ -58,7 +58,7 @@ def _requests(spec: Object, api_version: str) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
         if api_version != V1BETA1:
             bodies = [request["exactly"]] if request.get("exactly") is not None else []
-        else:  # without a class it is one with subrequests, or a mistake
+        else:  # without a class it has subrequests, or is invalid
             bodies = [request] if request.get("deviceClassName") else []
             _tolerations(request)
         for body in (*bodies, *(request.get("firstAvailable") or ())):
@@ -94,7 +94,7 @@ def _table() -> dict[str, dict[str, Any]]:
 
 @cache
 def _has_defaults(type_name: str) -> bool:
-    """Return whether a type, or one that it reaches, has defaults."""
+    """Return whether a type or one of its fields has defaults, at any depth."""
     waiting, seen = [type_name], set[str]()
     while waiting:
         name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
@@ -107,7 +107,7 @@ def _has_defaults(type_name: str) -> bool:
 
 
 def apply_defaults(value: Any, type_name: str) -> None:
-    """Fill in the defaults of a decoded value, in place and at every depth."""
+    """Fill in the defaults of a decoded value in place, at any depth."""
     if not _has_defaults(type_name):
         return
     if type_name.startswith((LIST, MAP)):
@@ -128,11 +128,7 @@ def apply_defaults(value: Any, type_name: str) -> None:
 
 
 def set_pod_defaults(pod: Object) -> None:
-    """Fill in pull policies, requests from limits, empty volumes, and the ports of the node that a pod shares.
-
-    Args:
-        pod: the pod, or a template of pods; changed in place.
-    """
+    """Fill in pull policies, requests from limits, empty volumes and host ports of a pod or pod template in place."""
     spec = pod.get("spec")
     if spec is None:
         return
@@ -150,7 +146,7 @@ def set_pod_defaults(pod: Object) -> None:
 
 
 def set_pull_policies(pod: Object) -> None:
-    """Fill in ``imagePullPolicy`` of a pod's or a template's containers, by the image's tag."""
+    """Fill in ``imagePullPolicy`` of the containers of a pod or pod template, depending on the image's tag."""
     for container in _containers(pod):
         if not container.get("imagePullPolicy"):
             tag = container.get("image", "").rpartition("/")[2]

@@ -16,13 +16,12 @@ _ALTERNATIVES: Final = "devices.requests.*.firstAvailable.*"
 
 
 def _of_requests(field: str) -> tuple[str, ...]:
-    """Drop a field of the two kinds of requests in the specs of claims and templates."""
-    paths = (f"{_EXACTLY}.{field}", f"{_ALTERNATIVES}.{field}")
-    return _of_claims(*paths)
+    """Return the paths of a field of exact requests and subrequests, in claims and templates."""
+    return _of_claims(f"{_EXACTLY}.{field}", f"{_ALTERNATIVES}.{field}")
 
 
 def _of_claims(*paths: str) -> tuple[str, ...]:
-    """Drop fields of a claim's spec, in claims and templates."""
+    """Return the paths of fields of a claim's spec, in claims and templates."""
     return tuple(f"{spec}.{path}" for spec in ("spec", "spec.spec") for path in paths)
 
 
@@ -56,16 +55,14 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     (("DRAResourceClaimDeviceStatus",), ("status.devices",)),
     (("DRAExtendedResource",), ("spec.extendedResourceName",)),
 )  # fmt: skip
-"""Required gates, and the fields of all kinds that depend on them; no two kinds share a path."""
+"""Required gates, and the fields of all kinds that depend on them; different kinds have different paths."""
 
 
 def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -> Object:
-    """Return an object without the fields of features that are off.
-
-    A feature that the old object uses anywhere is retained in the new one.
+    """Return an object without the fields of disabled features, except features that the old object uses.
 
     Args:
-        obj: slice, claim, template, class, taint rule or pool status request in v1; it is not changed.
+        obj: object of resource.k8s.io in v1; it is not changed.
         old: the stored object that it replaces, without empty lists and maps.
         gates: of the API server.
     """
@@ -86,7 +83,7 @@ def _uses(value: Any, way: Sequence[str]) -> bool:
 
 
 def _without(value: Any, way: Sequence[str]) -> Any:
-    """Return a copy, where something is removed, of what leads there."""
+    """Return the value without a field; containers on the path are copied."""
     step, rest = way[0], way[1:]
     if not rest:
         return {key: item for key, item in value.items() if key != step} if _has(value, step) else value

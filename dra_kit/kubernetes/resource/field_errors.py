@@ -1,4 +1,4 @@
-"""One error about one field of an API object, with the API server's message.
+"""Errors of fields of API objects, with the API server's messages.
 
 Source of kinds and wording: k8s.io/apimachinery 0.37 ``util/validation/field``.
 """
@@ -19,11 +19,11 @@ NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 class GoStruct(dict[str, Any]):
-    """A value that the API server prints with the names, and in the order, of the fields of a Go struct."""
+    """A value that the API server prints with the field names and the order of a Go struct."""
 
 
 class ErrorKind(Enum):
-    """What is wrong with a field; the value is the ``reason`` of a cause in a Status object."""
+    """Kind of a field error; the value is the ``reason`` of a cause in a Status object."""
 
     REQUIRED = "FieldValueRequired"
     INVALID = "FieldValueInvalid"
@@ -55,15 +55,16 @@ class FieldError:
     """One error; ``str()`` is the API server's text for it.
 
     Args:
-        path: where, for example ``spec.devices[3].name``.
-        kind: what is wrong.
-        value: the offending value; shown unless the kind needs none.
-        detail: the violated rule; empty if the kind says everything.
-        declarative: whether the API server finds it by the rules that are tagged in its types (KEP-5073): those
-            errors come after the hand-written ones, and with the path that the field has in the request's version.
-        supported: the closed list, where the value is not in it.
-        counted: the fields that the rule counts together, where ``path`` names only the object that has them.
-        author_detail: the rule for an author, who writes pools and devices and no ResourceSlices; empty for ``detail``.
+        path: path of the field, for example ``spec.devices[3].name``.
+        kind: kind of the error.
+        value: the invalid value; some kinds do not show it.
+        detail: the violated rule; empty if the kind is sufficient.
+        declarative: the API server finds it by rules that are tagged in its types (KEP-5073). These errors come after
+            the hand-written ones and have the field's path in the version of the request.
+        supported: the supported values, if the value is not one of them.
+        counted: the fields that the rule counts together, if ``path`` is their parent.
+        author_detail: the rule for an author, who writes pools and devices instead of ResourceSlices; by default
+            ``detail``.
     """
 
     path: str
@@ -98,13 +99,13 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
-    """Return the error of a value outside a closed list, which is shown sorted, or ``in_order`` as it is."""
+    """Return the error of a value that is not in a list, which is shown sorted unless ``in_order``."""
     detail = "supported values: " + ", ".join(map(go_quote, supported if in_order else sorted(supported)))
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
 def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
-    """Return the error of a value that must be unique but occurs twice."""
+    """Return the error of a duplicate value."""
     return FieldError(path, ErrorKind.DUPLICATE, value, detail)
 
 
@@ -139,7 +140,7 @@ def declarative_last(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def go_quote(text: str) -> str:
-    """Return ``text`` in double quotes with everything unprintable escaped, as Go's ``%q`` prints it."""
+    """Return ``text`` in double quotes with unprintable characters escaped, like Go's ``%q``."""
     escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text)
     return f'"{escaped}"'
 
@@ -177,7 +178,7 @@ _GO_NAMES: Final = {"cel": "CEL", "uid": "UID", "api_group": "APIGroup"}
 
 
 def go_struct(model: BaseModel) -> GoStruct:
-    """Return a model as a Go struct; empty lists and maps are null, as they are after decoding."""
+    """Return a model as a Go struct; empty lists and maps are null, as after decoding."""
     named = {name: field.alias or name for name, field in type(model).model_fields.items()}
     return GoStruct({
         _GO_NAMES.get(name) or alias[:1].upper() + alias[1:]: _go_value(getattr(model, name))

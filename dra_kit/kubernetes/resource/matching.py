@@ -25,14 +25,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an allocation needs to know about a node.
-
-    Attributes:
-        name: ``metadata.name``.
-        labels: ``metadata.labels``.
-        declared_features: ``status.declaredFeatures``.
-        key: equal for nodes that every selector treats alike.
-    """
+    """The properties of a node that allocations read; all selectors treat nodes with the same ``key`` equally."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -84,11 +77,7 @@ def node_selector_matches(selector: NodeSelector, node: Node) -> bool:
 
 
 def merge_node_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
-    """One selector that demands what all of them demand, without repeating a requirement; None if nothing is.
-
-    Args:
-        selectors: each of at most one term.
-    """
+    """Return a selector with all requirements of selectors of at most one term, or None if there are none."""
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for selector in selectors:
@@ -102,7 +91,7 @@ def merge_node_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | No
     )
 
 
-@lru_cache(maxsize=10_000)  # asked for with every attempt on a node
+@lru_cache(maxsize=10_000)  # called for each attempt on a node
 def only_node(name: str) -> NodeSelector:
     """Return the selector of the one node that has this name."""
     requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(name,))
@@ -153,7 +142,7 @@ def _refuse(requirement: NodeSelectorRequirement, problems: list[str]) -> None:
         raise ValueError(f"node selector requirement on {requirement.key!r}: {'; '.join(problems)}")
 
 
-def _label_fits(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _label_fits(requirement: NodeSelectorRequirement | LabelRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -165,7 +154,7 @@ def _label_fits(requirement: NodeSelectorRequirement, labels: Mapping[str, str])
         case "DoesNotExist":
             return value is None
         case _:
-            left, right = _integer(value or ""), _integer(requirement.values[0])
+            left, right = _integer(value or ""), _integer(next(iter(requirement.values)))
             if left is None or right is None:
                 return False
             return left > right if requirement.operator == "Gt" else left < right
@@ -191,25 +180,12 @@ class LabelRequirement(Struct, frozen=True):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels match; NotIn matches where the label is missing."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-        if value is None or not re.fullmatch(r"-?\d+", value):
-            return False
-        bound = int(next(iter(self.values)))
-        return int(value) > bound if self.operator == "Gt" else int(value) < bound
+        """Return whether labels match; NotIn also matches a missing label."""
+        return _label_fits(self, labels)
 
 
 class LabelSelector(Struct, frozen=True):
-    """Conditions that must all hold; without any it matches everything."""
+    """Requirements that must all match; an empty selector matches everything."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
@@ -236,12 +212,7 @@ def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def taint_rule_covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
-    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
-
-    Args:
-        selector: ``spec.deviceSelector`` of the rule.
-        device: driver, pool and name.
-    """
+    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055)."""
     return selector is not None and all(
         wanted in {None, found}
         for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)
@@ -254,7 +225,7 @@ def taint_rule_may_cover(selector: DeviceTaintSelector | None, driver: str, pool
 
 
 def all_tolerated(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:
-    """Whether each taint, all of which block, is tolerated by some toleration."""
+    """Whether each of the taints, which have a blocking effect, is tolerated."""
     return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
 
 

@@ -20,7 +20,7 @@ _LABEL_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = f"({_LABEL_NAME})?"
 _CONDITION_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 Unit = Literal["bytes", "characters"]
-"""How a text about length counts; both mean bytes, the API server is just not consistent."""
+"""The unit in a message about length; the API server uses both for bytes."""
 
 
 def _rule(text: str, pattern: str, *examples: str) -> str:
@@ -176,7 +176,7 @@ def pool_name(name: str, path: str) -> list[FieldError]:
 
 
 def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_NAME_MAX_LENGTH) -> list[FieldError]:
-    """Check a :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
+    """Check a :func:`driver_name` by the declarative rule for configuration and allocations."""
     if not name:
         return mark_declarative([required(path)])
     errors = [invalid(path, name, text) for text in caseless_subdomain(name)]
@@ -186,7 +186,7 @@ def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_N
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
-    """Check a :func:`pool_name` where the API server has the rule in its types: in allocations."""
+    """Check a :func:`pool_name` by the declarative rule for allocations."""
     errors = []
     if byte_length(name) > POOL_NAME_MAX_LENGTH:
         errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))
@@ -211,9 +211,9 @@ def device_name(name: str, path: str) -> list[FieldError]:
 
 
 def qualified_name(name: str, path: str) -> list[FieldError]:
-    """Check the key of an attribute or capacity: a C identifier, with or without ``domain/`` before it.
+    """Check the key of an attribute or capacity: a C identifier, optionally after ``domain/``.
 
-    More than one slash passes with any content, as it does in the API server (Kubernetes 1.37).
+    A key with several slashes is always accepted, as in the API server (Kubernetes 1.37).
     """
     match name.split("/"):
         case [identifier]:
@@ -226,7 +226,7 @@ def qualified_name(name: str, path: str) -> list[FieldError]:
 
 
 def full_name(name: str, path: str) -> list[FieldError]:
-    """Check an attribute name in a place without a driver of its own: ``domain/identifier``, lower-case domain."""
+    """Check an attribute name outside of a driver's devices: ``domain/identifier``, with a lower-case domain."""
     match name.split("/"):
         case [identifier]:
             detail = "a fully qualified name must be a domain and a name separated by a slash"
@@ -239,7 +239,7 @@ def full_name(name: str, path: str) -> list[FieldError]:
 
 
 def key_path(path: str, key: str, max_length: int = _KEY_MAX_LENGTH) -> str:
-    """Return ``path[key]``, a key that is too long cut in the middle."""
+    """Return ``path[key]``; the middle of a key that is too long is removed."""
     if len(key) > max_length:
         shown_length = max_length - 3
         key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"

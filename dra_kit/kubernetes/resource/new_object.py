@@ -1,4 +1,4 @@
-"""What an API server does with a new object: complete it, drop fields, validate it."""
+"""The API server's handling of a new object: fill in defaults, drop fields, validate."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
-"""Where the spec of a pod is, by kind."""
+"""The path of the pod spec, by kind."""
 
 
 def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for a new object, except metadata and admission.
 
     Args:
-        obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that
-            are off have been dropped from it.
-        kind: its kind, of resource.k8s.io, Node, or one of ``POD_SPECS``; other kinds have no rules.
+        obj: values of the right types with defaults; objects of resource.k8s.io are in v1, without the fields of
+            disabled gates.
+        kind: a kind of resource.k8s.io, Node, or one of ``POD_SPECS``; other kinds have no rules.
         gates: of the API server.
     """
     whole = {**obj, "spec": obj.get("spec") or {}}
@@ -73,7 +73,7 @@ def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[Fie
 
 
 def _pod(spec: Object) -> list[FieldError]:
-    """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
+    """Check its containers and claims, and that a pod with scheduling gates has no node."""
     errors = validate_pod_spec(spec)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
@@ -88,12 +88,12 @@ class ManifestKind(Struct, frozen=True):
 
     Attributes:
         name: the kind.
-        types: by ``apiVersion`` the type of the part that is known, in the schema table; the newest version first.
-        namespaced: whether its objects live in namespaces.
-        status: whether its status is written by other clients than its creator.
-        generation: whether the API server counts the changes of its spec.
-        part: where the part is whose fields are known; empty for all of the object.
-        model: of resource.k8s.io, of its newest version.
+        types: type of the known part in the schema table by ``apiVersion``, newest version first.
+        namespaced: whether its objects have a namespace.
+        status: whether the API server ignores the status on creation.
+        generation: whether the API server counts changes of the spec.
+        part: path of the part whose fields are known; empty for the whole object.
+        model: model of the newest version, for kinds of resource.k8s.io.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ManifestKind(Struct, frozen=True):
 
     @property
     def pod(self) -> tuple[str, ...]:
-        """Where the spec of a pod is; empty if it has none."""
+        """The path of the pod spec; empty without one."""
         return POD_SPECS.get(self.name, ())
 
 
@@ -137,7 +137,7 @@ _TEMPLATE: Final = "core/v1.PodTemplateSpec"
 
 
 def _template(name: str, api_version: str) -> ManifestKind:
-    """Return a kind of which only the pods are known that it creates."""
+    """Return a kind of which only the pod template is known."""
     return ManifestKind(name, {api_version: _TEMPLATE}, namespaced=True, part=POD_SPECS[name][:-1])
 
 
@@ -157,21 +157,21 @@ KINDS: Final[Mapping[str, ManifestKind]] = {
         )
     },
 }  # fmt: skip
-"""All of them."""
+"""All known kinds."""
 NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""When something was made that is not in a cluster; no rule looks at it."""
+"""Creation time of objects outside of a cluster; no rule reads it."""
 _ASSIGNED: Final = (
     "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields",
 )  # fmt: skip
-"""What the API server alone sets in metadata, and clients may send."""
+"""Fields of metadata that clients may send and only the API server sets."""
 
 
 class NewObjectResult(Struct, frozen=True):
-    """What an API server says to a new object.
+    """An API server's answer to a new object.
 
     Attributes:
-        stored: the object as it would be stored: without fields of features that are off.
-        errors: why it would be refused, with the paths of v1; empty if it would not.
+        stored: the object to store, without fields of disabled features.
+        errors: the reasons for a rejection, with the paths of v1; empty if it is accepted.
     """
 
     stored: Object
@@ -179,13 +179,12 @@ class NewObjectResult(Struct, frozen=True):
 
 
 def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "default") -> Object:
-    """Return a new object as the API server completes it: with its defaults; one of resource.k8s.io in v1.
+    """Return a new object with the API server's defaults; an object of resource.k8s.io in v1.
 
     Args:
-        obj: values of the right types, as :func:`dra_kit.kubernetes.resource.schema.decode.decode` gives them;
-            changed in place.
-        kind: that it is of; ``apiVersion`` is one of its versions.
-        namespace: of a namespaced object that names none.
+        obj: the result of :func:`dra_kit.kubernetes.resource.schema.decode.decode`; changed in place.
+        kind: its kind; ``apiVersion`` is one of its versions.
+        namespace: default namespace.
     """
     api_version = str(obj["apiVersion"])
     metadata = obj.setdefault("metadata", {})
@@ -207,22 +206,11 @@ def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "de
 
 
 def check_new_object(obj: Object, kind: ManifestKind, gates: FeatureGates) -> NewObjectResult:
-    """Return the answer of an API server with these gates to a new object.
-
-    Args:
-        obj: as :func:`complete_new_object` gives it; not changed.
-        kind: that it is of.
-        gates: of the API server.
-    """
+    """Return the answer of an API server with these gates to a :func:`complete_new_object`, which is not changed."""
     stored = drop_disabled_fields(obj, None, gates) if kind.model is not None else obj
-    # of a class the name is looked at together with its spec
-    own_rule = subdomain_problems if kind.name != "DeviceClass" else _no_problems
+    # the name of a class is validated with its spec
+    own_rule = subdomain_problems if kind.name != "DeviceClass" else lambda _: []
     errors = validate_object_meta(
         stored["metadata"], namespaced=kind.namespaced, name_problems=own_rule, prefix_problems=subdomain_problems
     )
     return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, gates)))
-
-
-def _no_problems(name: str) -> list[str]:
-    del name
-    return []

@@ -42,14 +42,14 @@ def containers(pod: ObjectView) -> list[ObjectView]:
 
 
 def is_sidecar(init_container: ObjectView) -> bool:
-    """Return whether an init container runs beside the regular ones (KEP-753)."""
+    """Return whether an init container runs next to the regular ones (KEP-753)."""
     return init_container.get("restartPolicy") == "Always"
 
 
 def should_restart(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
-    """Return whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
+    """Return whether an exited container is restarted, by its own policy (KEP-5307) or the pod's.
 
-    An init container that is not a sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
+    An init container that is not a sidecar treats ``Always`` as ``OnFailure``.
     """
     for rule in container.get("restartPolicyRules") or ():
         codes = rule.get("exitCodes") or {}
@@ -65,7 +65,7 @@ def should_restart(pod: ObjectView, container: ObjectView, exit_code: int) -> bo
 
 
 def grace_seconds(pod: ObjectView) -> float:
-    """Return the seconds that the pod's containers have to end: those of its deletion, or of its spec."""
+    """Return the termination grace period of a pod in seconds: that of its deletion, or of its spec."""
     given = pod["metadata"].get("deletionGracePeriodSeconds")
     if given is None:
         given = pod["spec"].get("terminationGracePeriodSeconds")
@@ -73,7 +73,7 @@ def grace_seconds(pod: ObjectView) -> float:
 
 
 def remaining_seconds(pod: ObjectView, now: dt.datetime) -> float | None:
-    """Return the seconds until ``activeDeadlineSeconds`` are over; None without them, or before the pod has started."""
+    """Return the seconds until ``activeDeadlineSeconds`` expires; None without it, or before the pod starts."""
     deadline, start = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
     if deadline is None or not start:
         return None
@@ -86,7 +86,7 @@ def is_deleted(pod: ObjectView) -> bool:
 
 
 def phase(pod: ObjectView) -> str:
-    """Return its phase as the API server knows it."""
+    """Return the phase in the pod's status."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
@@ -94,9 +94,9 @@ class PodClaim(Struct, frozen=True):
     """An entry of ``spec.resourceClaims`` and the ResourceClaim behind it.
 
     Attributes:
-        name: of the entry; empty for the claim of the pod's extended resources.
-        claim: name of the ResourceClaim; None while it is not made yet.
-        generated: it was made for the pod, which must own it.
+        name: name of the entry; empty for the claim of the pod's extended resources.
+        claim: name of the ResourceClaim; None before it is created.
+        generated: it was created for the pod, which must own it.
     """
 
     name: str
@@ -105,7 +105,7 @@ class PodClaim(Struct, frozen=True):
 
 
 def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
-    """Yield the claims that the pod needs, in the order of its spec; last that of its extended resources (KEP-5004)."""
+    """Yield the claims of the pod in the order of its spec, and then that of its extended resources (KEP-5004)."""
     status = pod.get("status") or {}
     made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
     for entry in pod["spec"].get("resourceClaims") or ():
@@ -114,7 +114,7 @@ def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
             yield PodClaim(name, entry["resourceClaimName"], generated=False)
         elif name not in made:
             yield PodClaim(name, None, generated=True)
-        elif made[name]:  # without a name, the pod does without a claim
+        elif made[name]:  # without a name, the pod needs no claim
             yield PodClaim(name, made[name], generated=True)
     extended = status.get("extendedResourceClaimStatus") or {}
     if extended.get("resourceClaimName"):
@@ -122,12 +122,12 @@ def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
 
 
 class ClaimUse(Struct, frozen=True):
-    """What a container uses of a claim.
+    """A claim, or one of its requests, that a container uses.
 
     Attributes:
-        name: of the entry in ``spec.resourceClaims``; empty for an extended resource.
+        name: name of the entry in ``spec.resourceClaims``; empty for an extended resource.
         claim: name of the ResourceClaim.
-        request: of the claim; empty for all of it.
+        request: name of the request; empty for the whole claim.
     """
 
     name: str
@@ -152,58 +152,58 @@ ObjectKey: TypeAlias = tuple[str, str]
 
 
 def object_key(obj: ObjectView) -> ObjectKey:
-    """Where an informer keeps the object."""
+    """Return the key of the object in informers."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 def object_name(obj: ObjectView) -> str:
-    """``namespace/name``, as Kubernetes' texts have it."""
+    """Return ``namespace/name``."""
     namespace, name = object_key(obj)
     return f"{namespace}/{name}"
 
 
 def is_terminal(pod: ObjectView) -> bool:
-    """Whether the pod's containers have ended for good."""
+    """Return whether the pod has finished."""
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def is_done(pod: ObjectView) -> bool:
-    """Whether the pod needs its claims no more: it ended, or was deleted before it had a node."""
+    """Return whether the pod no longer needs its claims: it finished, or was deleted before it was scheduled."""
     return is_terminal(pod) or ("deletionTimestamp" in pod["metadata"] and not pod["spec"].get("nodeName"))
 
 
 def owns(pod: ObjectView, obj: ObjectView) -> bool:
-    """Whether the pod is the controlling owner of an object."""
+    """Return whether the pod is the controlling owner of an object."""
     owners = obj["metadata"].get("ownerReferences", [])
     return any(item.get("controller") and item.get("uid") == pod["metadata"]["uid"] for item in owners)
 
 
 def is_reserved_for(claim: ObjectView, pod: ObjectView) -> bool:
-    """Whether the pod is among the claim's consumers."""
+    """Return whether the claim is reserved for the pod."""
     consumers = claim.get("status", {}).get("reservedFor", [])
     return any(item.get("uid") == pod["metadata"]["uid"] for item in consumers)
 
 
 def finalizer_note(obj: ObjectView) -> str:
-    """Return what keeps a deleted object, as words to follow its name; empty for nothing that is known."""
+    """Return a note on the finalizers of a deleted object, to follow its name; empty without any."""
     finalizers = obj["metadata"].get("finalizers", []) if "deletionTimestamp" in obj["metadata"] else []
-    return f" (waits for whoever removes the finalizer {', '.join(finalizers)})" if finalizers else ""
+    return f" (waits for the finalizer {', '.join(finalizers)})" if finalizers else ""
 
 
 def format_time(moment: dt.datetime | None = None) -> str:
-    """Return a time (default: now) as ``metav1.Time`` has it: RFC 3339, whole seconds, UTC."""
+    """Return a time (default: now) in the format of ``metav1.Time``: RFC 3339, whole seconds, UTC."""
     return (moment or dt.datetime.now(dt.UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds_since(text: str) -> float:
-    """How long ago a time was, as ``metav1.Time`` has it."""
+    """Return the seconds since a ``metav1.Time``."""
     return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(text)).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReference:
-    """A claim by name and identity; all that is left of it when it is released."""
+    """A claim by name and identity, which is still known after its deletion."""
 
     namespace: str
     name: str

@@ -1,4 +1,7 @@
-"""Reads the slices of a whole cluster: plain devices become models when they are looked at."""
+"""Reads the slices of a cluster; models of plain devices are built on access.
+
+``explain`` of 5,000 nodes of 8 devices takes 0.7 s instead of 2.3 s (``python -m benchmarks.explain``).
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ _VERSIONS: Final = 4096
 
 
 class PlainAttributes(dict[str, v1.DeviceAttribute]):
-    """Attributes that are known to be plain, each of them: who made them has looked."""
+    """Attributes that have been checked to be plain."""
 
     __slots__ = ()
 
 
 def has_plain_attributes(device: v1.Device) -> bool:
-    """Return whether there is certainly no attribute that makes every expression fail, regardless of what it reads."""
+    """Return whether certainly no attribute makes every expression fail, regardless of its reads."""
     if type(device.attributes) is PlainAttributes:
         return True
-    for attribute in device.attributes.values():  # noqa: SIM110 - asked of every device of a cluster: all() takes longer
+    for attribute in device.attributes.values():  # noqa: SIM110 - called for every device: all() is slower
         if not is_plain(attribute):
             return False
     return True
 
 
 def is_plain(attribute: v1.DeviceAttribute) -> bool:
-    """Return whether an attribute surely makes no expression fail that does not read it."""
+    """Return whether expressions that do not read the attribute certainly do not fail because of it."""
     if len(attribute.model_fields_set) != 1:
         return False
     if attribute.string is not None:
@@ -55,7 +58,7 @@ def is_plain(attribute: v1.DeviceAttribute) -> bool:
 
 @lru_cache(maxsize=_VERSIONS)
 def is_version(text: str) -> bool:
-    """Whether a text is a version that expressions can see."""
+    """Return whether a text is a valid version for expressions."""
     try:
         DeviceView(driver="", attributes={"version": {"version": text}})
     except ValueError:
@@ -64,18 +67,18 @@ def is_version(text: str) -> bool:
 
 
 _Model = TypeVar("_Model", bound=APIModel)
-_NO_DEVICE: Final = vars(Device.model_construct())  # Device() would build what checks devices while this is imported
+_NO_DEVICE: Final = vars(Device.model_construct())  # Device() would build its validator during the import
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class DeviceShape:
-    """What many devices have in common: all but their names and the values of their attributes.
+    """The common part of many plain devices: everything except names and values of attributes.
 
-    Compared by identity; of one reader, devices that have this in common have the same form.
+    Compared by identity; a reader creates one object for all devices of a shape.
 
     Attributes:
-        types: of the attributes by their names: ``string``, ``int``, ``bool`` or ``version``.
-        capacity: of each device.
+        types: ``string``, ``int``, ``bool`` or ``version`` by attribute.
+        capacity: capacity of each device.
     """
 
     __slots__ = ("capacity", "types")
@@ -86,12 +89,12 @@ class DeviceShape:
 
 
 class PlainDevices(Struct, frozen=True):
-    """Devices that have a name, plain attributes and capacities of one amount, and nothing else.
+    """Devices that have only a name, plain attributes and capacities without request policy.
 
     Attributes:
-        documents: as JSON; the name is a text, where there is one.
-        forms: of each.
-        attribute: makes the model of a plain attribute from its field in JSON and its value.
+        documents: the devices as JSON.
+        forms: the shape of each device.
+        attribute: returns the model of a plain attribute for its JSON field and value.
     """
 
     documents: Sequence[Mapping[str, Any]]
@@ -100,18 +103,7 @@ class PlainDevices(Struct, frozen=True):
 
 
 class LazySlice:
-    """A slice whose devices become models when they are looked at.
-
-    Args:
-        name: of the ResourceSlice.
-        spec: its spec; where the devices are usual, without them.
-        usual: the devices, where all of them are usual.
-
-    Attributes:
-        name: as given.
-        spec: as given.
-        usual: as given.
-    """
+    """A slice whose models of devices are built on access; ``spec`` has no devices if all are plain (``usual``)."""
 
     def __init__(self, name: str, spec: ResourceSliceSpec, usual: PlainDevices | None = None) -> None:
         self.name = name
@@ -120,12 +112,12 @@ class LazySlice:
 
     @classmethod
     def of(cls, slice_: ResourceSlice) -> LazySlice:
-        """Make the lazy form of a slice that is a model already."""
+        """Return the lazy form of a model."""
         return cls(slice_.metadata.name, slice_.spec)
 
     @classmethod
     def of_pool(cls, driver: str, pool: str, devices: Iterable[Device]) -> LazySlice:
-        """Devices that are models and in no slice yet."""
+        """Return a slice of devices that are not published yet."""
         return cls("", ResourceSliceSpec(driver=driver, pool=ResourcePool(name=pool), devices=tuple(devices)))
 
     def __len__(self) -> int:
@@ -151,7 +143,7 @@ class LazySlice:
         return self.spec.devices if self.usual is None else tuple(map(self._usual_device, range(len(self))))
 
     def values(self, attribute: str) -> list[object]:
-        """Return what usual devices have by an attribute's name, None for those without; its type is in their forms."""
+        """Return the values of an attribute of plain devices, None if missing; the shapes have its type."""
         found: list[object] = []
         for document in self.usual.documents if self.usual is not None else ():
             value = document.get("attributes", _NOTHING).get(attribute)
@@ -178,13 +170,7 @@ class LazySlice:
 
 
 def construct_unchecked(model: type[_Model], values: dict[str, Any], given: set[str]) -> _Model:
-    """Make a model of values that have been checked: ``model_construct``, without its loop over all fields.
-
-    Args:
-        model: its class.
-        values: of all fields.
-        given: the names of those that have been given.
-    """
+    """Create a model of valid values of all fields, faster than ``model_construct``; ``given`` has the set fields."""
     one = model.__new__(model)
     object.__setattr__(one, "__dict__", values)
     object.__setattr__(one, "__pydantic_fields_set__", given)
@@ -194,19 +180,17 @@ def construct_unchecked(model: type[_Model], values: dict[str, Any], given: set[
 
 
 _MODEL_FIELDS: Final = {"string": "string", "int": "int_", "bool": "bool_", "version": "version"}
-"""Fields of values that are not lists, in JSON and in the model."""
+"""Fields of scalar values, in JSON and in the model."""
 _FIELDS: Final = frozenset({"name", "attributes", "capacity"})
-"""Of a usual device."""
+"""Fields of a plain device."""
 _NO_ATTRIBUTE: Final = vars(DeviceAttribute())
 _NO_FIELDS: Final[dict[str, Any]] = {}
 
 
 class SliceReader:
-    """Reads slices as pydantic reads them, in a third of the time; one reader for many slices.
+    """Reads slices like pydantic in a third of the time; use one reader for many slices.
 
-    A usual device, which has a name, plain attributes and capacities of one amount, is checked here, and becomes a
-    model when it is looked at. A slice that has any other device goes to pydantic, so that what is wrong is reported
-    in its words.
+    It validates plain devices itself. Pydantic reads slices with any other device, and reports their errors.
     """
 
     def __init__(self) -> None:
@@ -215,9 +199,6 @@ class SliceReader:
 
     def read(self, document: ObjectView) -> LazySlice:
         """Read a slice.
-
-        Args:
-            document: JSON of resource.k8s.io/v1.
 
         Raises:
             pydantic.ValidationError: it does not have the shape of the API.
@@ -232,13 +213,13 @@ class SliceReader:
                     break
                 forms.append(form)
             else:
-                # None of them is in the way of what is wrong with the rest of the slice.
+                # pydantic validates the rest of the slice without the devices
                 rest = ResourceSlice.model_validate({**document, "spec": {**spec, "devices": ()}})
                 return LazySlice(rest.metadata.name, rest.spec, PlainDevices(devices, tuple(forms), self._attribute))
         return LazySlice.of(ResourceSlice.model_validate(document))
 
     def _form(self, document: Any) -> DeviceShape | None:
-        """Return the form of a usual device; None for any other."""
+        """Return the shape of a plain device; None for any other."""
         if type(document) is not dict:
             return None
         name = document.get("name", "")
@@ -261,7 +242,7 @@ class SliceReader:
         return self._forms.get(form) or self._new_form(form, document)
 
     def _new_form(self, key: Hashable, document: dict[str, Any]) -> DeviceShape | None:
-        """Store and return a form that is new; None where names or amounts are not usual."""
+        """Store and return a new shape; None if names or amounts are not plain."""
         attributes, capacity = document.get("attributes", _NO_FIELDS), document.get("capacity", _NO_FIELDS)
         names = [*attributes, *capacity]
         if not document.keys() <= _FIELDS or not all(type(name) is str and name.isascii() for name in names):
@@ -275,7 +256,7 @@ class SliceReader:
         return form
 
     def _attribute(self, field: str, content: Any) -> DeviceAttribute:
-        """Return the model of a plain attribute; equal attributes are one object."""
+        """Return the shared model of a plain attribute."""
         known = self._attributes.get((field, content))
         if known is None:
             name = _MODEL_FIELDS[field]
@@ -286,7 +267,7 @@ class SliceReader:
 
 
 def _plain_field(value: Any) -> str:
-    """Return the field of a plain attribute, with which every expression can be evaluated; empty for any other."""
+    """Return the field of a plain attribute; empty for any other."""
     if type(value) is not dict or len(value) != 1:
         return ""
     ((field, content),) = value.items()

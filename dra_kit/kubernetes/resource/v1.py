@@ -28,14 +28,14 @@ class NodeSelectorRequirement(APIModel, frozen=True):
 
 
 class NodeSelectorTerm(APIModel, frozen=True):
-    """All requirements together."""
+    """Requirements that must all match."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(APIModel, frozen=True):
-    """Any of the terms. ResourceSlices and devices may have exactly one term."""
+    """Terms of which any must match. ResourceSlices and devices have exactly one."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -54,7 +54,7 @@ class DeviceAttribute(APIModel, frozen=True):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """See :meth:`APIModel.to_json`; without the cost of it for the usual attribute, since there are so many."""
+        """See :meth:`APIModel.to_json`; faster for common attributes, because there are many."""
         usual = (("string", self.string), ("int", self.int_), ("bool", self.bool_), ("version", self.version))
         found: dict[str, Any] = {field: value for field, value in usual if value is not None}
         return found if len(found) == len(self.model_fields_set) == 1 else super().to_json()
@@ -69,7 +69,7 @@ class CapacityRequestPolicyRange(APIModel, frozen=True):
 
 
 class CapacityRequestPolicy(APIModel, frozen=True):
-    """How much of a capacity one claim may take from a device that several claims share (KEP-5075)."""
+    """Limits for the capacity that one claim can request from a shared device (KEP-5075)."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -77,14 +77,14 @@ class CapacityRequestPolicy(APIModel, frozen=True):
 
 
 class DeviceCapacity(APIModel, frozen=True):
-    """How much of something a device has."""
+    """A capacity of a device."""
 
     value: Quantity = Quantity(0)
     request_policy: CapacityRequestPolicy | None = None
 
 
 class Counter(APIModel, frozen=True):
-    """An amount that several devices draw on."""
+    """An amount that several devices consume."""
 
     value: Quantity = Quantity(0)
 
@@ -97,7 +97,7 @@ class CounterSet(APIModel, frozen=True):
 
 
 class DeviceCounterConsumption(APIModel, frozen=True):
-    """What a device takes from a counter set when it is allocated.
+    """The counters of a set that a device consumes when it is allocated.
 
     ``compatibility_groups`` (KEP-5963, alpha in 1.37): devices that draw on one set must have a group in common.
     """
@@ -117,7 +117,7 @@ class DeviceTaint(APIModel, frozen=True):
 
 
 class NodeAllocatableResourceMapping(APIModel, frozen=True):
-    """How much of a node resource a device stands for: by consumed capacity or by device."""
+    """The amount of a node resource for a device: by consumed capacity or by device."""
 
     capacity_key: str | None = None
     capacity_multiplier: Quantity | None = None
@@ -125,7 +125,7 @@ class NodeAllocatableResourceMapping(APIModel, frozen=True):
 
 
 class NodeAllocatableResourceOverhead(APIModel, frozen=True):
-    """What a pod, and each container of it that refers to the claim, needs besides."""
+    """Additional amounts for a pod, and for each of its containers that uses the claim."""
 
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
@@ -157,7 +157,7 @@ class Device(APIModel, frozen=True):
 
 
 class ResourcePool(APIModel, frozen=True):
-    """The pool that a slice belongs to; all slices of a pool carry the same values.
+    """The pool of a slice; all slices of a pool have the same values.
 
     ``generation`` rises whenever the set of slices changes; readers ignore all but the highest.
     """
@@ -211,7 +211,7 @@ class NetworkDeviceData(APIModel, frozen=True):
 
 
 class AllocatedDeviceStatus(APIModel, frozen=True):
-    """The driver's word on one allocated device; ``data`` is a JSON object in the driver's own format."""
+    """The driver's status of an allocated device; ``data`` is a JSON object in the driver's format."""
 
     driver: str = ""
     pool: str = ""
@@ -230,14 +230,14 @@ class OpaqueDeviceConfiguration(APIModel, frozen=True):
 
 
 class DeviceClaimConfiguration(APIModel, frozen=True):
-    """Configuration that a claim carries for some (empty: all) of its requests."""
+    """Configuration of a claim for some (empty: all) of its requests."""
 
     requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceAllocationConfiguration(APIModel, frozen=True):
-    """Configuration in an allocation; ``source`` is FromClass or FromClaim. Later entries are stronger."""
+    """Configuration in an allocation; ``source`` is FromClass or FromClaim. Later entries take precedence."""
 
     source: str = ""
     requests: tuple[str, ...] = ()
@@ -245,7 +245,7 @@ class DeviceAllocationConfiguration(APIModel, frozen=True):
 
 
 class DeviceToleration(APIModel, frozen=True):
-    """A taint that a request accepts; ``operator`` is Exists or Equal, which is also what an empty one means."""
+    """A taint that a request tolerates; ``operator`` is Exists or Equal (the default)."""
 
     key: str = ""
     operator: str = ""
@@ -271,14 +271,14 @@ class DeviceRequestAllocationResult(APIModel, frozen=True):
 
 
 class DeviceAllocationResult(APIModel, frozen=True):
-    """All devices of a claim and the configuration that goes with them."""
+    """The devices of a claim and their configuration."""
 
     results: tuple[DeviceRequestAllocationResult, ...] = ()
     config: tuple[DeviceAllocationConfiguration, ...] = ()
 
 
 class AllocationResult(APIModel, frozen=True):
-    """What the scheduler chose."""
+    """The devices and nodes selected by the scheduler."""
 
     devices: DeviceAllocationResult = Field(default_factory=DeviceAllocationResult)
     node_selector: NodeSelector | None = None
@@ -286,7 +286,7 @@ class AllocationResult(APIModel, frozen=True):
 
 
 class ResourceClaimConsumerReference(APIModel, frozen=True):
-    """Who may use the claim: a pod, or something else that ``api_group`` and ``resource`` tell."""
+    """A consumer of the claim: a pod, or another object by ``api_group`` and ``resource``."""
 
     api_group: str = ""
     resource: str = ""
@@ -295,7 +295,7 @@ class ResourceClaimConsumerReference(APIModel, frozen=True):
 
 
 class ResourceClaimStatus(APIModel, frozen=True):
-    """The claim's allocation, users, and what drivers say of its devices (preserved as it came)."""
+    """The claim's allocation, consumers, and device status (preserved unchanged)."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
@@ -308,13 +308,13 @@ class CELDeviceSelector(APIModel, frozen=True):
 
 
 class DeviceSelector(APIModel, frozen=True):
-    """A condition on devices; without ``cel`` it is of a kind that this release does not know."""
+    """A condition on devices; without ``cel`` it has an unknown kind."""
 
     cel: CELDeviceSelector | None = None
 
 
 class CapacityRequirements(APIModel, frozen=True):
-    """How much a request needs of which capacity of a device (KEP-5075)."""
+    """The requested capacities of a device (KEP-5075)."""
 
     requests: dict[str, Quantity] = {}
 
@@ -353,7 +353,7 @@ class ExactDeviceRequest(APIModel, frozen=True):
 
 
 class DeviceRequest(APIModel, frozen=True):
-    """Devices that a claim asks for: ``exactly`` or the ``first_available`` of up to eight ways (KEP-4816)."""
+    """A request for devices: ``exactly``, or up to eight alternatives in ``first_available`` (KEP-4816)."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -361,7 +361,7 @@ class DeviceRequest(APIModel, frozen=True):
 
 
 class DeviceConstraint(APIModel, frozen=True):
-    """What all devices of some (empty: all) of the requests must have in common, or in which they must differ."""
+    """An attribute in which devices of some (empty: all) requests must be equal, or must differ."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -377,12 +377,12 @@ class DeviceClaim(APIModel, frozen=True):
 
 
 class ResourceClaimSpec(APIModel, frozen=True):
-    """What a claim asks for."""
+    """The spec of a claim."""
 
     devices: DeviceClaim = Field(default_factory=DeviceClaim)
 
 
-DeviceClaim.model_rebuild()  # before those that have it: they take what it is built of
+DeviceClaim.model_rebuild()  # before models that contain it, which copy its schema
 
 
 class ResourceClaim(APIModel, frozen=True):
@@ -391,20 +391,20 @@ class ResourceClaim(APIModel, frozen=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaim"
     metadata: ObjectMeta
-    # to make the defaults builds both models, once: all processes read claims, and a first call is not to wait for that
+    # creating the defaults builds both models now, so that the first call of a process does not wait for it
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
 class ResourceClaimTemplateSpec(APIModel, frozen=True):
-    """The claims: labels and annotations from ``metadata``, and their spec."""
+    """Labels and annotations (``metadata``) and spec of the generated claims."""
 
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: ResourceClaimSpec = Field(default_factory=ResourceClaimSpec)
 
 
 class ResourceClaimTemplate(APIModel, frozen=True):
-    """A template in the namespace of the pods that name it."""
+    """A template for claims of pods in its namespace."""
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaimTemplate"
@@ -413,7 +413,7 @@ class ResourceClaimTemplate(APIModel, frozen=True):
 
 
 class DeviceClassConfiguration(APIModel, frozen=True):
-    """Configuration that every claim of the class gets."""
+    """Configuration for all claims of the class."""
 
     opaque: OpaqueDeviceConfiguration | None = None
 
@@ -427,7 +427,7 @@ class DeviceClassSpec(APIModel, frozen=True):
 
 
 class DeviceClass(APIModel, frozen=True):
-    """What requests refer to by name."""
+    """A class of devices, to which requests refer by name."""
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "DeviceClass"
@@ -436,7 +436,7 @@ class DeviceClass(APIModel, frozen=True):
 
 
 class DeviceTaintSelector(APIModel, frozen=True):
-    """The devices of a rule: those that agree in all fields that are set."""
+    """The devices of a rule, which match all set fields."""
 
     driver: str | None = None
     pool: str | None = None
@@ -444,7 +444,7 @@ class DeviceTaintSelector(APIModel, frozen=True):
 
 
 class DeviceTaintRuleSpec(APIModel, frozen=True):
-    """Without ``device_selector`` a rule taints nothing, with an empty one every device."""
+    """A taint and its devices: none without ``device_selector``, all with an empty one."""
 
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint = Field(default_factory=DeviceTaint)
@@ -460,7 +460,7 @@ class DeviceTaintRule(APIModel, frozen=True):
 
 
 class ResourcePoolStatusRequestSpec(APIModel, frozen=True):
-    """Which pools are asked about: those of ``driver``, or one by name; of at most ``limit`` pools."""
+    """The pools to report: those of ``driver``, or one by name, at most ``limit``."""
 
     driver: str = ""
     pool_name: str | None = None
@@ -469,7 +469,7 @@ class ResourcePoolStatusRequestSpec(APIModel, frozen=True):
 
 
 class ResourcePoolStatusRequest(APIModel, frozen=True):
-    """A question about the use of pools, which a controller answers once in the status (KEP-5677)."""
+    """A request for the status of pools, which a controller answers once (KEP-5677)."""
 
     api_version: str = "resource.k8s.io/v1alpha3"
     kind: str = "ResourcePoolStatusRequest"

@@ -1,4 +1,4 @@
-"""Which node takes a pod, and what the controllers of claims and taints do.
+"""Selection of nodes for pods, and the rules of the claim and taint controllers.
 
 Each module is named after the plugin step or the controller of Kubernetes whose rules it has. No I/O.
 """

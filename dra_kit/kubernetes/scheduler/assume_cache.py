@@ -28,27 +28,25 @@ class _InFlight(Struct, frozen=True):
 
 
 class ClaimTracker:
-    """Keeps devices held from the decision until the informer has them in a claim, or the placement failed.
+    """Holds devices from the decision until the informer has the allocation, or the placement fails.
 
     A holder is a claim, by its UID, or a pod whose claim for extended resources is not created yet.
 
     Args:
         claims: of an informer.
-        hold: called with the allocation that a holder has from now on; None: nothing.
+        hold: called with a holder and its allocation, or None.
     """
 
     def __init__(self, claims: Mapping[ObjectKey, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
         self._claims = claims
         self._hold = hold
         self._in_flight: dict[str, _InFlight] = {}  # by holder
-        self._written: dict[
-            ObjectKey, ObjectView
-        ] = {}  # responses of the server that are newer than the informer's state
+        self._written: dict[ObjectKey, ObjectView] = {}  # responses newer than the informer's state
         self._under_way: set[str] = set()  # UIDs of pods
         self._gone: set[str] = set()  # UIDs of claims deleted during placements
         self._changed = asyncio.Event()
 
-    # --- what a placement does
+    # --- placements
 
     def begin(self, placement: Placement) -> None:
         """Hold the devices of a placement from now on, after the decision."""
@@ -69,12 +67,7 @@ class ClaimTracker:
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, object_key(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
-        """Record that the server stored what the placement of a pod wrote to a claim.
-
-        Args:
-            pod: the pod being placed.
-            claim: the server's response.
-        """
+        """Record the server's response to the write of a pod's placement to a claim."""
         uid, key = claim["metadata"]["uid"], object_key(claim)
         entry = self._in_flight.get(uid)
         if entry is not None and entry.pod == pod["metadata"]["uid"]:
@@ -85,7 +78,7 @@ class ClaimTracker:
         self._update(uid, key)
 
     def end(self, placement: Placement) -> None:
-        """Drop what a placement has not written, after it succeeded or failed."""
+        """Drop the pending writes of a placement that succeeded or failed."""
         pod = placement.pod["metadata"]["uid"]
         self._under_way.discard(pod)
         for holder, entry in list(self._in_flight.items()):
@@ -113,14 +106,14 @@ class ClaimTracker:
         self._changed.clear()
         await self._changed.wait()
 
-    # --- what is known
+    # --- claims
 
     def claim(self, key: ObjectKey) -> ObjectView | None:
         """Return the newest known state of a claim; None if none is known."""
         return self._written.get(key) or self._claims.get(key)
 
     def named_by(self, pod: ObjectView) -> dict[ObjectKey, ObjectView]:
-        """Those of the claims that a pod names which exist."""
+        """Return the existing claims in the pod's spec."""
         namespace = pod["metadata"]["namespace"]
         keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
@@ -141,14 +134,14 @@ class ClaimTracker:
         yield from self._written.items()
         yield from ((key, claim) for key, claim in self._claims.items() if key not in self._written)
 
-    # --- who holds what
+    # --- holders
 
     def _take(self, holder: str, entry: _InFlight) -> None:
         self._in_flight[holder] = entry
         self._hold(holder, entry.allocation)
 
     def _update(self, holder: str, key: ObjectKey | None) -> None:
-        """Let a holder have its in-flight allocation, or else the last known one."""
+        """Set the allocation of a holder: the in-flight one, or else the last known one."""
         entry = self._in_flight.get(holder)
         claim = self.claim(key) if key else None
         if entry is not None:
@@ -165,11 +158,7 @@ def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
 
 
 class AssumedPods:
-    """Nodes that pods are about to get, in addition to what the informer has.
-
-    Args:
-        pods: of an informer.
-    """
+    """Nodes of pods that are being placed, in addition to the informer's pods."""
 
     def __init__(self, pods: Mapping[ObjectKey, ObjectView]) -> None:
         self._pods = pods
@@ -188,7 +177,7 @@ class AssumedPods:
         return pod["metadata"]["uid"] in self._nodes
 
     def placed(self) -> Iterator[tuple[str, ObjectView]]:
-        """Every pod that has or will have a node, with the node's name."""
+        """Yield all pods with a node, also an assumed one, with its name."""
         for pod in self._pods.values():
             node = self._nodes.get(pod["metadata"]["uid"]) or pod["spec"].get("nodeName")
             if node:

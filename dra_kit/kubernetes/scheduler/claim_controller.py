@@ -1,4 +1,4 @@
-"""What kube-controller-manager's ResourceClaim controller (1.37) does: claims from templates, and their release."""
+"""Rules of kube-controller-manager's ResourceClaim controller (1.37): claims from templates, and their release."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
 class ClaimUpdate(Struct, frozen=True):
-    """The writes to a claim, in this order.
-
-    Attributes:
-        status: the new status.
-        finalizers: the finalizers without the scheduler's.
-        delete: delete the claim.
-    """
+    """The writes to a claim, in this order."""
 
     status: dict[str, Any] | None = None
     finalizers: list[str] | None = None
@@ -43,12 +37,8 @@ def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]
 def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimUpdate:
     """Return the action of kube-controller-manager's ResourceClaim controller (1.37) for a claim.
 
-    Entries of ended pods are removed. After the last one, the allocation is removed, then the finalizer that blocks
-    deletion, and then the claim itself if it was generated for an ended pod.
-
-    Args:
-        claim: its current state.
-        pods: all pods.
+    It removes finished pods from the consumers. After the last one, it removes the allocation, then the finalizer that
+    blocks deletion, and then a claim that was generated for a finished pod.
     """
     status = claim.get("status", {})
     consumers = status.get("reservedFor", [])
@@ -88,7 +78,7 @@ def consumer(pod: ObjectView) -> dict[str, str]:
 
 def _still_consumes(item: ObjectView, namespace: str, pods: Mapping[tuple[str, str], ObjectView]) -> bool:
     if item.get("apiGroup") or item.get("resource") != "pods":
-        return True  # of a kind that another controller handles
+        return True  # another controller handles this kind
     pod = pods.get((namespace, item["name"]))
     return pod is not None and pod["metadata"]["uid"] == item["uid"] and not is_done(pod)
 
@@ -120,7 +110,7 @@ _GENERATE_NAME_LENGTH: Final = 57
 def missing_claims(pod: ObjectView) -> list[PodClaim]:
     """Return the entries of the pod for which its status does not name a claim yet.
 
-    A claim that was named and deleted is not created again, and none is created once the pod is being deleted.
+    A deleted claim that the status names is not created again, and none is created for a terminating pod.
     """
     if "deletionTimestamp" in pod["metadata"]:
         return []

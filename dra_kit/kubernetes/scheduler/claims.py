@@ -84,12 +84,7 @@ class ExtendedResources(Struct, frozen=True):
 
 
 def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
-    """Return the extended resources of a pod that DeviceClasses provide; None if there are none.
-
-    Args:
-        pod: asks for resources.
-        classes: all DeviceClasses.
-    """
+    """Return the extended resources of a pod that DeviceClasses provide; None if there are none."""
     asked = {name for name, amount in pod_requests(pod).items() if amount > 0}
     providers = {resource: name for resource, name in _providers(classes).items() if resource in asked}
     return ExtendedResources(pod, providers) if providers else None
@@ -98,10 +93,10 @@ def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> Extend
 def _requests_of(
     pod: ObjectView, resource: str, device_class: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Return the claim's requests for one resource, and which container has which of them.
+    """Return the claim's requests for one resource, and their containers.
 
-    Sidecars and regular containers have separate devices. Init containers run earlier, use those of the later
-    containers, and share one request for the number these are missing (kube-scheduler 1.37).
+    Sidecars and regular containers have separate devices. Init containers run earlier, use the devices of later
+    containers, and share one request for additional devices (kube-scheduler 1.37).
     """
     long_lived: list[dict[str, Any]] = []
     positions: list[int] = []
@@ -156,7 +151,7 @@ def extended_claim_owner(claim: ObjectView) -> str | None:
 
 
 def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
-    """Names of DeviceClasses by the extended resource they provide; of several the newest, then the first by name."""
+    """Return the DeviceClass of each extended resource: the newest, then the first by name."""
     found: dict[str, str] = {}
     by_age = sorted(classes, key=lambda item: item["metadata"]["name"], reverse=True)
     for item in sorted(by_age, key=lambda item: item["metadata"].get("creationTimestamp", "")):
@@ -206,13 +201,13 @@ def pod_claims_state(
 
     Raises:
         NotReady: the pod must wait for another component.
-        Hopeless: no node is possible.
+        UnschedulableAndUnresolvable: no node is possible.
     """
     namespace = pod["metadata"]["namespace"]
     allocated, pending = [], []
     for entry in pod_claims(pod):
         if not entry.name:
-            continue  # of an earlier attempt with extended resources
+            continue  # from an earlier attempt with extended resources
         claim = claims.get((namespace, entry.claim)) if entry.claim else None
         if claim is None:
             raise NotReady(_missing(pod, entry.claim))

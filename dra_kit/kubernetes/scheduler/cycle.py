@@ -42,15 +42,14 @@ class Unschedulable(Exception):
     """No node can take the pod.
 
     Args:
-        message: the message of kube-scheduler.
-        reason: of the pod's condition: ``Unschedulable``, or ``SchedulerError`` if the attempt itself failed.
-        rejections: of each node, by its name.
-        plugins: of kube-scheduler, that reject the pod for any node.
-        remedy: what may help the pod.
+        message: message of kube-scheduler.
+        reason: reason in the pod's condition: ``Unschedulable``, or ``SchedulerError`` if the attempt failed.
+        rejections: rejections by node.
+        plugins: plugins of kube-scheduler that reject the pod for all nodes.
+        remedy: action that may help the pod.
 
     Attributes:
-        plugins: of kube-scheduler, that rejected the pod for some node; none if the attempt failed, or there is no
-            node.
+        plugins: all plugins that rejected the pod for a node; none if the attempt failed or without nodes.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Unschedulable(Exception):
         self.remedy = remedy
 
     def after_remedy(self, text: str) -> Unschedulable:
-        """Return the same refusal with the result of the remedy."""
+        """Return this error with the result of the remedy."""
         return Unschedulable(fit_message(self.rejections, text), rejections=self.rejections)
 
 
@@ -78,7 +77,7 @@ class NodeAttempt(Protocol):
     """The attempt to allocate a pod's claims: :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
 
     def on(self, node: Node) -> Allocations | None:
-        """Return an allocation for each claim, created on access; None if the devices here are not sufficient."""
+        """Return an allocation for each claim, created on access; None if they do not fit."""
         ...
 
 
@@ -86,7 +85,7 @@ class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
     def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
-        """Return an attempt, to be run on one node after another."""
+        """Return an attempt that can run on several nodes."""
         ...
 
 
@@ -94,12 +93,10 @@ class Placement(Struct, frozen=True):
     """The placement of a pod.
 
     Attributes:
-        pod: the pod.
-        node: the name of the node.
-        allocations: claims that had no devices, with the AllocationResult each gets.
-        reserve: claims that have devices and only need the pod among their consumers.
+        allocations: unallocated claims with their new AllocationResult.
+        reserve: allocated claims that only need the pod as a consumer.
         extended: the claim to create for extended resources; its allocation is the last of ``allocations``.
-        rejections: nodes that were tried before, with the reasons.
+        rejections: rejections of nodes that were tried before.
     """
 
     pod: ObjectView
@@ -119,19 +116,19 @@ def schedule_pod(
     *,
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
 ) -> Placement:
-    """Select a node and devices for a pod.
+    """Select a node and devices for a pod without a node.
 
     Nodes with fewer pods come first, then nodes by name. If a claim has alternatives (``firstAvailable``), the node
     whose devices come earlier in the claim's order of preference is selected. The other nodes are tried too, up to a
     hundred feasible ones: an error on any of them fails the attempt, as in kube-scheduler (``schedule_one.go``).
 
     Args:
-        pod: without a node.
-        loads: the nodes and what runs there.
+        pod: the pod.
+        loads: all nodes with their pods.
         claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
-        allocator: knows the devices and their holders.
-        is_overdue: whether the devices of an allocated claim had enough time to become ready.
+        allocator: finds devices.
+        is_overdue: whether the devices of an allocated claim exceeded their time to become ready.
 
     Raises:
         NotReady: a claim does not exist yet.
@@ -167,13 +164,7 @@ def schedule_pod(
 
 
 class _Found(Struct, frozen=True):
-    """What a pod would get on a node.
-
-    Attributes:
-        pending: claims that had no devices.
-        results: the allocation of each; None if the claim does not exist.
-        extended: the claim to create for extended resources.
-    """
+    """The allocations of pending claims on a node, and the claim to create for extended resources."""
 
     pending: Sequence[ObjectView]
     results: Allocations | None
@@ -181,7 +172,7 @@ class _Found(Struct, frozen=True):
 
     @property
     def rank(self) -> int:
-        """Its position in the claims' lists of preference; 0 is the first choice of each."""
+        """The position in the claims' alternatives; 0 if each has its first one."""
         return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
 
     def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
@@ -190,12 +181,12 @@ class _Found(Struct, frozen=True):
 
 
 class _Cycle:
-    """One pod, to be tried on one node after another.
+    """Tries one pod on several nodes.
 
     Attributes:
         extended: its extended resources that DeviceClasses provide.
         stale: a claim created for them in an earlier attempt.
-        unavailable: its claims with devices that it cannot use on some node.
+        unavailable: its claims whose devices it cannot use on some node.
     """
 
     def __init__(
@@ -217,7 +208,7 @@ class _Cycle:
         self.unavailable: list[ObjectView] = []
 
     def on(self, load: NodeLoad) -> Rejection | _Found:
-        """Why the node is not for the pod, or what it would get there."""
+        """Return the rejection of the node, or the allocations there."""
         provided = self.extended.provided_on(load.allocatable) if self.extended is not None else frozenset[str]()
         rejection = node_rejection(self._pod, load, self._requests, provided)
         if rejection is not None:
@@ -237,11 +228,11 @@ class _Cycle:
     def _attempt(
         self, load: NodeLoad, provided: frozenset[str]
     ) -> tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]:
-        """Return the claims to allocate, the same for all nodes on which claims provide the same resources."""
+        """Return the claims to allocate, which depend only on the resources that claims provide on the node."""
         if provided not in self._attempts:
             pending = list(self._needs.pending)
             extended = None
-            # if the node has all of it, an empty claim is created nevertheless if the pod has claims (1.37)
+            # if the pod has claims, an empty claim is created even if the node has all resources (1.37)
             if self.extended is not None and (provided or pending or self._needs.allocated):
                 extended = self.extended.claim_on(load.allocatable)
                 pending.append(extended.document)
@@ -250,7 +241,7 @@ class _Cycle:
 
 
 def _can_become_ready(claim: ObjectView, is_overdue: Callable[[ObjectView], bool]) -> bool:
-    """Whether an allocated claim's devices are ready for their node, or there is still hope (KEP-5007)."""
+    """Whether an allocated claim's devices are ready or can still become ready (KEP-5007)."""
     try:
         return is_ready(claim) or not is_overdue(claim)
     except BindingFailed:
@@ -277,30 +268,25 @@ def _allocate(attempt: NodeAttempt, load: NodeLoad) -> Allocations | Rejection:
 
 
 class PostFilterAction(Struct, frozen=True):
-    """What to do with one claim.
-
-    Attributes:
-        claim: the claim.
-        delete: delete the claim, not just its devices.
-    """
+    """Deallocate a claim, or delete it."""
 
     claim: ObjectView
     delete: bool = False
 
     @property
     def text(self) -> str:
-        """The message that kube-scheduler reports afterwards."""
+        """The message of kube-scheduler after the action."""
         return f"{'deletion' if self.delete else 'deallocation'} of ResourceClaim completed"
 
 
 def post_filter(
     pod: ObjectView, unavailable: Iterable[ObjectView], stale: ObjectView | None
 ) -> PostFilterAction | None:
-    """Return what may help the pod; None if nothing may.
+    """Return the action that may help a pod that fits on no node, or None.
 
     Args:
-        pod: the pod that no node can take.
-        unavailable: its claims with devices that it cannot use on some node that would take it otherwise.
+        pod: the pod.
+        unavailable: its claims whose devices it cannot use on a node that is suitable otherwise.
         stale: a claim created for its extended resources in an earlier attempt.
     """
     for claim in unavailable:
@@ -311,14 +297,7 @@ def post_filter(
 
 
 class SchedulingDecision(Struct, frozen=True):
-    """One decision; exactly one of ``placement`` and ``refusal`` is set.
-
-    Attributes:
-        pod: the pod.
-        placement: the placement of the pod.
-        choices: claim and choice for each device it gets.
-        refusal: why it has no placement.
-    """
+    """One decision, with the choice of each device; exactly one of ``placement`` and ``refusal`` is set."""
 
     pod: ObjectView
     placement: Placement | None = None

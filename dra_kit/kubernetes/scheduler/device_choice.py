@@ -1,4 +1,4 @@
-"""Why an attempt selected its devices: how many others were free, in use, tainted or excluded."""
+"""Explains the selection of devices: how many others were free, in use, tainted or excluded."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class DeviceChoice(Struct, frozen=True):
         request: name, with the subrequest if there is one.
         pool: of the device.
         device: its name.
-        free: names of the devices that were possible in its place, including itself, in the scheduler's order; those of
-            another pool as ``pool/name``.
-        taken: matching devices held by another claim or by this pod's; for shared devices, those with too little
-            capacity left.
+        free: names of the devices that fit, including itself, in the scheduler's order; ``pool/name`` for devices of
+            other pools.
+        taken: matching devices in use by this pod or others, and shareable devices with insufficient capacity.
         tainted: matching devices with a taint that the request does not tolerate.
         counted_out: number of matching devices that consume counters of which too little is left.
         constrained: number of matching devices that violate a constraint of the claim.
@@ -103,7 +102,7 @@ def explain_choices(
 
 
 class _Counter:
-    """Goes through the devices of a node for one result after the other; each takes its device."""
+    """Classifies the devices of a node for each result in order, and then takes its device."""
 
     def __init__(
         self,
@@ -144,22 +143,22 @@ class _Counter:
     def _state(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> str:
-        """Return what prevents the use of a matching device; if there are several reasons, the first."""
-        if self._is_to_be_had(choice, device, claim, constraints):
+        """Return the first reason that prevents the use of a matching device."""
+        if self._is_available(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
         if self._gates.device_taints and not all_tolerated(taints, choice.tolerations):
             return _TAINTED
         if not self._holding.is_free(choice, device, claim) or self._holding.is_shareable(device):
             return _TAKEN
-        return _CONSTRAINTS if self._is_to_be_had(choice, device, claim, ()) else _COUNTERS
+        return _CONSTRAINTS if self._is_available(choice, device, claim, ()) else _COUNTERS
 
-    def _is_to_be_had(
+    def _is_available(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> bool:
         taken = self._holding.take(choice, device, claim, constraints, must=False)
         if taken is not None:
-            taken[1]()  # undone
+            taken[1]()  # undo
         return taken is not None
 
     def _fits(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:

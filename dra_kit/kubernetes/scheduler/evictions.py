@@ -58,14 +58,14 @@ class TaintedDevices(Struct, frozen=True):
 
     @property
     def evict(self) -> bool:
-        """Whether any of them may evict a pod."""
+        """Whether any taint may evict a pod."""
         taints = [taint for item in self.published.values() for taint in item]
         taints += [rule["spec"]["taint"] for rule in self.rules.values()]
         return any(taint.get("effect") == NO_EXECUTE for taint in taints)
 
 
 def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str, str, str], ObjectView]]:
-    """Every device of the newest generation of its pool, by driver, pool and name."""
+    """Yield the devices of each pool's newest generation by driver, pool and name."""
     newest: dict[tuple[str, str], int] = {}
     slices = list(slices)
     for item in slices:
@@ -122,7 +122,7 @@ def _claim_eviction(tainted: TaintedDevices, claim: ObjectView, time_scale: floa
 
 
 def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_scale: float) -> dt.datetime | None:
-    """Return when the taint evicts a pod with these tolerations; None: never."""
+    """Return when the taint evicts a pod with these tolerations; None for never."""
     if taint.get("effect") != NO_EXECUTE:
         return None
     added = dt.datetime.fromisoformat(taint.get("timeAdded", "1970-01-01T00:00:00Z"))
@@ -156,9 +156,9 @@ def rule_condition(
         rule: the rule.
         due: pods to be evicted.
         evicted: pods that were evicted because of this rule.
-        slices: for a rule with effect None: what it would do is reported.
-        claims: likewise.
-        pods: likewise.
+        slices: this and the following are for the dry run of a rule with effect None.
+        claims: all ResourceClaims.
+        pods: all pods.
     """
     effect, name = rule["spec"]["taint"].get("effect"), rule["metadata"]["name"]
     pending = [key for key, eviction in due.items() if name in eviction.rules]

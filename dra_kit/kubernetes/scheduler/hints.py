@@ -31,15 +31,7 @@ def node_hint(
     after: ObjectView | None,
     classes: Iterable[ObjectView],
 ) -> bool:
-    """Whether another Node, or another state of one, may help.
-
-    Args:
-        pod: the pod that found no node.
-        plugins: that rejected it.
-        before: the Node before.
-        after: the Node after.
-        classes: all DeviceClasses.
-    """
+    """Whether a new or changed Node may help."""
     if after is None:
         return False
     if NODE_RESOURCES_FIT in plugins and _grown(pod, before, after, classes):
@@ -48,7 +40,7 @@ def node_hint(
 
 
 def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
-    """Whether a change of a ResourceClaim may help: it released devices, or is one of the pod's."""
+    """Whether a change of a ResourceClaim may help: it was deallocated, or belongs to the pod."""
     if DYNAMIC_RESOURCES not in plugins:
         return False
     if _allocated(before) and not _allocated(after):
@@ -59,7 +51,7 @@ def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | Non
 
 
 def pod_end_hint(plugins: Iterable[str]) -> bool:
-    """Whether the end of a pod that had a node may help; its devices are released with its claims."""
+    """Whether a finished pod may help; its devices are released with its claims."""
     return NODE_RESOURCES_FIT in plugins
 
 
@@ -91,14 +83,7 @@ def taint_rule_hint(
     after: ObjectView | None,
     slices: Iterable[ObjectView],
 ) -> bool:
-    """Whether a change of a DeviceTaintRule may help: it is about a published device.
-
-    Args:
-        plugins: that rejected the pod.
-        before: the rule before.
-        after: the rule after.
-        slices: all ResourceSlices.
-    """
+    """Whether a change of a DeviceTaintRule for a published device may help."""
     states = [item for item in (before, after) if item is not None]
     return DYNAMIC_RESOURCES in plugins and any(
         rule_covers_device(rule, device_id) for device_id, _ in published_devices(slices) for rule in states

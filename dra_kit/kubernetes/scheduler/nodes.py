@@ -38,7 +38,7 @@ class Rejection(Struct, frozen=True):
         kind: the obstacle: ``cordon``, ``taint``, ``affinity``, ``resources``; for its claims ``devices``
             (none are left for them), ``claim`` (one is bound to other nodes, or not ready there) or ``error``.
         lacking: for ``resources``, their names in the order of the reasons; ``pods`` if there are too many.
-        hopeless: evicting other pods from it would not help.
+        hopeless: evicting other pods does not help.
     """
 
     reasons: tuple[str, ...]
@@ -53,14 +53,14 @@ class Rejection(Struct, frozen=True):
 
 
 class NodeLoad(Struct):
-    """A node and what runs on it.
+    """A node and its pods.
 
     Attributes:
         document: the Node object.
-        node: what allocations need to know about it.
-        allocatable: in thousandths of each resource's unit.
-        used: likewise, by the pods on it.
-        pods: the number of these pods.
+        node: the node for allocations.
+        allocatable: allocatable resources in thousandths of each unit.
+        used: requests of its pods in thousandths of each unit.
+        pods: the number of its pods.
     """
 
     document: ObjectView
@@ -70,18 +70,13 @@ class NodeLoad(Struct):
     pods: int = 0
 
     def add(self, pod: ObjectView) -> None:
-        """Count a pod that runs there now."""
+        """Count a pod on the node."""
         self.used.update(pod_requests(pod))
         self.pods += 1
 
 
 def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
-    """Return the nodes by name, with the pods that are placed on them and have not ended.
-
-    Args:
-        nodes: Node objects.
-        placed: name of the node and pod.
-    """
+    """Return the nodes by name with their pods that have not finished."""
     loads = {item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item)) for item in nodes}
     for name, pod in placed:
         if name in loads and not is_terminal(pod):
@@ -123,7 +118,7 @@ def is_cordoned(pod: ObjectView, node: ObjectView) -> bool:
 
 
 def is_tainted(pod: ObjectView, node: ObjectView) -> bool:
-    """Whether a Node has a taint that keeps this pod away."""
+    """Whether a Node has a taint that the pod does not tolerate."""
     tolerations = _tolerations(pod)
     return any(
         taint.get("effect") in {"NoSchedule", "NoExecute"} and not _tolerated(taint, tolerations)
@@ -137,12 +132,7 @@ def is_affine(pod: ObjectView, node: ObjectView) -> bool:
 
 
 def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
-    """Return the message for a pod that no node can take.
-
-    Args:
-        rejections: of every node, by its name.
-        remedy: what was done about it.
-    """
+    """Return the message for a pod that fits on no node, with the result of the remedy."""
     if not rejections:
         return "no nodes available to schedule pods"
     counts = Counter(reason for item in rejections.values() for reason in item.reasons)
@@ -152,7 +142,7 @@ def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
 
 
 def prefilter_message(text: str, nodes: Iterable[str]) -> str:
-    """Return the message for a pod that no node can take because of the pod's own claims."""
+    """Return the message for a pod that fits on no node because of its own claims."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
@@ -197,7 +187,7 @@ def _affine(pod: ObjectView, node: Node) -> bool:
 
 
 def pod_requests(pod: ObjectView) -> dict[str, int]:
-    """Return what a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
+    """Return the resource requests of a pod in thousandths of each unit (KEP-753, KEP-2837).
 
     That is the sum of its containers and sidecars, or more if an init container needs more while it runs.
     """
@@ -220,16 +210,16 @@ def pod_requests(pod: ObjectView) -> dict[str, int]:
 
 
 def allocatable(node: ObjectView) -> dict[str, int]:
-    """Return what a node has, in thousandths of each resource's unit."""
+    """Return the allocatable resources of a node in thousandths of each unit."""
     return dict(_amounts(node.get("status", {}).get("allocatable")))
 
 
 class Shortage(Struct, frozen=True):
-    """A resource of which a node has too little for a pod.
+    """A resource that is insufficient on a node for a pod.
 
     Attributes:
         resource: its name; ``pods`` if there are too many.
-        never: even the empty node could not take the pod.
+        never: it is insufficient even on the empty node.
     """
 
     resource: str
@@ -249,14 +239,9 @@ def shortages(
     pods: int,
     provided: Iterable[str] = (),
 ) -> list[Shortage]:
-    """Why a pod does not fit.
+    """Return the insufficient resources of a node with ``pods`` pods, which request ``used``.
 
-    Args:
-        requests: of the pod.
-        allocatable: of the node.
-        used: sum of the requests of the node's pods.
-        pods: on the node.
-        provided: extended resources that devices of claims provide.
+    Devices of claims provide the extended resources in ``provided``.
     """
     found = []
     limit = allocatable.get("pods", 0)
@@ -283,7 +268,7 @@ def _amounts(document: Any) -> Counter[str]:
 
 @lru_cache(maxsize=1024)
 def _thousandths(text: str | int) -> int:
-    """Return a quantity in thousandths; 0 for an invalid text, which the API server would not have stored."""
+    """Return a quantity in thousandths; 0 for an invalid text, which the API server rejects."""
     try:
         return Quantity(text).milli_value
     except InvalidQuantity:

@@ -9,9 +9,9 @@ INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
 NANO: Final = -9
 MILLI: Final = -3
-# Beyond this many digits neither Python's str() of an int (4,300) nor the cost of the arithmetic is safe.
+# With more digits, str() of an int fails in Python (from 4,300 on) and arithmetic is slow.
 MAX_DIGITS: Final = 4000
-# Scaling by one of these powers is a single multiplication in Go, whose overflow wraps; others count as overflow.
+# Go scales by these powers with one multiplication, which wraps around; other powers overflow.
 _SINGLE_MULTIPLICATION: Final = frozenset({1, 2, 3, 6, 9})
 
 
@@ -30,9 +30,9 @@ class Amount(NamedTuple):
     """``unscaled * 10**exponent``.
 
     Attributes:
-        unscaled: in int64 form always within int64.
+        unscaled: within int64 in the int64 form.
         exponent: power of ten.
-        is_decimal: the arbitrary decimal form; otherwise the int64 form.
+        is_decimal: whether it has Go's decimal form; otherwise it has the int64 form.
     """
 
     unscaled: int
@@ -44,7 +44,7 @@ class Amount(NamedTuple):
         return Decimal(f"{self.unscaled}E{self.exponent}")
 
     def as_int64(self) -> int | None:
-        """Return the number, if it is in int64 form with no negative power of ten and fits (Go: ``AsInt64``)."""
+        """Return the number if it has the int64 form, no negative exponent, and fits (Go: ``AsInt64``)."""
         if self.is_decimal or self.exponent < 0:
             return None
         if self.unscaled == 0 or self.exponent == 0:
@@ -62,14 +62,14 @@ class Amount(NamedTuple):
         return _scale_int64_up(self.unscaled, shift)
 
     def whole(self) -> tuple[int, bool]:
-        """Return the number rounded away from zero to a whole one, and whether that was exact."""
+        """Return the number rounded away from zero to an integer, and whether it is exact."""
         if self.exponent >= 0:
             return self._aligned(0), True
         divisor = 10**-self.exponent
         return divide_up(self.unscaled, divisor), self.unscaled % divisor == 0
 
     def plus(self, other: Amount) -> Amount:
-        """Return the exact sum: in int64 form if both are and it fits, else as a decimal.
+        """Return the exact sum, in int64 form if both have it and the sum fits, else in decimal form.
 
         Raises:
             OverflowError: the sum would have more than 4,000 digits.
@@ -86,7 +86,7 @@ class Amount(NamedTuple):
         return Amount(total, exponent, self.is_decimal or other.is_decimal or not fits)
 
     def negated(self) -> Amount:
-        """Return the same amount with the other sign; the smallest int64 becomes a decimal."""
+        """Return the negated amount; the smallest int64 becomes a decimal."""
         return Amount(-self.unscaled, self.exponent, self.is_decimal or self.unscaled == INT64_MIN)
 
     def without_trailing_zeros(self, multiple_of: int) -> tuple[int, int]:
@@ -102,9 +102,9 @@ class Amount(NamedTuple):
         gap = self.exponent - exponent
         if self.unscaled == 0 or gap == 0:
             return self.unscaled
-        # a digit has more than three bits
+        # a digit takes more than three bits
         if gap + self.unscaled.bit_length() // 3 > MAX_DIGITS:
-            raise OverflowError(f"the exponents of the quantities are {gap} apart: their sum is too long to compute")
+            raise OverflowError(f"the exponents of the quantities differ by {gap}: their sum is too long to compute")
         return int(self.unscaled * 10**gap)
 
 
@@ -120,12 +120,12 @@ def _scale_int64_up(unscaled: int, shift: int) -> int:
 def _scale_decimal(unscaled: int, shift: int) -> int:
     low = wrap_int64(unscaled)
     if shift >= 0:
-        # a float beyond int64 converts to the smallest int64 on amd64
+        # on amd64, a float beyond int64 converts to the smallest int64
         factor: int = 10**shift if shift <= 18 else INT64_MIN
         return wrap_int64(low * factor)
     divisor: int = 10 ** min(-shift, MAX_DIGITS + 19)
     if unscaled < INT64_MAX and -shift < 19:
-        # Go compares without the sign here, so that a negative number beyond int64 has wrapped by now
+        # Go compares without the sign here, so that a negative number beyond int64 wraps around first
         quotient, remainder = divmod(abs(low), divisor)
         return (quotient if low >= 0 else -quotient) + (1 if remainder else 0)
     quotient, remainder = divmod(unscaled, divisor)

@@ -16,9 +16,9 @@ from typing_extensions import override
 JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
 """What ``loads`` returns, for type checkers."""
 Object: TypeAlias = dict[str, Any]
-"""An object of JSON whose fields are known to be of the types that the API gives them."""
+"""A JSON object whose fields have the types of the API."""
 ObjectView: TypeAlias = Mapping[str, Any]
-"""Likewise; its holder must not modify it."""
+"""A read-only ``Object``."""
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.",
@@ -29,13 +29,13 @@ _MAX_DIGITS: Final = 400
 
 
 class DuplicateKeysObject(dict[str, Any]):
-    """A JSON object that has some key more than once; the last value of each key wins.
+    """A JSON object with duplicate keys; the last value of each key wins.
 
     Args:
-        pairs: the keys and values as they are written.
+        pairs: keys and values in the order of the text.
 
     Attributes:
-        duplicates: the keys that come more than once, each one time, in the order in which they first repeat.
+        duplicates: the duplicate keys, in the order in which they first repeat.
     """
 
     __slots__ = ("duplicates",)
@@ -56,12 +56,9 @@ def loads(text: str | bytes) -> Any:
     """Decode like ``json.loads``, but an object with duplicate keys becomes a DuplicateKeysObject.
 
     The API server stores opaque parameters (RawExtension) byte for byte, so that duplicate keys reach the driver;
-    strict decoding must be able to reject them. ``NaN`` and ``Infinity``, which are not JSON, are rejected here. Halves
-    of characters become U+FFFD, as in Go. A number beyond a double becomes infinite, including an integer with more
-    digits than Python converts: one number of one object must not make a list of objects unreadable.
-
-    Args:
-        text: one JSON document; bytes are UTF-8.
+    strict decoding must be able to reject them. ``NaN`` and ``Infinity``, which are not JSON, are rejected. Lone
+    surrogates become U+FFFD, as in Go. A number that is too large for a double becomes infinite, also an integer with
+    more digits than Python converts, so that one number does not make a list of objects unreadable.
 
     Raises:
         ValueError: the text is not JSON.
@@ -72,19 +69,14 @@ def loads(text: str | bytes) -> Any:
 def make_decoder(
     parse_int: Callable[[str], Any] | None = None, parse_float: Callable[[str], Any] | None = None
 ) -> Callable[[str], Any]:
-    """Return a decoder that works as ``loads``, but reads numbers in its own way.
-
-    Args:
-        parse_int: as for ``json.JSONDecoder``.
-        parse_float: likewise.
-    """
+    """Return a decoder like ``loads`` that reads numbers with the given functions; see ``json.JSONDecoder``."""
     return json.JSONDecoder(
         object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=parse_int, parse_float=parse_float
     ).decode
 
 
 def decode_with(text: str | bytes, decode: Callable[[str], Any]) -> Any:
-    """Return the value of a text by a decoder of ``decoder``; arguments and errors are those of ``loads``."""
+    """Return the value of a text with a decoder from ``make_decoder``; see ``loads``."""
     if not isinstance(text, str):
         text = text.decode()
     if _SURROGATE.search(text):
@@ -116,7 +108,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _decode = make_decoder()
@@ -124,7 +116,7 @@ _decode_long = make_decoder(parse_int=_integer)
 
 
 def byte_length(text: str) -> int:
-    """Return how many bytes ``text`` has for the API server, also with half a surrogate pair from JSON in it."""
+    """Return the length of ``text`` in bytes for the API server; it may contain lone surrogates from JSON."""
     return len(text.encode(errors="surrogatepass"))
 
 
@@ -133,12 +125,7 @@ RAW_OBJECT_MAX_LENGTH: Final = 10 * 1024
 
 
 class RawObject(dict[str, Any]):
-    """A JSON object that remembers its text; two are equal when their texts are.
-
-    Args:
-        value: the object.
-        text: the text as sent. The limits of the API apply to the bytes of this text.
-    """
+    """A JSON object with its original text, whose length the API limits; compared by text."""
 
     __slots__ = ("text",)
     __hash__ = None
@@ -163,21 +150,16 @@ class RawObject(dict[str, Any]):
 
 
 def json_size(value: Any) -> int:
-    """Return the bytes of opaque JSON: of the text that was read, white space included, else of compact JSON."""
+    """Return the length of opaque JSON in bytes: of the original text including white space, else of compact JSON."""
     if isinstance(value, RawObject):
         return byte_length(value.text)
     return byte_length(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
 def value_at(value: Any, keys: Iterable[str | int]) -> Any:
-    """Return the value at a path; None if the path does not exist, for any reason.
-
-    Args:
-        value: any JSON value.
-        keys: of objects, and indexes of lists from 0. No key is the value itself.
-    """
+    """Return the value at a path of keys and list indexes; None if the path does not exist."""
     for key in keys:
-        if isinstance(value, (dict, Mapping)):  # dict: asked first, because it costs little
+        if isinstance(value, (dict, Mapping)):  # the check for a dict is fast
             value = value.get(key)
         elif isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
             value = value[key]
@@ -190,8 +172,8 @@ def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False
     """Return the pydantic schema of a value that is a string in JSON.
 
     Args:
-        validate: makes the value out of what a model is given; raises ValueError.
-        accepts_numbers: JSON numbers are documented as accepted, too.
+        validate: converts the input of a model to the value; raises ValueError.
+        accepts_numbers: the JSON schema also allows numbers.
     """
     accepted: CoreSchema = core_schema.str_schema()
     if accepts_numbers:

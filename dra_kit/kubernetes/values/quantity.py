@@ -1,4 +1,4 @@
-"""Quantities such as ``80Gi``, and a field of an author's config that holds one."""
+"""Quantities such as ``80Gi``, and the field type for quantities in an author's config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dra_kit.kubernetes.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO,
 from dra_kit.kubernetes.values.json import text_schema
 
 QuantityFormat: TypeAlias = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
-"""The family of suffixes that a quantity was written with, and is written with again."""
+"""The suffix family of a quantity, which is preserved."""
 _SYNTAX: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<zeros>0*+)(?P<integer>[0-9]*+)(?:\.(?P<fraction>[0-9]*+))?(?P<suffix>[eEinumkKMGTP]*+[+-]?[0-9]*+)"
 )
@@ -27,13 +27,13 @@ _BINARY_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _BINARY_S
 _BYTES: Final = re.compile(
     r"(?i)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kmgtpe])(?P<binary>i)?(?:b|bytes?)?\s*"
 )
-"""Amounts of memory as people write them: ``16GB``, ``16 gib``, ``16g``."""
+"""Amounts of memory that are not quantities: ``16GB``, ``16 gib``, ``16g``."""
 _KNOWN_SUFFIXES: Final = " ".join(suffix for suffix in (*_DECIMAL_SUFFIXES, *_BINARY_SUFFIXES) if suffix)
 # Numbers of up to 18 digits always fit an int64.
 _INT64_DIGITS: Final = 18
 _TEXTS: Final = 1024
-"""Quantities in JSON that are remembered: devices that are alike write the same ones."""
-# In JSON, Kubernetes trims what Unicode calls White_Space, before it reads escapes: what JSON must escape stays.
+"""Size of the cache of parsed quantities: similar devices have the same ones."""
+# Kubernetes trims Unicode White_Space from JSON strings before it decodes escapes: characters that JSON escapes stay.
 WHITE_SPACE: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
@@ -42,7 +42,7 @@ class InvalidQuantity(ValueError):
 
     Attributes:
         kind: ``format``: it does not have the shape number plus suffix; ``suffix``: the suffix does not exist;
-            ``numeric``: the number before the suffix is missing, or has too many digits.
+            ``numeric``: the number before the suffix is missing or has too many digits.
     """
 
     def __init__(self, message: str, kind: Literal["format", "numeric", "suffix"] = "format") -> None:
@@ -53,18 +53,18 @@ class InvalidQuantity(ValueError):
 class Quantity:
     """A fixed-point number with a unit suffix, as Kubernetes reads and writes it. Immutable and hashable.
 
-    Comparison, equality and hash go by the exact number: ``Quantity("1Gi") == Quantity("1024Mi")``. Addition and
-    subtraction are exact and keep the suffix family of the left operand unless that is zero. What is finer than a
-    billionth is rounded up (away from zero) when it is read, and binary quantities are capped at ``2**63 - 1``.
+    Comparison, equality and hash use the exact number: ``Quantity("1Gi") == Quantity("1024Mi")``. Addition and
+    subtraction are exact and keep the suffix family of the left operand unless that is zero. Numbers are rounded away
+    from zero to billionths, and binary quantities are capped at ``2**63 - 1``.
 
-    Fields of pydantic models accept a Quantity, a string (surrounding white space is ignored there, as Kubernetes
-    does in JSON) or a number, and are dumped as the canonical string in every mode.
+    Fields of pydantic models accept a Quantity, a string (with surrounding white space, as Kubernetes does in JSON) or
+    a number, and are dumped as the canonical string in every mode.
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
 
     Raises:
-        ValueError: the text is not a quantity (as InvalidQuantity, which tells the kind).
+        ValueError: the text is not a quantity (InvalidQuantity, which has the kind of the problem).
     """
 
     __slots__ = ("_amount", "_format", "_text")
@@ -81,12 +81,9 @@ class Quantity:
 
     @classmethod
     def from_int64(cls, number: int) -> Quantity:
-        """Return a whole number, as Kubernetes makes a quantity of an int64 (Go: ``NewQuantity(n, DecimalExponent)``).
+        """Return a whole number within int64 as a quantity (Go: ``NewQuantity(n, DecimalExponent)``).
 
-        Other than the quantity that is read from the same digits, it is always in int64 form.
-
-        Args:
-            number: within int64.
+        Unlike a quantity parsed from the same digits, it always has the int64 form.
         """
         return cls._of(Amount(number, 0, is_decimal=False), "DecimalExponent")
 
@@ -98,33 +95,33 @@ class Quantity:
 
     @property
     def format(self) -> QuantityFormat:
-        """The family of suffixes it is written with."""
+        """The suffix family."""
         return self._format
 
     @property
     def amount(self) -> Amount:
-        """The number in its internal form; equal only where Kubernetes computes with two numbers in the same way."""
+        """The number in its internal form, which determines how Kubernetes computes with it."""
         return self._amount
 
     @property
     def value(self) -> int:
         """The number rounded up to a whole one, as an int64 (``Value()`` in Go).
 
-        Beyond int64 this is what Go answers, which is not the number: use ``as_decimal`` there.
+        Beyond int64 this is Go's result, which is not the number: use ``as_decimal`` instead.
         """
         return self._amount.scaled_int64(0)
 
     @property
     def milli_value(self) -> int:
-        """The number of thousandths, rounded up, as an int64 (``MilliValue()`` in Go); see ``value`` for the limits."""
+        """The number of thousandths, rounded up, as an int64 (``MilliValue()`` in Go); see ``value`` for limits."""
         return self._amount.scaled_int64(MILLI)
 
     @property
     def as_int64(self) -> int | None:
         """The number, if Kubernetes treats it as a whole int64, else None (``AsInt64()`` in Go).
 
-        This goes by the internal form: a quantity that was written with a fraction is None even if it is whole, and
-        so is a large binary one. CEL's ``isInteger()`` and ``asInteger()`` ask this.
+        It depends on the internal form: quantities written with a fraction and large binary ones are None, even if they
+        are whole numbers. CEL's ``isInteger()`` and ``asInteger()`` use it.
         """
         return self._amount.as_int64()
 
@@ -137,7 +134,7 @@ class Quantity:
     def approximate_float(self) -> float:
         """The number as a double, with the rounding errors that Kubernetes makes (``AsApproximateFloat64()`` in Go)."""
         unscaled, exponent, _ = self._amount
-        # 10 to the power of what is out of a double's range, as Go has it: infinity or zero
+        # beyond the range of a double the power is infinity or zero, as in Go
         power = math.inf if exponent > 308 else 0.0 if exponent < -323 else float(f"1e{exponent}")
         try:
             return float(unscaled) * power
@@ -180,15 +177,11 @@ class Quantity:
         return self.compare(other) >= 0 if isinstance(other, Quantity) else NotImplemented
 
     def compare(self, other: Quantity) -> int:
-        """Order by the exact number.
-
-        Returns:
-            -1 if this quantity is less than the other, 1 if it is greater, else 0.
-        """
+        """Return -1 if this quantity is less than the other by the exact number, 1 if it is greater, else 0."""
         left, right = self._amount, other._amount
         if left.exponent == right.exponent:
             return (left.unscaled > right.unscaled) - (left.unscaled < right.unscaled)
-        # Comparisons of Decimal are exact in every context, and cheap however far apart the exponents are.
+        # comparisons of Decimal are exact in every context, and fast for any exponents
         exact_left, exact_right = left.as_decimal(), right.as_decimal()
         return (exact_left > exact_right) - (exact_left < exact_right)
 
@@ -240,7 +233,7 @@ def _text_of(value: str | int | Decimal) -> str:
 
 
 def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
-    """Return the number, its suffix family, and the text if Go takes that for canonical."""
+    """Return the number, its suffix family, and the text if Go treats it as canonical."""
     syntax = _SYNTAX.fullmatch(text)
     if syntax is None or not text:
         raise InvalidQuantity(
@@ -254,7 +247,7 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
     if base == 10:
         fast = len(digits) <= _INT64_DIGITS and exponent - len(fraction) >= NANO
     else:
-        # as many decimal digits as are left in an int64 beside the binary factor, estimated as Go does
+        # the digits that fit an int64 together with the binary factor, estimated as in Go
         fast = not fraction and len(digits) + exponent * 3 // 10 <= 14
     if fast:
         unscaled = int(digits)
@@ -265,11 +258,11 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
             reusable = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
         else:
             reusable = unscaled % 8 != 0
-        # Go takes such a text for canonical, its sign and fraction included
+        # Go treats such a text as canonical, including its sign and fraction
         return amount, suffixes, text if reusable else None
 
     if not (zeros or integer or fraction):
-        raise InvalidQuantity(f"{_shown(text)} is not a quantity: there is no number before the suffix", "numeric")
+        raise InvalidQuantity(f"{_shown(text)} is not a quantity: the number before the suffix is missing", "numeric")
     if len(digits) + (max(exponent, 0) if base == 10 else 0) > MAX_DIGITS:
         raise InvalidQuantity(f"{_shown(text)} has more than {MAX_DIGITS} digits", "numeric")
     if base == 10:
@@ -304,7 +297,7 @@ def _interpret_suffix(text: str, suffix: str) -> tuple[Literal[2, 10], int, Quan
 
 
 def _as_bytes(text: str) -> str:
-    """Return what to write for an amount of bytes, as people write it; empty where the text is none."""
+    """Return the remedy for an amount of bytes that is not a quantity; empty if the text is not an amount of bytes."""
     match = _BYTES.fullmatch(text)
     if match is None:
         return ""
@@ -316,7 +309,7 @@ def _as_bytes(text: str) -> str:
 
 
 def _round_to_nano(unscaled: int, exponent: int) -> Amount:
-    """Round a number that is not negative, in decimal form, to whole billionths; never down to zero."""
+    """Round a non-negative number up to whole billionths, in decimal form."""
     surplus = exponent - NANO
     if unscaled == 0:
         return Amount(0, max(exponent, NANO), is_decimal=True)
@@ -328,7 +321,7 @@ def _round_to_nano(unscaled: int, exponent: int) -> Amount:
 def _canonical(amount: Amount, suffixes: QuantityFormat) -> str:
     """Return the number without a fraction, with the largest suffix that is exact; binary ones from 1024 on.
 
-    Where the family has no suffix for so large an exponent, Kubernetes writes none, and so the number is another.
+    If the family has no suffix for an exponent, Kubernetes writes none, which changes the number.
     """
     if amount.unscaled == 0:
         return "0"
@@ -355,17 +348,17 @@ _PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
-"""What controller-gen writes into CustomResourceDefinitions for a ``resource.Quantity``."""
+"""The pattern that controller-gen generates for a ``resource.Quantity``."""
 QUANTITY_SCHEMA: Final = {"dra_kit_format": "quantity"}
-"""In the metadata of its schema, for those who read schemas: it takes quantities as text, and numbers."""
+"""Marks the pydantic schema of a quantity, which accepts strings and numbers."""
 
 
 class QuantityField(Quantity):
     """A quantity as a claim's config writes it: ``memory: dra.QuantityField = dra.QuantityField("1Gi")``.
 
-    It compares, adds and hashes as :class:`Quantity` does, by its number; ``text`` is what was written, for a program
-    that is to be given exactly that: ``1024Mi`` stays ``1024Mi``, where a Quantity would be ``1Gi``. Models dump the
-    text; sums and differences are plain quantities. Its JSON schema is that of quantities in CustomResourceDefinitions.
+    It compares, adds and hashes like :class:`Quantity`, by its number. ``text`` is the original text: ``1024Mi`` stays
+    ``1024Mi``, but a Quantity becomes ``1Gi``. Models dump the text; sums and differences are plain quantities. Its
+    JSON schema is that of quantities in CustomResourceDefinitions.
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
@@ -413,7 +406,7 @@ class QuantityField(Quantity):
 
 def _field_from_json(value: Any) -> QuantityField:
     field = QuantityField(repr(value) if isinstance(value, float) else value)
-    if field.as_decimal.adjusted() >= MAX_DIGITS:  # `1e2147483647`: an int of it would never be done
+    if field.as_decimal.adjusted() >= MAX_DIGITS:  # converting `1e2147483647` to an int would never end
         raise InvalidQuantity(f"a quantity has at most {MAX_DIGITS} digits; write a smaller exponent", "numeric")
     return field
 

@@ -1,9 +1,9 @@
-"""Semantic versions (semver 2.0.0) as attributes hold them."""
+"""Semantic versions (semver 2.0.0), the values of version attributes."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic_core import CoreSchema
 
@@ -13,16 +13,16 @@ _SYNTAX: Final = re.compile(
     r"(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"
     r"(?:-(?P<prerelease>[0-9A-Za-z.-]+))?(?:\+(?P<build>[0-9A-Za-z.-]+))?"
 )
-# Python converts a few digits more, and 20 of them are too many for Kubernetes' 64 bits
+# Python converts a few more digits; more than 20 exceed the 64 bits of Kubernetes
 _MAX_DIGITS: Final = 4000
 
 
 class Version:
-    """A semantic version by semver.org 2.0.0, read strictly: three numbers, no ``v``, no leading zeros. Immutable.
+    """A semantic version by semver.org 2.0.0, parsed strictly: three numbers, no ``v``, no leading zeros. Immutable.
 
-    Equality and hash go by the text. Precedence is another relation, which ignores build metadata, and therefore
-    has one method of its own, ``compare``, and no operators: ``1.0.0+a`` and ``1.0.0+b`` differ, yet neither
-    precedes the other. ``functools.cmp_to_key(Version.compare)`` sorts.
+    Equality and hash compare the text. Precedence ignores build metadata: ``1.0.0+a`` and ``1.0.0+b`` differ, but
+    neither precedes the other. Therefore precedence has a method, ``compare``, and no operators. To sort, use
+    ``functools.cmp_to_key(Version.compare)``.
 
     Fields of pydantic models accept a Version or a string and are dumped as the string in every mode.
 
@@ -68,22 +68,13 @@ class Version:
 
     @property
     def build(self) -> tuple[str, ...]:
-        """The dot-separated identifiers after ``+``; they mean nothing for precedence."""
+        """The dot-separated identifiers after ``+``; precedence ignores them."""
         return self._build
 
     def compare(self, other: Version) -> int:
-        """Compare precedence by semver.org, item 11.
-
-        Returns:
-            -1 if this version precedes the other, 1 if the other precedes this one, else 0.
-        """
-        mine, theirs = self._precedence(), other._precedence()
+        """Return -1 if this version precedes the other, 1 if the other precedes this one, else 0 (semver.org, 11)."""
+        mine, theirs = precedence_key(self), precedence_key(other)
         return (mine > theirs) - (mine < theirs)
-
-    def _precedence(self) -> tuple[int, int, int, bool, list[tuple[bool, int, str]]]:
-        """Sort as semver.org says: a release after its prereleases, numbers before words."""
-        identifiers = [(False, int(i), "") if i.isdigit() else (True, 0, i) for i in self._prerelease]
-        return self._major, self._minor, self._patch, not identifiers, identifiers
 
     def __eq__(self, other: object) -> bool:
         return self._text == other._text if isinstance(other, Version) else NotImplemented
@@ -100,6 +91,15 @@ class Version:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return text_schema(cls)
+
+
+PrecedenceKey: TypeAlias = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+
+
+def precedence_key(version: Version) -> PrecedenceKey:
+    """Return the sort key by semver.org: a release after its prereleases, numbers before words."""
+    identifiers = tuple((False, int(i), "") if i.isdigit() else (True, 0, i) for i in version.prerelease)
+    return version.major, version.minor, version.patch, not identifiers, identifiers
 
 
 def _text_of(value: object) -> str:
@@ -131,7 +131,7 @@ def _identifiers(text: str, joined: str | None) -> tuple[str, ...]:
         return ()
     identifiers = tuple(joined.split("."))
     if not all(identifiers):
-        raise ValueError(f"{_shown(text)} is not a semantic version: there is nothing between two dots")
+        raise ValueError(f"{_shown(text)} is not a semantic version: an identifier is empty")
     return identifiers
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVarTuple
 
@@ -25,12 +26,6 @@ from dra_kit.text import shorten, without_paths
 class ClaimEventRecorder:
     """Records Events on claims and their pods about what happens to claims on this node.
 
-    Args:
-        client: writes the Events.
-        driver: the driver's name.
-        node_name: the Node object's name.
-        store: knows which claim has which device.
-
     Attributes:
         recorder: writes in the background; a part of the process.
     """
@@ -50,21 +45,18 @@ class ClaimEventRecorder:
         """Report that a claim could not be prepared."""
         self._report(claim, "FailedPrepareDevices", "Prepare", error.public)
 
-    def damaged(self) -> None:
+    def report_corrupt_records(self) -> None:
         """Report that records of claims are corrupt."""
-        try:
-            damage = self._store.damage()
-        except StoreError:  # reported where the record is needed
-            return
-        for item in damage:
-            if item.claim is not None:
-                self._report(item.claim, "DamagedRecord", "Keep", without_paths(item.error().public))
+        with suppress(StoreError):  # reported where the record is needed
+            for row in self._store.corrupt_rows():
+                if row.claim is not None:
+                    self._report(row.claim, "CorruptRecord", "Keep", without_paths(row.error().public))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """Report that an effect has another outcome now; running containers still use the old one."""
         note = (
-            f"{public_title(effect)} did not hold any more and was made again with another outcome; containers that "
-            "run keep what they were given: delete the pod to have it made anew"
+            f"{public_title(effect)} no longer held and was applied again with another outcome; running containers "
+            "still use the former one: delete the pod so that it is created again"
         )
         for claim in claims:
             self._report(claim, "EffectReplaced", "Apply", note)
@@ -76,7 +68,7 @@ class ClaimEventRecorder:
             holders = [item.reference for item in self._store.claims() if item.has(pool, device)]
         except StoreError:  # reported where the record is needed
             return
-        note = f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}"
+        note = f"device {pool}/{device} {'has recovered, it was unhealthy' if healthy else 'is unhealthy'}: {text}"
         kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
         for claim in holders:
@@ -108,11 +100,7 @@ RETRY: Final = (1.0, 5.0, 30.0, 120.0)
 
 
 class PodEventRecorder:
-    """Looks up the pods that use a claim, in the background.
-
-    Args:
-        api: reads claims.
-    """
+    """Looks up the pods that use a claim, in the background."""
 
     def __init__(self, api: ClaimApi) -> None:
         self._api = api
@@ -140,7 +128,7 @@ class PodEventRecorder:
                     await asyncio.sleep(delay)
                 continue
             except DraKitError as error:
-                logger.warning("pods of a claim not told", extra={"error": str(error), "code": error.code})
+                logger.warning("pods of a claim got no Event", extra={"error": str(error), "code": error.code})
                 return
             if raw["metadata"]["uid"] == claim.uid:
                 for item in (raw.get("status") or {}).get("reservedFor") or ():
@@ -158,8 +146,6 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
 
     If a config does not match its model, the log names the fields and quotes no values.
 
-    No other details of the cause are stored: a call can have hundreds of claims, and an author's error any length.
-
     Args:
         error: why the work failed.
         message: what failed.
@@ -167,7 +153,7 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
         logger: of the code that did the work.
 
     Returns:
-        The error as users read it: of bounded length, and without causes.
+        The error as users read it, of bounded length and without causes: a call can have hundreds of claims.
     """
     cause = error.__cause__
     bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)

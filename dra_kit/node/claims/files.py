@@ -26,19 +26,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 class FileRepair:
     """A part of the node process: restores the files of prepared claims that another process has removed or changed.
 
-    It also retries files that could not be written after a later report about a device: the kubelet does not ask for
-    them again.
+    It also retries files that could not be written after ``context.update``: the kubelet does not ask for them again.
 
-    Args:
-        directories: where the files of claims are.
-        store: the records.
-        files: the files that belong to the records.
-        claims: the locks of all claims.
-        boot_id: of this boot; claims of an earlier boot are prepared again when the kubelet asks.
-        every: seconds between two checks; checking unchanged directories costs one stat each.
+    Claims of an earlier boot are prepared again when the kubelet asks. Every ``every`` seconds the directories are
+    checked, which costs one stat each if they are unchanged.
     """
 
-    name = "mending"
+    name = "file-repair"
 
     def __init__(
         self,
@@ -69,16 +63,16 @@ class FileRepair:
             found = [_state(item) for item in self._directories]
             if found != self._seen or self._files.unwritten():
                 self._seen = found
-                if not await self._mend_all():
+                if not await self._repair_all():
                     self._seen = []
             await asyncio.sleep(self._every)
 
-    async def _mend_all(self) -> bool:
+    async def _repair_all(self) -> bool:
         """Return whether everything succeeded; otherwise the next check tries again."""
         failures: list[DraKitError] = []
         unwritten = self._files.unwritten()
         try:
-            prepared = [record for record in self._store.claims() if self._is_in_force(record)]
+            prepared = [record for record in self._store.claims() if record.is_in_force(self._boot_id)]
             self._files.give_up(unwritten - {record.uid for record in prepared})
             missing = [record for record in prepared if not self._files.intact(record)]
         except DraKitError as error:  # the state cannot be read at the moment
@@ -86,25 +80,20 @@ class FileRepair:
         for record in missing:
             try:
                 with log_context(claim=str(record.reference), claim_uid=record.uid):
-                    await self._mend(record)
+                    await self._repair(record)
             except DraKitError as error:
                 failures.append(error)
         for text, code in {str(error): error.code for error in failures}.items():
-            logger.error("files of claims not made again", extra={"error": text, "code": code})
+            logger.error("files of claims not restored", extra={"error": text, "code": code})
         return not failures
 
-    def _is_in_force(self, record: ClaimRecord) -> bool:
-        return record.phase == "prepared" and record.boot_id == self._boot_id
-
-    async def _mend(self, known: ClaimRecord) -> None:
+    async def _repair(self, known: ClaimRecord) -> None:
         async with self._claims.try_hold(known.uid) as alone:  # otherwise the holder of the lock writes them
             record = self._store.claim(known.uid) if alone else None
-            if record is None or not self._is_in_force(record):
-                return
-            if self._files.intact(record):
+            if record is None or not record.is_in_force(self._boot_id) or self._files.intact(record):
                 return
             if record.spec is not None and record.uid not in self._files.uids():
-                logger.warning("files were removed by somebody else, they are made again")
+                logger.warning("files were removed by another program, restoring them")
             await run_in_thread_to_completion(self._files.write, record)
 
 
@@ -118,12 +107,7 @@ def _state(directory: Path) -> tuple[int, int] | None:
 
 
 class ClaimFiles:
-    """The files of claims, derived from the records and restored when missing. The methods block.
-
-    Args:
-        cdi: the directory of CDI specs.
-        metadata: the directory of metadata files.
-    """
+    """The CDI specs and metadata files of claims, derived from the records. The methods block."""
 
     def __init__(self, cdi: SpecStore, metadata: MetadataFiles) -> None:
         self._cdi = cdi
@@ -174,8 +158,8 @@ class ClaimFiles:
         spec_file_name(self._cdi.driver, uid)
         if not valid_device_name(uid):
             raise PermanentError(
-                f"claim UID {uid!r} cannot be part of a CDI name: {DEVICE_RULE}; API servers make no such UIDs, look "
-                "at what has created or restored the claim",
+                f"claim UID {uid!r} cannot be part of a CDI name: {DEVICE_RULE}; no API server creates such a "
+                "UID, check what has created or restored the claim",
                 code="invalid-claim-uid",
             )
 
@@ -208,12 +192,7 @@ class ClaimFiles:
 
 
 class ClaimWriter:
-    """Writes the record and the files of a claim; the caller holds the lock of the claim.
-
-    Attributes:
-        store: the records.
-        files: the CDI and metadata files of claims.
-    """
+    """Writes the record and the files of a claim; the caller holds the lock of the claim."""
 
     def __init__(self, store: StateStore, files: ClaimFiles) -> None:
         self.store = store
@@ -232,16 +211,7 @@ class ClaimWriter:
     ) -> ClaimRecord:
         """Store a record, and possibly write its files already; :meth:`make_files` ensures that they are written.
 
-        Args:
-            record: of the claim.
-            epoch: read before its preparation began.
-            outcomes: the outcomes of the effects it was prepared with, by effect number.
-
-        Returns:
-            The stored record; marked outdated if the outcome of an effect has changed meanwhile.
-
-        Raises:
-            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
+        See :meth:`dra_kit.node.state.store.StateStore.put_claim` for arguments, result and errors.
         """
         with span("store claim"):
             return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
@@ -263,13 +233,7 @@ class ClaimWriter:
 
 
 class StrayFileSweeper:
-    """Removes files that have no record, unless records may have been lost.
-
-    Args:
-        store: the records.
-        files: the CDI and metadata files of claims.
-        claims: the locks of all claims.
-    """
+    """Removes files that have no record, unless records may have been lost."""
 
     def __init__(self, store: StateStore, files: ClaimFiles, claims: NamedLocks) -> None:
         self._store = store
@@ -281,10 +245,10 @@ class StrayFileSweeper:
         try:
             uids = self._files.uids()
             strays = [uid for uid in uids if not self._store.has_claim(uid)]
-            lacking = not await self._store.explained(uids)  # checked last: another process may salvage meanwhile
+            may_be_needed = not await self._store.explained(uids)  # checked last: another process may salvage meanwhile
             for uid in strays:
-                if lacking:  # running containers may need them; a release removes them
-                    logger.warning("files without a record are kept", extra={"claim_uid": uid})
+                if may_be_needed:  # running containers may need them; a release removes them
+                    logger.warning("files without a record not removed", extra={"claim_uid": uid})
                 else:
                     await self._remove(uid)
             self._files.remove_temporary()

@@ -26,12 +26,7 @@ IN_CONTAINER: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attribute
 
 
 class MetadataFiles:
-    """The metadata files of one driver on one node.
-
-    Args:
-        directory: where the files are; the same path for this process and for the container runtime.
-        driver: the driver's name.
-    """
+    """The metadata files of one driver; ``directory`` has the same path for this process and the container runtime."""
 
     def __init__(self, directory: Path, driver: str) -> None:
         self._directory = directory
@@ -44,11 +39,6 @@ class MetadataFiles:
         items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     ) -> list[Mount | None]:
         """Return the mounts of each device: the file of a request is mounted by the first device of that request.
-
-        Args:
-            claim: the claim that has the devices.
-            pod_claim_name: the name in the pod, for a claim made from a template.
-            items: the claim's results and what was prepared for them.
 
         Raises:
             PermanentError: a name cannot be part of a path; the API server accepts no such name.
@@ -65,8 +55,8 @@ class MetadataFiles:
             wanted.remove(request)
             if dns_label(request) or dns_subdomain(claim.name) or (pod_claim_name and dns_label(pod_claim_name)):
                 raise PermanentError(
-                    f"claim {claim}, request {request!r}: its device metadata cannot be mounted, for a name is none "
-                    "that the Kubernetes API allows; create the claim again"
+                    f"claim {claim}, request {request!r}: its device metadata cannot be mounted: a name is not "
+                    "valid in the Kubernetes API; create the claim again"
                 )
             origin = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", claim.name)
             inside = IN_CONTAINER.joinpath(*origin, request, f"{self._driver}-metadata.json")

@@ -51,16 +51,8 @@ from dra_kit.text import without_paths
 class PreparerRunner(Struct, frozen=True):
     """Runs a driver's preparer for one claim at a time; has no state between calls.
 
-    Args:
-        driver: the driver whose preparer is run.
-        configs: decodes the configs of claims.
-        inventory: where allocated devices are looked up.
-        effects: where the preparer's effects are ensured.
-        boot_id: written into the record.
+    Attributes:
         started: set once the preparer's ``startup`` has returned.
-        metadata: knows where the metadata of a claim will be.
-        hardware: created before the preparer's ``startup``.
-        holding: verifies that effects still hold.
         looks_for_nodes: whether device files are checked on the host.
         of_no_node: devices in pools without a node; None if the driver has none.
     """
@@ -76,25 +68,20 @@ class PreparerRunner(Struct, frozen=True):
     holding: EffectVerifier
     looks_for_nodes: bool = True
     of_no_node: ClusterPoolDevices | None = None
-    _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
-
-    @property
-    def author(self) -> AuthorCalls:
-        """The author's preparer."""
-        return AuthorCalls(self.driver)
+    _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
     def is_imperative(self) -> bool:
         """Whether the author's code has something to undo when a claim is released."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
-    def lacking(self, claim: ClaimReference) -> str:
+    def why_not_ready(self, claim: ClaimReference) -> str:
         """Return why a claim, or any claim, cannot be prepared now; empty if no reason is known."""
-        if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
+        if (effects := self._in_progress.get(claim.uid)) is not None and effects.coming_up:
             return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
         if self.hardware.lacking:
-            return f"what Driver({self.driver.name!r}, hardware=…) calls has not returned yet"
+            return f"the hardware function of Driver({self.driver.name!r}, hardware=…) has not returned yet"
         if not self.started.is_set():
             return f"{provider}.startup and {preparer}.startup have not both returned yet"
         if self.inventory.latest is None:
@@ -116,7 +103,7 @@ class PreparerRunner(Struct, frozen=True):
             self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
-    def adopted(self, record: ClaimRecord) -> ClaimRecord:
+    def with_identities(self, record: ClaimRecord) -> ClaimRecord:
         """Return the record with all identities of its devices; older releases stored fewer of them."""
         devices = []
         for item in record.devices:
@@ -125,7 +112,7 @@ class PreparerRunner(Struct, frozen=True):
             devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
-    def begun(self, claim: AllocatedClaim) -> ClaimRecord:
+    def unfinished_record(self, claim: AllocatedClaim) -> ClaimRecord:
         """Return the record of a claim before the author's code runs: what has to be undone after a failure."""
         return ClaimRecord(
             namespace=claim.reference.namespace,
@@ -136,24 +123,11 @@ class PreparerRunner(Struct, frozen=True):
             phase="releasing",
             preparing=True,
             imperative=self.is_imperative,
-            devices=tuple(
-                DeviceRecord(
-                    request=base_request(result.request),
-                    pool=result.pool,
-                    device=result.device,
-                    share_id=result.share_id,
-                    admin_access=bool(result.admin_access),
-                )
-                for result in claim.results
-            ),
+            devices=tuple(map(_device_record, claim.results)),
         )
 
     def check_device_nodes(self, spec: Spec | None) -> None:
-        """Check that the device files that a claim's spec names exist, if the driver is set to check them.
-
-        Raises:
-            NotYet: a device file is missing (code ``device-node-missing``).
-        """
+        """Call :func:`check_device_nodes`, unless these checks are switched off."""
         if self.looks_for_nodes:
             check_device_nodes(spec)
 
@@ -190,7 +164,7 @@ class PreparerRunner(Struct, frozen=True):
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
         ordinary, admin = EffectRequests(ordinary_scope), EffectRequests(admin_scope)
-        self._under_way[claim.reference.uid] = ordinary_scope
+        self._in_progress[claim.reference.uid] = ordinary_scope
         try:
             devices = [
                 await self._device(
@@ -198,7 +172,7 @@ class PreparerRunner(Struct, frozen=True):
                 )
                 for index, result in enumerate(claim.results)
             ]
-            prepared = await self.author.prepare(claim, devices, (ordinary, admin), returned)
+            prepared = await self._call_prepare(claim, devices, (ordinary, admin), returned)
         except (PrepareError, asyncio.CancelledError) as error:
             if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
                 raise
@@ -206,7 +180,7 @@ class PreparerRunner(Struct, frozen=True):
                 raise NotYet(ordinary_scope.coming_up) from error
             raise NotYet(str(error), code=error.code, public=error.public) from error
         finally:
-            del self._under_way[claim.reference.uid]
+            del self._in_progress[claim.reference.uid]
             await ordinary_scope.close()
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
@@ -216,12 +190,8 @@ class PreparerRunner(Struct, frozen=True):
         former = _former(claim, before)
         statuses = device_statuses(self.driver.name, items, former)
         records = tuple(
-            DeviceRecord(
-                request=base_request(result.request),
-                pool=result.pool,
-                device=result.device,
-                share_id=result.share_id,
-                admin_access=bool(result.admin_access),
+            _device_record(
+                result,
                 cdi_devices=names[index],
                 hardware_ids=tuple(prepared[index].hardware_ids),
                 state=cast("JsonValue", prepared[index].state),  # a copy made of lists and dicts
@@ -233,10 +203,10 @@ class PreparerRunner(Struct, frozen=True):
             for index, result in enumerate(claim.results)
         )
         if before is not None and self.is_of_this_boot(before):
-            records = tuple(map(_with_later_facts, records, former))
+            records = tuple(map(_with_updates, records, former))
         if self.driver.effects:
             # effects that an earlier preparation needed (interrupted, or of another device), and this one does not
-            await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
+            await self.effects.reverter.release(claim.reference, keep=ordinary_scope.outcomes)
         record = ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -268,16 +238,14 @@ class PreparerRunner(Struct, frozen=True):
         effects: EffectRequests,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        if configs:
-            config = configs[-1].config
-        else:
-            config = await self.author.default_config(advertised, admin_access=bool(result.admin_access))
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,
             request=request,
             subrequest=subrequest or None,
-            config=config,
+            config=configs[-1].config
+            if configs
+            else await self._default_config(advertised, admin_access=bool(result.admin_access)),
             configs=configs,
             advertised=advertised,
             consumed_capacity=result.consumed_capacity,
@@ -287,40 +255,8 @@ class PreparerRunner(Struct, frozen=True):
             effects=effects,
         )
 
-
-def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:
-    """Return what was recorded for each result of a claim that is prepared again."""
-    known = {(item.pool, item.device, item.share_id): item for item in before.devices} if before is not None else {}
-    return [known.get((result.pool, result.device, result.share_id)) for result in claim.results]
-
-
-def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
-    """Return the device with the facts reported after ``prepare``: preparing it again yields nothing newer."""
-    if former is None or not former.told_later:
-        return device
-    reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
-    return device.model_copy(update=reported | {"told_later": former.told_later})
-
-
-class AuthorCalls(Struct, frozen=True):
-    """Calls the methods of one driver's preparer.
-
-    Attributes:
-        driver: the driver whose preparer is called.
-    """
-
-    driver: Driver[Any, Any]
-
-    async def default_config(self, advertised: Device, *, admin_access: bool = False) -> OpaqueConfig:
-        """Return the default config for a device whose claim has none.
-
-        Args:
-            advertised: the device.
-            admin_access: whether the claim has admin access.
-
-        Raises:
-            PrepareError: the author's code failed.
-        """
+    async def _default_config(self, advertised: Device, *, admin_access: bool) -> OpaqueConfig:
+        """Return the default config for a device whose claim has none."""
         try:
             config: OpaqueConfig = await resolve_default_config(
                 self.driver.preparer, advertised, admin_access=admin_access
@@ -330,25 +266,14 @@ class AuthorCalls(Struct, frozen=True):
             raise self._error(method, error) from error
         return config
 
-    async def prepare(
+    async def _call_prepare(
         self,
         claim: AllocatedClaim,
         devices: Sequence[AllocatedDevice[Any, Any]],
         effects: tuple[EffectRequests, EffectRequests],
         returned: list[Prepared],
     ) -> list[Prepared]:
-        """Return what the author's code returns for the devices of a claim.
-
-        Args:
-            claim: the claim that has the devices.
-            devices: the devices with their configs.
-            effects: ensures effects for ordinary devices, and looks them up for those with admin access.
-            returned: receives what the author's code has returned, also if it succeeds for some devices and then fails.
-
-        Raises:
-            PrepareError: with a text for the user.
-            ConfigurationError: an effect was ensured but not awaited.
-        """
+        """Return what the author's code returns; ``effects`` are for ordinary devices, and for admin access."""
         preparer, (ordinary, admin) = self.driver.preparer, effects
         try:
             # a device with admin access changes nothing, whichever way the author asks for an effect
@@ -389,7 +314,7 @@ class AuthorCalls(Struct, frozen=True):
             full, public = (
                 f"{type(preparer).__name__}.unprepare "
                 f"{describe_raised_error(error, type(preparer).__module__, public=public)}; the "
-                "claim is kept and released when the kubelet asks again"
+                "claim stays prepared until the kubelet asks again"
                 for public in (False, True)
             )
             raise TransientError(full, code="author-error", public=public) from error
@@ -432,11 +357,36 @@ class AuthorCalls(Struct, frozen=True):
         if selected or not given or not self.driver.configs.kinds:
             return error
         remark = (
-            f" (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
-            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
+            f" (claim {claim.reference} has no config for {', '.join(item.name for item in given)}, so the default "
+            f"{type(given[0].config).__name__} was used; override {preparer.__name__}.default_config to select another)"
         )
         kind = PermanentError if isinstance(error, PermanentError) else TransientError
         return kind(f"{error}{remark}", code=error.code, public=f"{error.public}{remark}")
+
+
+def _device_record(result: v1.DeviceRequestAllocationResult, **prepared: Any) -> DeviceRecord:
+    return DeviceRecord(
+        request=base_request(result.request),
+        pool=result.pool,
+        device=result.device,
+        share_id=result.share_id,
+        admin_access=bool(result.admin_access),
+        **prepared,
+    )
+
+
+def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:
+    """Return what was recorded for each result of a claim that is prepared again."""
+    known = {(item.pool, item.device, item.share_id): item for item in before.devices} if before is not None else {}
+    return [known.get((result.pool, result.device, result.share_id)) for result in claim.results]
+
+
+def _with_updates(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
+    """Return the device with what ``context.update`` has reported: preparing it again yields nothing newer."""
+    if former is None or not former.told_later:
+        return device
+    reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
+    return device.model_copy(update=reported | {"told_later": former.told_later})
 
 
 @contextmanager
@@ -483,12 +433,6 @@ def configs_for_device(
 ) -> tuple[ConfigEntry[Any], ...]:
     """Return the entries of a result whose configs are for its device, weakest first.
 
-    Args:
-        entries: the entries that apply to the result.
-        result: of the allocation.
-        device: as it is published.
-        kinds: the config kinds that the driver accepts.
-
     Raises:
         InvalidConfig: an entry names the request but is not for the device, and no stronger entry is. With admin access
             such an entry is ignored, because nothing is changed.
@@ -505,10 +449,7 @@ def configs_for_device(
 
 
 def check_replacements(entries: tuple[ConfigEntry[Any], ...]) -> None:
-    """Reject entries of the claim that must not replace the config of its DeviceClass.
-
-    Args:
-        entries: for one device, weakest first.
+    """Reject entries of the claim that must not replace the config of its DeviceClass; ``entries`` are of one device.
 
     Raises:
         InvalidConfig: names both entries, with the reason that the class's config gives.
@@ -524,11 +465,11 @@ def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tu
     """Return the requests of an entry as its author named them; the 1.37 scheduler omits a list of all requests."""
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
         return entry.requests
-    wishes = (claim.raw.get("spec") or {}).get("devices") or {}
-    for wish in wishes.get("config") or ():
-        opaque = wish.get("opaque") or {}
+    spec = (claim.raw.get("spec") or {}).get("devices") or {}
+    for config in spec.get("config") or ():
+        opaque = config.get("opaque") or {}
         if opaque.get("driver") == entry.opaque.driver and opaque.get("parameters") == entry.opaque.parameters:
-            return tuple(wish.get("requests") or ())
+            return tuple(config.get("requests") or ())
     return ()
 
 
@@ -573,10 +514,10 @@ def check_device_nodes(spec: Spec | None) -> None:
             raise _missing(node, path, f"is not on the node: {error.strerror}") from None
         found = _TYPES.get(stat.S_IFMT(mode), "")
         if stat.S_ISLNK(mode):
-            raise _missing(node, path, "is a link, which container runtimes do not follow: name what it leads to")
+            raise _missing(node, path, "is a link, which container runtimes do not follow; use the path of its target")
         if not found or found != (node.type or found):
             wanted = {"b": "block device", "c": "character device", "p": "FIFO"}.get(node.type, "device file")
-            raise _missing(node, path, f"is no {wanted}")
+            raise _missing(node, path, f"is not a {wanted}")
 
 
 def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
@@ -592,7 +533,7 @@ def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
 def _missing(node: DeviceNode, path: str, why: str) -> NotYet:
     wanted = f", for {node.path} in the container," if path != node.path else ""
     return NotYet(
-        f"device node {path}{wanted} {why}; load the driver that makes it, or where this process does not see the "
-        "node's /dev, start it with --no-check-device-nodes",
+        f"device node {path}{wanted} {why}; load the kernel driver that creates it, or, if this process does not see "
+        "the node's /dev, start it with --no-check-device-nodes",
         code="device-node-missing",
     )

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -14,7 +15,16 @@ from pydantic import ValidationError
 from dra_kit.author.claim import Claim, ConsumerReference, EffectRequests
 from dra_kit.client.request import ClientResponse
 from dra_kit.client.resources import RESOURCE_CLAIMS, Resource
-from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
+from dra_kit.errors import (
+    DraKitError,
+    InternalError,
+    KubeError,
+    NotFound,
+    PermanentError,
+    PrepareError,
+    TransientError,
+    Unavailable,
+)
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.names import dns_label
@@ -83,12 +93,7 @@ class AllocatedClaim(Struct, frozen=True):
 
 
 class ClaimReader:
-    """Reads claims for one driver; a claim that has not changed since the last read is not parsed again.
-
-    Args:
-        api: the API server.
-        driver: the driver's name.
-    """
+    """Reads claims for one driver; a claim that has not changed since the last read is not parsed again."""
 
     def __init__(self, api: ClaimApi, driver: str) -> None:
         self._api = api
@@ -125,15 +130,15 @@ class ClaimReader:
             self._read.popitem(last=False)
         return claim
 
-    async def is_over(self, reference: ClaimReference) -> bool:
-        """Return whether the API server reports that the claim is gone or no longer has a device of this driver."""
+    async def is_over(self, reference: ClaimReference, devices: Collection[tuple[str, str]] = ()) -> bool | None:
+        """Return whether the claim is gone or lacks a device, see :func:`still_holds`; None without an answer."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
         except NotFound:
             return True
-        except KubeError:
-            return False
-        return is_over(raw, reference, self._driver)
+        except DraKitError:
+            return None
+        return not still_holds(raw, reference.uid, self._driver, devices)
 
     def forget(self, reference: ClaimReference) -> None:
         """Forget a released claim."""
@@ -152,12 +157,12 @@ def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver
         status = v1.ResourceClaimStatus.model_validate(raw.get("status") or {})
     except ValidationError as error:
         raise InternalError(
-            f"claim {reference} is not understood: {error.errors(include_url=False)[0]['msg']}"
+            f"claim {reference} cannot be parsed: {error.errors(include_url=False)[0]['msg']}"
         ) from error
     if uid != reference.uid:
         raise TransientError(
             f"claim {reference} was replaced: the kubelet asks for UID {reference.uid}, the API server has "
-            f"{uid}; the pod must be created again",
+            f"{uid}; create the pod again",
             code="claim-replaced",
         )
     allocation = status.allocation
@@ -170,8 +175,8 @@ def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver
     if not results:
         others = sorted({result.driver for result in allocation.devices.results})
         raise PermanentError(
-            f"claim {reference} holds no device of driver {driver}, only of {', '.join(others) or 'nobody'}; "
-            "it is another driver's to prepare",
+            f"claim {reference} has no device of driver {driver}, only of {', '.join(others) or 'no driver'}; "
+            "another driver must prepare it",
             code="claim-of-other-driver",
         )
     configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)
@@ -212,31 +217,18 @@ def _fingerprint(
     return hashlib.sha256(_sorted_json(data).encode()).hexdigest()
 
 
-def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
-    """Return whether a claim object is not ``reference`` any more, or has no device of the driver any more."""
-    try:
-        parse_allocated_claim(raw, reference, driver)
-    except PrepareError:
-        return True
-    except InternalError:  # unknown
-        return False
-    return False
+def still_holds(raw: dict[str, Any], uid: str, driver: str, devices: Collection[tuple[str, str]]) -> bool:
+    """Return whether a claim object is still the claim ``uid``, with a device of the driver and with all ``devices``.
 
-
-def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
-    """Return whether a claim object is still the claim ``uid`` and still has the device; None is a deleted claim.
-
-    A claim that cannot be parsed counts as having it: a newer API server may send what this release does not know.
+    A claim that cannot be parsed counts as having them: a newer API server may send what this release does not know.
     """
-    if raw is None:
-        return False
     try:
         found = parse_allocated_claim(raw, ClaimReference("", "", uid), driver)
     except PrepareError:
         return False
     except InternalError:
         return True
-    return any((result.pool, result.device) == (pool, device) for result in found.results)
+    return {*devices} <= {(result.pool, result.device) for result in found.results}
 
 
 _QUIET: Final = 0.004  # seconds without a further call
@@ -251,21 +243,21 @@ class RequestBatcher:
     """
 
     def __init__(self) -> None:
-        self._under_way = 0
+        self._in_progress = 0
         self._at_once = False  # requests of one loop iteration belong to one kubelet call
         self._burst: asyncio.Event | None = None
         self._latest = 0.0
 
     async def __aenter__(self) -> None:
-        if self._burst is not None or (self._under_way and not self._at_once):
+        if self._burst is not None or (self._in_progress and not self._at_once):
             await self._wait()
         elif not self._at_once:
             self._at_once = True
             asyncio.get_running_loop().call_soon(self._round_over)
-        self._under_way += 1
+        self._in_progress += 1
 
     async def __aexit__(self, *_: object) -> None:
-        self._under_way -= 1
+        self._in_progress -= 1
 
     def _round_over(self) -> None:
         self._at_once = False

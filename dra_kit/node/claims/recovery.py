@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from dra_kit.client.resources import RESOURCE_CLAIMS
-from dra_kit.errors import DraKitError, NotFound
+from dra_kit.errors import DraKitError
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.sockets import remove_stale_sockets
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEvents, log_failure
 from dra_kit.node.claims.files import ClaimWriter, StrayFileSweeper
 from dra_kit.node.claims.preparer_runner import PreparerRunner
-from dra_kit.node.claims.reader import ClaimApi, ClaimReader, is_over, still_holds
+from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.claims.release import ClaimReleaser, PrepareEpochs
 from dra_kit.node.deadlines import DeadlineRunner
 from dra_kit.node.locks import NamedLocks
@@ -33,8 +32,6 @@ class OrphanReleaser:
     """A part of the node process that releases orphaned claims.
 
     Args:
-        driver: the driver's name.
-        api: reads claims.
         store: the records.
         unasked: releases orphans.
         checkpoint: the claims that the kubelet will release itself.
@@ -46,8 +43,6 @@ class OrphanReleaser:
 
     def __init__(
         self,
-        driver: str,
-        api: ClaimApi,
         store: StateStore,
         unasked: ClaimRecovery,
         *,
@@ -55,8 +50,6 @@ class OrphanReleaser:
         after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._driver = driver
-        self._api = api
         self._store = store
         self._unasked = unasked
         self._checkpoint = checkpoint
@@ -74,20 +67,18 @@ class OrphanReleaser:
     async def look(self) -> None:
         """Check every recorded claim with one GET each, and release those that are due."""
         try:
-            records, lost = self._store.claims(), self._store.lost()
+            claims: dict[ClaimReference, ClaimRecord | None] = {item.reference: item for item in self._store.claims()}
+            claims |= dict.fromkeys(self._store.lost())
         except DraKitError as error:  # a failing disk must not stop the process
-            logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
+            logger.error("orphaned claims not searched for", extra={"error": str(error), "code": error.code})
             return
-        known = {*(record.reference for record in records), *lost}
-        self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in known}
-        for record in records:
-            if self._is_due(record.reference, await self._is_orphan(record)):
-                await self._release(record)
-        for claim in lost:
-            if self._is_due(claim, await self._is_gone(claim)):
+        self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in claims}
+        for claim, record in claims.items():
+            if self._is_due(claim, await self._unasked.is_over(claim, record)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
-                    logger.warning("claim without a record is gone and nobody has released it")
-                    await self._unasked.release_lost(claim, self._is_still_gone)
+                    logger.warning("orphaned claim found, releasing it")
+                    # if the release fails, the next check finds the claim again
+                    await self._unasked.release_orphan(claim, record, lambda uid: uid not in self._checkpoint.pods())
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
         """Return whether a claim has been gone for long enough, at two checks, and the kubelet does not list it."""
@@ -98,51 +89,9 @@ class OrphanReleaser:
         since = self._seen_gone.setdefault(claim, self._clock())
         return self._clock() - since >= self._after and claim.uid not in self._checkpoint.pods()
 
-    async def _is_orphan(self, record: ClaimRecord) -> bool | None:
-        """Return whether the API server reports that the claim is over; None if it does not answer."""
-        try:
-            raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
-        except NotFound:
-            return True
-        except DraKitError:
-            return None
-        return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
-
-    async def _is_gone(self, claim: ClaimReference) -> bool | None:
-        """Return the same for a claim without a record, whose devices are unknown."""
-        try:
-            raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
-        except NotFound:
-            return True
-        except DraKitError:
-            return None
-        return is_over(raw, claim, self._driver)
-
-    async def _is_still_orphan(self, record: ClaimRecord) -> bool:
-        return bool(await self._is_orphan(record)) and record.uid not in self._checkpoint.pods()
-
-    async def _is_still_gone(self, claim: ClaimReference) -> bool:
-        return bool(await self._is_gone(claim)) and claim.uid not in self._checkpoint.pods()
-
-    async def _release(self, record: ClaimRecord) -> None:
-        with log_context(claim=str(record.reference), claim_uid=record.uid):
-            logger.warning("claim is gone and nobody has released it")
-            # if the release fails, the next check finds the claim again
-            await self._unasked.release_orphan(record, self._is_still_orphan)
-
 
 class ClaimRecovery:
-    """Finishes the unfinished work of the last process, and releases claims that the kubelet will not release.
-
-    Args:
-        preparation: knows the boot and the driver's code.
-        reader: knows whether a claim is over.
-        releases: releases claims.
-        durable: records and files of claims.
-        claims: the locks of all claims.
-        calls: the work in progress.
-        news: notified of claims that are still prepared as before.
-    """
+    """Finishes the unfinished work of the last process, and releases claims that the kubelet will not release."""
 
     def __init__(
         self,
@@ -168,21 +117,23 @@ class ClaimRecovery:
     async def resume(self) -> None:
         """Finish the unfinished work of the last process, and restore missing files."""
         for known in self._store.claims():
-            await self._see_to(known.reference, self._resume, "claim not resumed")  # retried when the kubelet asks
+            await self._run_locked(known.reference, self._resume, "claim not resumed")  # retried when the kubelet asks
         if self._store.may_lack_claims(self._files.uids()):  # the claims that need them may be among the lost ones
             unclaimed = [str(effect.number) for effect in self._store.effects() if not effect.claims]
             unclaimed += [claim.uid for claim in self._store.lost()]
             if unclaimed:
-                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(unclaimed)})
+                logger.warning(
+                    "effects without a record of their claim not undone", extra={"kept": ",".join(unclaimed)}
+                )
             return
-        await self._in_time(self._preparation.effects.undoing.undo_unneeded(), "effects not undone")
+        await self._run_in_time(self._preparation.effects.reverter.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():
-            await self._see_to(reference, self._undo_unrecorded, "effects not undone")
+            await self._run_locked(reference, self._undo_unrecorded, "effects not undone")
 
     async def _resume(self, reference: ClaimReference) -> None:
         record = self._store.claim(reference.uid)
         if record is not None and record.phase == "releasing":
-            await self._releases.of_record(record)
+            await self._releases.release_record(record)
         elif record is not None and self._preparation.is_of_this_boot(record):
             await self._durable.make_files(record)
             self._news.resumed.notify(record)  # the last process may not have reported it
@@ -192,60 +143,67 @@ class ClaimRecovery:
         if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
             return
         begun = [item for item in self._store.effects_of(reference.uid) if item.phase != "reverting"]
-        over = await self._reader.is_over(reference)
+        over = await self.is_over(reference, None)
         # effects of an allocated claim are kept: the kubelet asks again, and they are further on by then. Effects that
         # were found without a record are kept too, since containers may use them, until the kubelet, or two orphan
         # checks, show that none does
         keep = {item.number for item in begun if not over or item.boot_id == UNKNOWN_BOOT}
-        await self._preparation.effects.undoing.release(reference, keep=keep)
+        await self._preparation.effects.reverter.release(reference, keep=keep)
 
-    async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
-        """Release a claim that the kubelet will not release, if ``still`` confirms it; report failures."""
+    async def is_over(self, claim: ClaimReference, record: ClaimRecord | None) -> bool | None:
+        """Return whether a claim no longer exists or lacks a recorded device; None if the API server does not answer.
 
-        async def release(claim: ClaimReference) -> None:
-            if self._store.claim(claim.uid) == record and await still(record):
-                await self._releases.of_record(record)
+        The devices of a claim without a record are unknown: any device of the driver counts.
+        """
+        return await self._reader.is_over(
+            claim, [(item.pool, item.device) for item in record.devices] if record else ()
+        )
+
+    async def release_orphan(
+        self, claim: ClaimReference, record: ClaimRecord | None, confirm: Callable[[str], bool]
+    ) -> None:
+        """Release a claim that the kubelet will not release, if that is still so, and report failures.
+
+        Args:
+            claim: the claim.
+            record: its record; None if that is lost or corrupt.
+            confirm: returns whether the kubelet still does not list the claim with this UID.
+        """
+
+        async def release(_: ClaimReference) -> None:
+            unchanged = self._store.claim(claim.uid) == record
+            if not unchanged or not await self.is_over(claim, record) or not confirm(claim.uid):
+                return
+            if record is None:
+                await self._releases.release_without_record(claim)
+            else:
+                await self._releases.release_record(record)
                 logger.info("claim released")
 
-        await self._see_to(record.reference, release, "orphan not released")
+        await self._run_locked(claim, release, "orphan not released")
 
-    async def release_lost(self, claim: ClaimReference, still: Callable[[ClaimReference], Awaitable[bool]]) -> None:
-        """Do the same for a claim whose record is lost or corrupt."""
-
-        async def release(claim: ClaimReference) -> None:
-            if self._store.claim(claim.uid) is None and await still(claim):
-                await self._releases.without_record(claim)
-
-        await self._see_to(claim, release, "orphan not released")
-
-    async def _see_to(self, claim: ClaimReference, work: Callable[[ClaimReference], Awaitable[None]], no: str) -> None:
+    async def _run_locked(
+        self, claim: ClaimReference, work: Callable[[ClaimReference], Awaitable[None]], no: str
+    ) -> None:
         async def alone() -> None:
             async with self._claims.hold(claim.uid):
                 await work(claim)
 
         with log_context(claim=str(claim), claim_uid=claim.uid):
-            await self._in_time(alone(), no)
+            await self._run_in_time(alone(), no)
 
-    async def _in_time(self, work: Coroutine[Any, Any, None], no: str) -> None:
+    async def _run_in_time(self, work: Coroutine[Any, Any, None], no: str) -> None:
         def failed(error: Exception) -> None:
             log_failure(error, no, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
-        late = f"{no} within {self._calls.deadline:g} s; what holds it up goes on"
+        late = f"{no} within {self._calls.deadline:g} s; the work continues"
         await self._calls.begin(work, failed=failed, late=lambda: late)
 
 
 class LeftoverSweeper:
     """A part of the node process: finds processes of the driver that have stopped, and removes what they left.
 
-    Args:
-        driver: the driver's name.
-        kubelet_dir: the kubelet's root directory.
-        processes: the driver's processes on this node.
-        strays: files that have no record.
-        epochs: of claims.
-        unasked: finishes unfinished work.
-        process_ended: called when another process has stopped, cleanly or not.
-        every: seconds between two checks; a check lists one directory.
+    Every ``every`` seconds it lists one directory. It calls ``process_ended`` when another process has stopped.
     """
 
     name = "leftovers"
@@ -298,7 +256,7 @@ class LeftoverSweeper:
 
     def _report(self, error: DraKitError) -> None:
         if str(error) != self._logged:
-            logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
+            logger.error("leftovers not searched for", extra={"error": str(error), "code": error.code})
         self._logged = str(error)
 
     async def sweep(self) -> None:

@@ -21,20 +21,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimReleaser:
-    """Releases claims; the caller holds the lock of the claim.
-
-    Args:
-        preparation: runs the author's code.
-        durable: records and files of claims.
-        turns: serializes the calls of the author's code.
-        news: notified of released claims.
-    """
+    """Releases claims; the caller holds the lock of the claim."""
 
     def __init__(
         self, preparation: PreparerRunner, durable: ClaimWriter, turns: CallSerializer, news: ClaimEvents
     ) -> None:
         self._preparation = preparation
-        self._effects = preparation.effects.undoing
+        self._effects = preparation.effects.reverter
         self._store = durable.store
         self._files = durable.files
         self._turns = turns
@@ -48,24 +41,24 @@ class ClaimReleaser:
         """
         record = self._store.claim(reference.uid)
         if record is not None:
-            await self.of_record(record)
+            await self.release_record(record)
             logger.info("claim released")
         elif self._store.has_claim(reference.uid) or self._store.misspelt(reference.uid):
-            await self.without_record(reference)
+            await self.release_without_record(reference)
         else:
             await self._effects.release(reference)
             with suppress(DraKitError):  # files without a record; the next start sweeps them
                 await run_in_thread_to_completion(self._files.remove, reference.uid)
 
-    async def of_record(self, record: ClaimRecord) -> None:
+    async def release_record(self, record: ClaimRecord) -> None:
         """Undo everything in a record, and delete the record last, so that a release can be finished after a crash."""
         if not self._preparation.is_imperative and not self._store.needs(record.uid):
             await self._forget(record)
             return
         async with self._turns.taken((item.pool, item.device) for item in record.devices):
-            await self.in_turn(record)
+            await self.release_serialized(record)
 
-    async def in_turn(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
+    async def release_serialized(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
         """Do the same once no other call of the author's code can interfere.
 
         Args:
@@ -84,7 +77,7 @@ class ClaimReleaser:
             await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
-        await self._preparation.author.unprepare(record)
+        await self._preparation.unprepare(record)
         hit(Failpoint.AUTHOR_UNPREPARED)
         await self._forget(record)
 
@@ -93,21 +86,16 @@ class ClaimReleaser:
         await self._store.forget_claim(record.uid, first=self._files.remove)
         hit(Failpoint.CLAIM_FORGOTTEN)
 
-    async def without_record(self, reference: ClaimReference) -> None:
-        """Undo what is known of a claim without its record: its effects, its files, and a corrupt record itself."""
+    async def release_without_record(self, reference: ClaimReference) -> None:
+        """Release a claim whose record is lost or corrupt: its effects, its files, and the corrupt record itself."""
         await self._effects.release(reference)
         self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
-        logger.warning("claim released by its UID, effects and files, without its record")
+        logger.warning("claim without a readable record released")
 
 
 class PrepareEpochs:
-    """The epochs of claims: a release ends the epoch, and work that began to prepare the claim before cannot be stored.
-
-    Args:
-        store: stores the epochs, for the driver's other process too.
-        claims: the locks of all claims.
-    """
+    """The epochs of claims: a release ends the epoch, and a preparation that began before it cannot be stored."""
 
     def __init__(self, store: StateStore, claims: NamedLocks) -> None:
         self._store = store

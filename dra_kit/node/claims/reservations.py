@@ -32,14 +32,7 @@ class NodeDeviceReservations:
     run for a long time. That they have stopped is known only from the kubelet's unprepare, from a reboot of the node
     or, if the kubelet has forgotten the claim, from :class:`dra_kit.node.claims.recovery.OrphanReleaser`.
 
-    Args:
-        driver: the driver's name.
-        api: knows whether a claim still exists.
-        store: the durable records.
-        boot_id: of this boot.
-        claims: the locks of all claims.
-        devices: the locks of all devices.
-        release: releases a claim whose lock is held.
+    ``release`` releases a claim whose lock is held.
     """
 
     def __init__(
@@ -82,8 +75,8 @@ class NodeDeviceReservations:
         self._taken[device] = claim
         try:
             holders = self._store.holders(*device)  # first: reading is what finds corrupt rows
-            for damaged in self._store.damaged_claims():
-                await self._refuse_damaged(device, damaged, claim)
+            for row in self._store.corrupt_claims():
+                await self._check_corrupt(device, row, claim)
             for holder in holders:
                 if holder.uid != claim.uid:
                     await self._free(device, holder, claim)
@@ -140,27 +133,27 @@ class NodeDeviceReservations:
                     device,
                     claim,
                     holder,
-                    "is still being released for {holder}, which does not need it any more; the kubelet tries again",
+                    "is still being released for {holder}, which no longer needs it; the kubelet tries again",
                     code="device-in-release",
                 ) from None
             yield
         finally:
             lock.give_up()
 
-    async def _refuse_damaged(self, device: Device, damaged: CorruptRow, claim: ClaimReference) -> None:
+    async def _check_corrupt(self, device: Device, row: CorruptRow, claim: ClaimReference) -> None:
         """Reject the devices of a claim with a corrupt record: its boot and its devices are unknown."""
-        holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
+        holder, names = row.claim, {row.claim, row.named} - {None}
         if holder is None or claim in names:  # its own record, which is rewritten
             return
         for name in sorted(filter(None, names), key=str):
             if await self._is_live(name, device, claim):
                 raise _double_allocation(device, claim, "prepared", name)
         if self._store.held(holder.uid, *device):
-            text = f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged"
-            remedy = "delete that claim's pod: the device is given on when the kubelet has released the claim"
+            text = f"device {'/'.join(device)} of claim {claim} was prepared for a claim with a corrupt record"
+            remedy = "delete that claim's pod: the device is free when the kubelet has released the claim"
             raise TransientError(
-                f"{text}, as far as it can be read {holder} with UID {holder.uid}; {remedy}",
-                code="damaged-record",
+                f"{text}, its readable part names {holder} with UID {holder.uid}; {remedy}",
+                code="corrupt-record",
                 public=f"{text}; the driver's log names it: {remedy}",
             )
 
@@ -174,22 +167,15 @@ class NodeDeviceReservations:
                 device,
                 claim,
                 holder,
-                "is prepared for {holder}, and whether that one still exists cannot be asked",
+                "is prepared for {holder}, and the API server does not answer whether that claim still exists",
                 code=error.code,
                 reason=f": {error}",
             ) from error
-        return still_holds(raw, holder.uid, self._driver, *device)
+        return still_holds(raw, holder.uid, self._driver, [device])
 
 
 class ReservedDevices:
-    """The devices that a claim has exclusively, held as a context manager.
-
-    This is a class, not a generator, for speed: each prepared claim needs one.
-
-    Args:
-        exclusive: locks each device.
-        claim: the claim that has the devices.
-    """
+    """The devices that a claim has exclusively, held as a context manager; a class, not a generator, for speed."""
 
     __slots__ = ("_claim", "_exclusive", "_held")
 
@@ -223,7 +209,7 @@ def _double_allocation(
         device,
         claim,
         holder,
-        f"is still {state} for {{holder}}, which is allocated too; delete the pods of one of the two claims",
+        f"is still {state} for {{holder}}, to which it is allocated too; delete the pods of one of the two claims",
         code="double-allocation",
     )
 
@@ -233,9 +219,9 @@ def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> Tr
         device,
         claim,
         holder,
-        "is still prepared for {holder}, which is gone or allocated otherwise by now, and whose container may still "
-        "run; it is given on when the kubelet has released that claim, after a reboot, or when the driver has found it "
-        "gone for --orphan-after",
+        "is still prepared for {holder}, which was deleted or reallocated and whose container may still run; it is "
+        "free when the kubelet has released that claim, after a reboot, or when the claim has been gone for "
+        "--orphan-after",
         code="device-in-use",
     )
 
@@ -251,18 +237,13 @@ def _about_holder(
         holder: the claim that has it; None if only the driver's other process on this node knows it.
         text: the message, with ``{holder}``.
         code: of the error.
-        reason: details for administrators only.
+        reason: details that users in another namespace do not read.
     """
     subject = f"device {'/'.join(device)} of claim {claim} "
     name = f"claim {holder}" if holder is not None else "a claim by the driver's other process on this node"
+    full = f"{subject}{text.format(holder=name)}{reason}"
     near = holder is None or holder.namespace == claim.namespace
-    return TransientError(
-        f"{subject}{text.format(holder=name)}{reason}",
-        code=code,
-        public=f"{subject}{text.format(holder=name)}{reason}"
-        if near
-        else f"{subject}{text.format(holder='another claim')}",
-    )
+    return TransientError(full, code=code, public=full if near else f"{subject}{text.format(holder='another claim')}")
 
 
 class ReallocationGuard:
@@ -311,9 +292,9 @@ class ReallocationGuard:
             return
         devices = ", ".join(f"{item.pool}/{item.device}" for item in before.devices)
         raise TransientError(
-            f"claim {claim.reference} was allocated anew since it was prepared with {devices}, and a container may "
-            "still run with that; it is prepared as it is allocated now when the kubelet has released it (delete the "
-            "pods that use it), after a reboot, or when this has been so for --orphan-after",
+            f"claim {claim.reference} was reallocated after it was prepared with {devices}, which a container may "
+            "still use; it is prepared with its new allocation when the kubelet has released it (delete the pods that "
+            "use it), after a reboot, or after --orphan-after",
             code="device-in-use",
         )
 

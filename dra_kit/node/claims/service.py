@@ -34,31 +34,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimPreparer(Struct, frozen=True):
-    """Prepares one claim at a time; has no state between calls.
-
-    Attributes:
-        reader: reads claims from the API server.
-        preparation: runs the author's code.
-        durable: records and files of claims.
-        claims: the locks of all claims.
-        epochs: of the preparations in progress.
-        exclusive: which claim has which device.
-        turns: serializes the calls of the author's code.
-        reallocated: protects what a reallocated claim was prepared with.
-        releases: releases what was prepared for another allocation.
-        news: notified of the results.
-    """
+    """Prepares one claim at a time; has no state between calls."""
 
     reader: ClaimReader
     preparation: PreparerRunner
-    durable: ClaimWriter
+    writer: ClaimWriter
     claims: NamedLocks
     epochs: PrepareEpochs
-    exclusive: NodeDeviceReservations
-    turns: CallSerializer
-    reallocated: ReallocationGuard
-    releases: ClaimReleaser
-    news: ClaimEvents
+    reservations: NodeDeviceReservations
+    serializer: CallSerializer
+    guard: ReallocationGuard
+    releaser: ClaimReleaser
+    events: ClaimEvents
 
     async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
         """Prepare a claim, unless it is already prepared correctly.
@@ -68,12 +55,9 @@ class ClaimPreparer(Struct, frozen=True):
             again: the kubelet did not ask; prepare the claim only if it is still prepared.
 
         Returns:
-            The durable record; None for a claim that is not prepared any more.
-
-        Raises:
-            DraKitError: with a text for the user.
+            The stored record; None for a claim that is no longer prepared.
         """
-        self.durable.files.check(reference.uid)
+        self.writer.files.check(reference.uid)
         epoch = self.epochs.begin(reference.uid)
         try:
             async with self.claims.hold(reference.uid):
@@ -90,80 +74,82 @@ class ClaimPreparer(Struct, frozen=True):
             await self.epochs.over(reference.uid)
 
     def _is_prepared(self, uid: str) -> bool:
-        record = self.durable.store.claim(uid)
+        record = self.writer.store.claim(uid)
         return record is not None and record.phase == "prepared"
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
-        before, needed = self.durable.store.claim_and_needs(claim.reference.uid)
+        before, needed = self.writer.store.claim_and_needs(claim.reference.uid)
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
-            self.reallocated.check(before, claim)
-            await self.releases.of_record(before)
-            before, needed = None, self.durable.store.needs(claim.reference.uid)
-        self.reallocated.forget(claim.reference)
-        if before is not None and await self._is_true(before):
+            self.guard.check(before, claim)
+            await self.releaser.release_record(before)
+            before, needed = None, self.writer.store.needs(claim.reference.uid)
+        self.guard.forget(claim.reference)
+        if before is not None and await self._is_valid(before):
             self.preparation.check_device_nodes(before.spec)
-            return await self._as_it_was(claim, before)
+            return await self._keep(claim, before)
         async with (
-            self.exclusive.hold(claim),
-            self.turns.taken((result.pool, result.device) for result in claim.results),
+            self.reservations.hold(claim),
+            self.serializer.taken((result.pool, result.device) for result in claim.results),
         ):
             if before is None:
                 return await self._finish(await self._prepare_first(claim, epoch, needed))
-            before = self.durable.store.claim(before.uid) or before  # an effect may have been replaced meanwhile
+            before = self.writer.store.claim(before.uid) or before  # an effect may have been replaced meanwhile
             try:
                 return await self._finish(await self._prepare_again(claim, before, epoch))
             except DraKitError as error:
                 if again or not self._may_stay(before, error):
                     raise
                 module = type(self.preparation.driver.preparer).__module__
-                message = "claim not prepared again, it stays as it was"
+                message = "claim not prepared again, its former preparation stays"
                 problem = log_failure(error, message, module=module, logger=logger)
-                self.news.failed.notify(claim.reference, problem)
-                return await self._as_it_was(claim, before)
+                self.events.failed.notify(claim.reference, problem)
+                return await self._keep(claim, before)
 
-    async def _is_true(self, record: ClaimRecord) -> bool:
+    async def _is_valid(self, record: ClaimRecord) -> bool:
         """Return whether a record can be returned to the kubelet unchanged."""
         return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
 
-    async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
-        await self.durable.make_files(record)
+    async def _keep(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
+        await self.writer.make_files(record)
         if not has_statuses(claim.raw, self.preparation.driver.name, record):
-            self.news.resumed.notify(record)  # the status may have been written since the fetch
+            self.events.resumed.notify(record)  # the status may have been written since the fetch
         return record
 
     async def _finish(self, record: ClaimRecord) -> ClaimRecord:
-        if not self.durable.files.wrote(record):
-            await self.durable.make_files(record)
+        if not self.writer.files.wrote(record):
+            await self.writer.make_files(record)
         logger.info(
             "claim prepared",
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
-        self.news.prepared.notify(record)
+        self.events.prepared.notify(record)
         return record
 
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:
         """Prepare a claim that is not prepared; ``needed`` are the effects that are already recorded for it."""
-        store, uid = self.durable.store, claim.reference.uid
+        store, uid = self.writer.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
         if self.preparation.is_imperative and not self._may_run(uid):
-            begun = self.preparation.begun(claim)
-            await self.durable.begin(begun, epoch=epoch)
+            begun = self.preparation.unfinished_record(claim)
+            await self.writer.begin(begun, epoch=epoch)
         try:
             record, outcomes = await self.preparation.prepare(claim, None, returned)
             hit(Failpoint.AUTHOR_RETURNED)
-            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+            record = await self.writer.put(record, epoch=epoch, outcomes=outcomes)
         except BaseException as error:
             # also when cancelled at the deadline: undo what was begun before the claim's lock is released
             stored = store.claim(uid)
             # effects that are coming up stay: they are further on at the kubelet's next call
             still = isinstance(error, NotYet)
             if begun is not None and stored is not None and stored.phase == "releasing":
-                await self._roll_back(self.releases.in_turn(_with_states(begun, returned), keep_effects=still))
+                await self._roll_back(
+                    self.releaser.release_serialized(_with_states(begun, returned), keep_effects=still)
+                )
             elif stored is None:
                 if not still:
                     keep = needed if self._may_run(uid) else unrecorded
-                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
+                    await self._roll_back(self.preparation.effects.reverter.release(claim.reference, keep=keep))
                 for number in unrecorded:
                     await self._roll_back(store.effect_unrecorded(number))  # recorded for the next call that fails
             raise
@@ -172,23 +158,23 @@ class ClaimPreparer(Struct, frozen=True):
     async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
         """Prepare a claim whose containers may run; if that fails, the former preparation stays, if possible."""
         uid = claim.reference.uid
-        needed, in_force, given = self.durable.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
+        needed, in_force, given = self.writer.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
         if self.preparation.is_of_this_boot(before) and needed:
             # from now on its effects may be replaced by others, so the record must not be returned to the kubelet any
             # more
-            await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
+            await self.writer.put(before.model_copy(update={"outdated": True}), epoch=epoch)
         try:
             record, outcomes = await self.preparation.prepare(claim, before, [])
             hit(Failpoint.AUTHOR_RETURNED)
-            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+            record = await self.writer.put(record, epoch=epoch, outcomes=outcomes)
         except BaseException as error:
-            stored = self.durable.store.claim(uid)
+            stored = self.writer.store.claim(uid)
             if stored is not None and stored.metadata_generation == before.metadata_generation:
                 if not isinstance(error, NotYet):
-                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=needed))
+                    await self._roll_back(self.preparation.effects.reverter.release(claim.reference, keep=needed))
                 unchanged = in_force <= self._effects_in_force(uid) and given <= self._outcomes(uid)
                 if stored.outdated != before.outdated and unchanged:
-                    await self._roll_back(self.durable.put(before, epoch=epoch))
+                    await self._roll_back(self.writer.put(before, epoch=epoch))
             raise
         return record
 
@@ -198,32 +184,32 @@ class ClaimPreparer(Struct, frozen=True):
         It is not if effects were undone, were replaced or do not hold, if the record was already outdated, or if the
         claim is being released.
         """
-        unchanged = self.durable.store.claim(before.uid) == before and not before.outdated
-        whole = len(self._effects_in_force(before.uid)) == len(self.durable.store.needs(before.uid))
+        unchanged = self.writer.store.claim(before.uid) == before and not before.outdated
+        whole = len(self._effects_in_force(before.uid)) == len(self.writer.store.needs(before.uid))
         return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
 
     def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
         """Return the numbers and outcomes of the effects that are in force for a claim."""
-        boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
+        boot, found = self.preparation.boot_id, self.writer.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _outcomes(self, uid: str) -> set[tuple[int, str]]:
         """Return the numbers and outcomes of a claim's effects, including those that do not hold any more."""
-        found = self.durable.store.effects_of(uid)
+        found = self.writer.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _unrecorded(self, uid: str) -> set[int]:
         """Return the effects that were found without a record and that the containers of a claim may use."""
-        return {item.number for item in self.durable.store.effects_of(uid) if item.boot_id == UNKNOWN_BOOT}
+        return {item.number for item in self.writer.store.effects_of(uid) if item.boot_id == UNKNOWN_BOOT}
 
     def _may_run(self, uid: str) -> bool:
         """Return whether containers of a claim without a record may run: the record was lost or is corrupt."""
-        store = self.durable.store
-        return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
+        store = self.writer.store
+        return store.has_claim(uid) or store.may_lack_claims(self.writer.files.uids())
 
-    async def _roll_back(self, undoing: Awaitable[object]) -> None:
+    async def _roll_back(self, work: Awaitable[object]) -> None:
         try:
-            await undoing
+            await work
         except DraKitError as error:
             logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})
 
@@ -244,20 +230,12 @@ Answer = Sequence[KubeletDevice]
 class ClaimService:
     """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`.
 
-    Args:
-        preparation: runs the author's code.
-        api: reads claims.
-        store: the durable records.
-        files: the CDI and metadata files of claims.
-        locks: shared by the driver's processes on this node.
-        news: notified of the results.
-        reallocated: protects what reallocated claims were prepared with.
-        deadline: seconds after which the kubelet gets an answer, even if the work still runs.
+    After ``deadline`` seconds the kubelet gets an answer, even if the work still runs.
 
     Attributes:
         epochs: the claims that are being prepared.
         unasked: work that the kubelet has not asked for.
-        facts: facts about devices that are reported later.
+        facts: writes what ``context.update`` reports.
     """
 
     def __init__(
@@ -282,25 +260,25 @@ class ClaimService:
         self._calls = DeadlineRunner(deadline, at_rest=store.at_rest)
         self._releases = ClaimReleaser(preparation, durable, turns, news)
         self.epochs: PrepareEpochs = PrepareEpochs(store, locks.claims)
-        self._preparing = ClaimPreparer(
+        self._preparer = ClaimPreparer(
             reader=reader,
             preparation=preparation,
-            durable=durable,
+            writer=durable,
             claims=locks.claims,
             epochs=self.epochs,
-            exclusive=NodeDeviceReservations(
+            reservations=NodeDeviceReservations(
                 driver.name,
                 api=api,
                 store=store,
                 boot_id=preparation.boot_id,
                 claims=locks.claims,
                 devices=locks.devices,
-                release=self._releases.of_record,
+                release=self._releases.release_record,
             ),
-            turns=turns,
-            reallocated=reallocated,
-            releases=self._releases,
-            news=news,
+            serializer=turns,
+            guard=reallocated,
+            releaser=self._releases,
+            events=news,
         )
         self.unasked: ClaimRecovery = ClaimRecovery(
             preparation, reader, self._releases, durable, claims=locks.claims, calls=self._calls, news=news
@@ -323,7 +301,7 @@ class ClaimService:
 
         async def prepare() -> Answer | Exception:
             with span("prepare claim", claim=name, claim_uid=reference.uid):
-                record = await self._preparing.prepare(reference, again=again)
+                record = await self._preparer.prepare(reference, again=again)
             return record.answer() if record is not None else []
 
         def failed(error: Exception) -> Exception:
@@ -332,7 +310,7 @@ class ClaimService:
             return problem
 
         def late() -> str:
-            why = self._preparation.lacking(reference) or "what is still running is rolled back when it ends"
+            why = self._preparation.why_not_ready(reference) or "the work continues and is rolled back when it ends"
             return f"not prepared within {self._calls.deadline:g} s: {why}; the kubelet tries again"
 
         with log_context(claim=name, claim_uid=reference.uid):
@@ -353,7 +331,7 @@ class ClaimService:
         def failed(error: Exception) -> Exception:
             return self._failed(error, "claim not released")
 
-        late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
+        late = f"not released within {self._calls.deadline:g} s; the work continues; the kubelet tries again"
         with log_context(claim=name, claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
 

@@ -34,10 +34,7 @@ class ClaimStatusWriter:
     stay unchanged. It needs ``patch`` on ``resourceclaims/status``, and since Kubernetes 1.36 also
     ``associated-node:patch`` on ``resourceclaims/driver``.
 
-    Args:
-        client: writes the status.
-        driver: the driver's name.
-        store: the records: the driver's other process may have changed them after they were submitted.
+    The records are read again before a write: the driver's other process may have changed them meanwhile.
     """
 
     name = "status"
@@ -223,12 +220,7 @@ def device_statuses(
     items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     before: Sequence[DeviceRecord | None],
 ) -> list[dict[str, Any] | None]:
-    """Return what a preparer returned for each device, in the API's form.
-
-    Args:
-        driver: the driver's name.
-        items: the claim's results, and what was prepared for them.
-        before: what was recorded for each, if the claim is prepared again.
+    """Return the status that a preparer returned for each device, in the API's form; ``before`` are former records.
 
     Raises:
         PermanentError: it violates a rule of the API; names field, value and rule (code ``invalid-status``).
@@ -257,7 +249,7 @@ def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[
     Raises:
         PermanentError: it violates a rule of the API.
     """
-    _check("context.update was given", "driver", [(device.pool, device.device, device.share_id)], [status])
+    _check("context.update received", "driver", [(device.pool, device.device, device.share_id)], [status])
     return status
 
 
@@ -275,6 +267,6 @@ def _check(
     problems = validate_device_statuses(entries, results)
     if problems:
         raise PermanentError(
-            f"{who} a status that the API refuses: {'; '.join(str(problem) for problem in problems)}",
+            f"{who} a status that the API rejects: {'; '.join(str(problem) for problem in problems)}",
             code="invalid-status",
         )

@@ -28,7 +28,7 @@ from dra_kit.process.logging import log_context
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class _Hearing(Struct):
+class _PendingUpdate(Struct):
     """Reported facts, until all claims that may have the device have processed them."""
 
     facts: DeviceUpdate
@@ -43,29 +43,22 @@ class _Hearing(Struct):
             _dropped(self.facts)
 
 
-class _Waiting(Struct, frozen=True):
+class _QueuedUpdate(Struct, frozen=True):
     """Facts about a device that a claim has yet to process: the latest, merged with what remains of earlier ones."""
 
     facts: DeviceUpdate
-    hearing: _Hearing
+    pending: _PendingUpdate
 
 
 class DeviceUpdateWriter:
-    """Stores and publishes what ``context.update`` reports; used in the event loop.
-
-    Args:
-        durable: records and files of claims.
-        claims: the locks of all claims.
-        epochs: knows which claims are being prepared.
-        news: notified of claims with new facts about their devices.
-    """
+    """Stores and publishes what ``context.update`` reports; used in the event loop."""
 
     def __init__(self, durable: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, news: ClaimEvents) -> None:
         self._durable = durable
         self._claims = claims
         self._epochs = epochs
         self._news = news
-        self._waiting: dict[str, dict[Subject, _Waiting]] = {}
+        self._waiting: dict[str, dict[Subject, _QueuedUpdate]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
     def report(self, facts: DeviceUpdate) -> None:
@@ -77,7 +70,7 @@ class DeviceUpdateWriter:
             return
         if not uids:
             _dropped(facts)
-        hearing = _Hearing(facts, left=len(uids))
+        pending = _PendingUpdate(facts, left=len(uids))
         for uid in uids:
             waiting = self._waiting.get(uid)
             if waiting is None:
@@ -87,9 +80,9 @@ class DeviceUpdateWriter:
                 task.add_done_callback(self._at_work.discard)
             earlier = waiting.pop(facts.subject, None)
             if earlier is not None:
-                earlier.hearing.answered(taken=True)
+                earlier.pending.answered(taken=True)
             # put last, and so applied last: facts about another share may set the same fields
-            waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
+            waiting[facts.subject] = _QueuedUpdate(facts.after(earlier.facts if earlier else None), pending)
 
     def _concerned(self, facts: DeviceUpdate) -> set[str]:
         """Return the UIDs of the claims that have the device, or may have it once they are prepared."""
@@ -98,7 +91,7 @@ class DeviceUpdateWriter:
         return concerned if facts.claim is None else concerned & {facts.claim}
 
     async def _write(self, uid: str) -> None:
-        reported: Collection[_Waiting] = ()
+        reported: Collection[_QueuedUpdate] = ()
         try:
             async with self._claims.hold(uid):
                 reported = self._waiting.pop(uid).values()  # later reports are written next time
@@ -106,7 +99,7 @@ class DeviceUpdateWriter:
                 prepared = record if record is not None and record.phase == "prepared" else None
                 concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
                 for item in reported:
-                    item.hearing.answered(taken=item.facts in concerning)
+                    item.pending.answered(taken=item.facts in concerning)
                 if prepared is not None and concerning:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
@@ -148,13 +141,13 @@ def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
 
 
 def _dropped(facts: DeviceUpdate) -> None:
-    text = "facts of a device dropped: no claim is prepared with it"
+    text = "device update dropped, no claim is prepared with the device"
     logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
 
 
 def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
     fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
-    logger.error("facts of a device not written", extra=fields)
+    logger.error("device update not written", extra=fields)
 
 
 def _addressed(facts: DeviceUpdate) -> dict[str, str]:
@@ -168,13 +161,9 @@ Answer: TypeAlias = Sequence[KubeletDevice] | Exception
 
 
 class Repreparer:
-    """A part of the node process; level-triggered: compares records with the latest inventory.
+    """A part of the node process that prepares claims again after a change of their devices or effects.
 
-    Args:
-        store: the records.
-        claims: the locks of claims.
-        preparation: knows whether a record matches the devices that exist now.
-        prepare: prepares a claim again if it is still prepared.
+    Level-triggered: it compares records with the latest inventory. ``prepare`` prepares a claim that is still prepared.
     """
 
     name = "replugging"
@@ -191,7 +180,7 @@ class Repreparer:
         self._preparation = preparation
         self._prepare = prepare
         self._changed = asyncio.Event()
-        self._under_way: set[str] = set()
+        self._in_progress: set[str] = set()
         self._failures = 0
 
     def inventory_changed(self, _: object) -> None:
@@ -221,16 +210,16 @@ class Repreparer:
                 self._look()
                 await self._adopt()
             except DraKitError as error:  # the state cannot be read at the moment
-                logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
+                logger.error("replugged devices not searched for", extra={"error": str(error), "code": error.code})
                 self._try_again()
 
     def _look(self) -> None:
         for record in self._store.claims():
             changed = record.phase == "prepared" and self._preparation.is_replugged(record)
-            if changed and record.uid not in self._under_way:
+            if changed and record.uid not in self._in_progress:
                 fields = {"claim": str(record.reference), "claim_uid": record.uid}
                 logger.info("device or effect changed", extra=fields)
-                self._under_way.add(record.uid)
+                self._in_progress.add(record.uid)
                 self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
 
     async def _adopt(self) -> None:
@@ -239,18 +228,18 @@ class Repreparer:
         A replug cannot be detected without them, and a container is not disrupted on suspicion.
         """
         for known in self._store.claims():
-            if self._preparation.adopted(known) is known:
+            if self._preparation.with_identities(known) is known:
                 continue
             async with self._claims.try_hold(known.uid) as held:  # do not wait for a claim whose work hangs
                 if not held:
                     self._try_again()
                 record = self._store.claim(known.uid) if held else None
                 if record is not None and record.phase == "prepared" and not self._preparation.is_replugged(record):
-                    adopted = self._preparation.adopted(record)
+                    adopted = self._preparation.with_identities(record)
                     await self._store.put_claim(adopted, epoch=self._store.epoch(), then=lambda _: None)
 
     def _ended(self, uid: str, outcome: asyncio.Future[Answer]) -> None:
-        self._under_way.discard(uid)
+        self._in_progress.discard(uid)
         if outcome.cancelled():
             return
         answer = outcome.result()

@@ -35,7 +35,8 @@ from dra_kit.node.state.records import EffectRecord
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 1.0
 """Seconds between two checks for program output, and for requests of another process to terminate a program."""
-_EFFECT: Final = ".effect"  # suffix of a file with a program's mark
+# suffixes of the files of a program: its output, a request to terminate it, its secret mark, its effect and claims
+_OUTPUT, _ORDER, _MARK, _EFFECT = ".log", ".end", ".mark", ".effect"
 _ORDER_WAIT: Final = 5.0  # seconds for the other process, in addition to the program's own time limit
 
 
@@ -43,7 +44,7 @@ class ChildProcesses:
     """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
 
     Args:
-        directory: for output and termination requests; shared by the processes of a rolling update, part of each mark.
+        directory: for output and termination requests, shared by the driver's processes; part of each mark.
         locks: determine which process owns a program.
         environment: variables for every program, in addition to its own.
         records: the stored effects.
@@ -87,17 +88,17 @@ class ChildProcesses:
             await self._forget(name, program)
             if not program.ready:
                 raise self._ended_early(child, program)
-        holding = self._locks.try_hold(name)
-        if not await holding.take():
-            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which has to see to it")
+        lock = self._locks.try_hold(name)
+        if not await lock.take():
+            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which must restart it")
         try:
-            program = await self._find(child, holding)
+            program = await self._find(child, lock)
             if program is None:
                 await call(child.clear)
-                program = self._start(child, holding)
-            self._order(name).unlink(missing_ok=True)  # it was for the previous program
+                program = self._start(child, lock)
+            self._path(name, _ORDER).unlink(missing_ok=True)  # it was for the previous program
         except BaseException:
-            holding.give_up()
+            lock.give_up()
             raise
         self._own(name, program)
         return program.process
@@ -110,19 +111,19 @@ class ChildProcesses:
             with suppress(OSError):  # only needed if the records are lost; the next check retries
                 self._describe(name, child)
             return program.process == process and program.runs
-        holding = self._locks.try_hold(name)
-        if not await holding.take():
+        lock = self._locks.try_hold(name)
+        if not await lock.take():
             return True  # the other process owns it and supervises it
         if is_running(process):
             try:
-                self._own(name, self._taken_over(child, process, holding))
+                self._own(name, self._taken_over(child, process, lock))
             except BaseException:
-                holding.give_up()
+                lock.give_up()
                 raise
-            self._order(name).unlink(missing_ok=True)
+            self._path(name, _ORDER).unlink(missing_ok=True)
             logger.info("program taken over", extra={"program": title_of(child), "pid": process.pid})
             return True
-        holding.give_up()
+        lock.give_up()
         return False
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
@@ -141,22 +142,22 @@ class ChildProcesses:
         name = _name(child)
         program = self._programs.pop(name, None)
         if program is None:
-            holding = await self._owned_to_end(child, name)
+            lock = await self._owned_to_end(child, name)
             try:
-                program = await self._find(child, holding)
+                program = await self._find(child, lock)
             except BaseException:
-                holding.give_up()
+                lock.give_up()
                 raise
             if program is None:
-                holding.give_up()
+                lock.give_up()
         if program is not None and not await self._end(name, program, hangs=hangs):
             raise TransientError(
-                f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
-                "kernel; it is tried again, and a reboot ends it",
+                f"{title_of(child)} does not exit, even after SIGKILL: process {program.process.pid} hangs in the "
+                "kernel; termination is retried; a reboot also terminates it",
                 code="child-hangs",
             )
-        for path in (self._output_path(name), self._order(name), self._secret(name), self._effect(name)):
-            path.unlink(missing_ok=True)
+        for suffix in (_OUTPUT, _ORDER, _MARK, _EFFECT):
+            self._path(name, suffix).unlink(missing_ok=True)
         self._described.pop(name, None)
 
     async def found(self) -> list[EffectMark]:
@@ -214,16 +215,16 @@ class ChildProcesses:
             del self._programs[name]
             program.give_up()
 
-    async def _find(self, child: ChildProcess[Any], holding: HeldLock) -> Program | None:
+    async def _find(self, child: ChildProcess[Any], lock: HeldLock) -> Program | None:
         """Return the program that an earlier process started, found by its mark; it may have no record."""
         mark = self._mark(_name(child))
         found = await asyncio.to_thread(find_marked, mark) if mark is not None else []
         if not found:
             return None
         logger.info("program found again", extra={"program": title_of(child), "pid": found[0].pid})
-        return self._taken_over(child, found[0], holding)
+        return self._taken_over(child, found[0], lock)
 
-    def _start(self, child: ChildProcess[Any], holding: HeldLock) -> Program:
+    def _start(self, child: ChildProcess[Any], lock: HeldLock) -> Program:
         """Start a program synchronously, as asyncio does: after an interruption, no process would own the program."""
         name = _name(child)
         command = list(child.command())
@@ -232,8 +233,8 @@ class ChildProcesses:
         mark = self._directory / name / secret
         try:
             output = self._output(name, written=False)
-            self._secret(name).touch(mode=0o600)
-            self._secret(name).write_text(secret)
+            self._path(name, _MARK).touch(mode=0o600)
+            self._path(name, _MARK).write_text(secret)
             self._describe(name, child)
         except OSError as error:
             raise StoreError(
@@ -251,21 +252,20 @@ class ChildProcesses:
             ) from error
         process = identify(pid) or RunningProcess(pid, 0)  # it may have exited already
         logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
-        return self._program(child, process, holding, output=output, ours=True)
+        return self._program(child, process, lock, output=output, ours=True)
 
-    def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, holding: HeldLock) -> Program:
-        output = self._output(_name(child), written=True)
-        return self._program(child, process, holding, output=output, ours=False)
+    def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, lock: HeldLock) -> Program:
+        return self._program(child, process, lock, output=self._output(_name(child), written=True), ours=False)
 
     def _output(self, name: str, *, written: bool) -> ProgramOutput:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return ProgramOutput(self._output_path(name), written=written)
+        return ProgramOutput(self._path(name, _OUTPUT), written=written)
 
     def _program(
-        self, child: ChildProcess[Any], process: RunningProcess, holding: HeldLock, *, output: ProgramOutput, ours: bool
+        self, child: ChildProcess[Any], process: RunningProcess, lock: HeldLock, *, output: ProgramOutput, ours: bool
     ) -> Program:
         return Program(
-            title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
+            title_of(child), process, ours=ours, end_within=child.end_within, output=output, lock=lock,
             ended=self._has_ended, stop=partial(call, child.stop), level=child.log_level,
         )  # fmt: skip
 
@@ -273,18 +273,17 @@ class ChildProcesses:
         if program not in self._programs.values():
             return  # it was terminated
         logger.warning(
-            "program has ended",
+            "program has exited",
             extra={"program": program.title, "pid": program.process.pid, "how": program.exit_text()},
         )
         if self._ended is not None and program.ready and time.monotonic() - program.since >= self._calm:
             self._ended()
 
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
-        words = program.last_line
+        output = f"; its last output: {program.last_line}" if program.last_line else ""
         return TransientError(
-            f"{title_of(child)} {program.exit_text()} before it was ready"
-            + (f"; it said: {words}" if words else "")
-            + "; it is started again when the kubelet asks again",
+            f"{title_of(child)} {program.exit_text()} before it was ready{output}; it is restarted when the kubelet "
+            "asks again",
             code="child-ended",
         )
 
@@ -298,17 +297,17 @@ class ChildProcesses:
                 self._own(name, program)
         if gone:
             program.give_up()
-            logger.info("program ended", extra={"program": program.title, "pid": program.process.pid})
+            logger.info("program terminated", extra={"program": program.title, "pid": program.process.pid})
         return gone
 
     async def _end_by_order(self, name: str, program: Program) -> None:
         """Terminate a program for the driver's other process, which has released the last claim."""
-        self._order(name).unlink(missing_ok=True)  # it must not affect the next program of that name
+        self._path(name, _ORDER).unlink(missing_ok=True)  # it must not affect the next program of that name
         del self._programs[name]
         await self._end(name, program)
 
     def _is_ordered(self, name: str) -> bool:
-        return os.path.lexists(self._order(name))
+        return os.path.lexists(self._path(name, _ORDER))
 
     async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> HeldLock:
         """Return the lock of a program once the other process has terminated it.
@@ -316,34 +315,31 @@ class ChildProcesses:
         Raises:
             TransientError: the other process has not done so in time.
         """
-        holding = self._locks.try_hold(name)
-        if await holding.take():
-            return holding
-        self._order(name).touch(mode=0o600)
-        holding = self._locks.hold(name)
+        lock = self._locks.try_hold(name)
+        if await lock.take():
+            return lock
+        self._path(name, _ORDER).touch(mode=0o600)
+        lock = self._locks.hold(name)
         try:
             async with asyncio.timeout(2 * child.end_within + _ORDER_WAIT):
-                await holding.take()
+                await lock.take()
         except TimeoutError:
             raise TransientError(
-                f"{title_of(child)} belongs to the driver's other process on this node, which has not ended it yet; it "
-                "is tried again",
+                f"{title_of(child)} belongs to the driver's other process on this node, which has not yet "
+                "terminated it; termination is retried",
                 code="child-hangs",
             ) from None
-        return holding
+        return lock
 
     def _mark(self, name: str) -> Path | None:
         """Return the mark of the program started last; it contains a secret, since any user can copy a plain mark."""
         try:
-            return self._directory / name / (self._secret(name).read_text() or "none")
+            return self._directory / name / (self._path(name, _MARK).read_text() or "none")
         except FileNotFoundError:
             return None
 
-    def _secret(self, name: str) -> Path:
-        return self._directory / f"{name}.mark"
-
-    def _effect(self, name: str) -> Path:
-        return self._directory / f"{name}{_EFFECT}"
+    def _path(self, name: str, suffix: str) -> Path:
+        return self._directory / f"{name}{suffix}"
 
     def _describe(self, name: str, child: ChildProcess[Any]) -> None:
         """Write a file beside the program with its effect and the claims that need it, in case the record is lost."""
@@ -351,15 +347,9 @@ class ChildProcesses:
         record = next((item for item in self._records() if (item.effect, {*item.keys}) == wanted), None)
         text = "" if record is None else EffectMark.of(record).model_dump_json()
         if self._described.get(name) != text:
-            self._effect(name).touch(mode=0o600)
-            self._effect(name).write_text(text)
+            self._path(name, _EFFECT).touch(mode=0o600)
+            self._path(name, _EFFECT).write_text(text)
             self._described[name] = text
-
-    def _output_path(self, name: str) -> Path:
-        return self._directory / f"{name}.log"
-
-    def _order(self, name: str) -> Path:
-        return self._directory / f"{name}.end"
 
 
 def _name(child: ChildProcess[Any]) -> str:

@@ -34,11 +34,7 @@ class StoredFields(NamedTuple):
 
 
 class EffectClasses:
-    """The driver's effect classes by their stable id; no method is called that changes hardware.
-
-    Args:
-        known: the effect classes.
-    """
+    """The driver's effect classes by their stable id; no method is called that changes hardware."""
 
     def __init__(self, known: Mapping[str, type[Effect[Any, Any]]]) -> None:
         self._known = known
@@ -46,8 +42,6 @@ class EffectClasses:
     @property
     def runs_programs(self) -> bool:
         """Whether there may be programs to start, find, or terminate."""
-        if not self._known:
-            return False
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:
@@ -59,8 +53,8 @@ class EffectClasses:
         unknown = sorted({record.effect for record in stored} - set(self._known))
         if unknown:
             raise ConfigurationError(
-                f"effects {', '.join(unknown)} are in force and this driver does not know how to undo them; "
-                "add their classes to Driver(effects=[…]), or drain the node with the release that made them",
+                f"effects {', '.join(unknown)} are in force, and this driver has no classes to revert them; "
+                "add their classes to Driver(effects=[…]), or drain the node with the release that applied them",
                 code="unknown-effect",
             )
         for record in stored:
@@ -71,12 +65,12 @@ class EffectClasses:
                     read_outcome(cls, record.outcome)
             except ValidationError as error:
                 raise ConfigurationError(
-                    f"effect {_stored_title(record)} is in force and {cls.__name__} no longer understands it: "
-                    f"{_problems(error)}; keep its fields readable, or drain the node with the release that made it",
+                    f"effect {_stored_title(record)} is in force, and {cls.__name__} can no longer read it: "
+                    f"{_problems(error)}; keep its fields readable, or drain the node with the release that applied it",
                     code="incompatible-effect",
                 ) from error
 
-    def written(self, effect: Effect[Any, Any]) -> StoredFields:
+    def stored_fields(self, effect: Effect[Any, Any]) -> StoredFields:
         """Return an effect's fields as they are stored, from which it can be created again.
 
         Raises:
@@ -92,19 +86,19 @@ class EffectClasses:
         try:
             text = effect.model_dump_json(by_alias=True)
             again: Effect[Any, Any] | None = _read(cls, text)
-            problem = "it comes back with other values"
+            problem = "reading it yields other values"
         except ValueError as error:  # includes pydantic's errors, on writing and on reading
             again, problem = None, _problems(error) if isinstance(error, ValidationError) else str(error)
         if again != effect:
             raise ConfigurationError(
-                f"effect {cls.__name__} does not come back from its own JSON: {problem}; its fields are stored, so "
-                "give them types that pydantic writes and reads alike, without computed or excluded ones",
+                f"effect {cls.__name__} cannot be read from its own JSON: {problem}; its fields are stored, so use "
+                "types that pydantic writes and reads alike, without computed or excluded fields",
                 code="invalid-effect",
             )
         selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
         return StoredFields(text, tuple(name for name in from_json(text) if name not in selected))
 
-    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+    def load(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """Return an effect and its outcome, None if it has none.
 
         Raises:
@@ -113,8 +107,8 @@ class EffectClasses:
         cls = self._known.get(record.effect)
         if cls is None:
             raise TransientError(
-                f"effect {_stored_title(record)} was made by another release of the driver, and this one "
-                "has no class for it; run that release, which has to undo it",
+                f"effect {_stored_title(record)} was applied by another release of the driver, and this release "
+                "has no class for it; run that release to revert it",
                 code="unknown-effect",
             )
         try:
@@ -126,7 +120,7 @@ class EffectClasses:
     def touched(self, record: EffectRecord) -> set[str]:
         """Return the keys and locks of a stored effect; for an unknown class, which is never called, only the keys."""
         try:
-            effect, _ = self.understood(record)
+            effect, _ = self.load(record)
         except DraKitError:
             return set(record.keys)
         return {*record.keys, *locks_of(effect)}
@@ -134,7 +128,7 @@ class EffectClasses:
     def title(self, record: EffectRecord) -> str:
         """Return the text of a stored effect for people."""
         with suppress(DraKitError):
-            effect, _ = self.understood(record)
+            effect, _ = self.load(record)
             if type(effect).title is not Effect.title:
                 return title_of(effect)
         return _stored_title(record)
@@ -152,44 +146,40 @@ class EffectClasses:
         Raises:
             TransientError: another effect is needed; names the claims that need it.
         """
-        in_the_way = []
+        unneeded = []
         for other in others:
             shared = sorted(set(other.keys) & set(keys))
             if not shared:
                 continue
             holders = [str(item) for item in other.claims if item.uid != claim.uid]
             if other.phase == "reverting" or (not holders and other.number not in ensured):
-                in_the_way.append(other)
+                unneeded.append(other)
                 continue
-            who = f"claim {', '.join(holders)}" if holders else "the same claim"
-            raise TransientError(
-                f"claim {claim} needs {title_of(wanted)}, but {who} holds {', '.join(shared)} with "
-                f"{self.title(other)}; ask for the same, or wait until that claim is released",
-                code="effect-conflict",
-                public=self._public_conflict(claim, wanted, shared, other),
-            )
-        return in_the_way
+            raise self._conflict(claim, wanted, ", ".join(shared), other)
+        return unneeded
 
-    def _public_conflict(
-        self, claim: ClaimReference, wanted: Effect[Any, Any], shared: Sequence[str], other: EffectRecord
-    ) -> str:
-        """Return the text of a conflict for the claim's users, without claims and configs of other namespaces."""
-        needs = f"claim {claim} needs {public_title(wanted)}"
-        keys = without_paths(", ".join(shared))
+    def _conflict(
+        self, claim: ClaimReference, wanted: Effect[Any, Any], keys: str, other: EffectRecord
+    ) -> TransientError:
+        """Return the error of a conflict; its public text has no claims and configs of other namespaces."""
+
+        def text(who: str) -> str:
+            return (
+                f"claim {claim} needs {title_of(wanted)}, but {who} holds {keys} with {self.title(other)}; ask for the "
+                "same, or wait until that claim is released"
+            )
+
         holders = [item for item in other.claims if item.uid != claim.uid]
         near = [str(item) for item in holders if item.namespace == claim.namespace]
+        full = public = text(f"claim {', '.join(map(str, holders))}" if holders else "the same claim")
         if holders and not near:
-            return (
-                f"{needs}, but another claim holds {keys} with other settings; wait until that claim is released, or "
-                "ask the cluster's administrators, who find it in the driver's log"
+            public = (
+                f"claim {claim} needs {title_of(wanted)}, but another claim holds {keys} with other settings; wait "
+                "until that claim is released, or ask the cluster's administrators, who find it in the driver's log"
             )
-        who = (
-            f"claim {', '.join(near)}{' and others' if len(near) < len(holders) else ''}" if near else "the same claim"
-        )
-        return (
-            f"{needs}, but {who} holds {keys} with {without_paths(self.title(other))}; ask for the same, or wait until "
-            "that claim is released"
-        )
+        elif len(near) < len(holders):
+            public = text(f"claim {', '.join(near)} and others")
+        return TransientError(full, code="effect-conflict", public=without_paths(public))
 
 
 def find_stored(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
@@ -233,8 +223,8 @@ def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
         read_outcome(cls, text)
     except ValueError:  # includes pydantic's errors
         raise ConfigurationError(
-            f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which is not what it "
-            "declares, or cannot be stored; return what dra_kit.Effect[<type>] says",
+            f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which it does not "
+            "declare, or which cannot be stored; return the type in dra_kit.Effect[<type>]",
             code="invalid-outcome",
         ) from None
     return text
@@ -289,7 +279,8 @@ def _names(effect: Effect[Any, Any], method: str, given: Iterable[str]) -> list[
 
 def _no_names(effect: Effect[Any, Any], method: str, given: Sequence[Any]) -> ConfigurationError:
     return ConfigurationError(
-        f"effect {type(effect).__name__}.{method}() gave {given!r}; name what it touches, for example ['gpu/0']",
+        f"effect {type(effect).__name__}.{method}() returned {given!r}; return names of what it touches, for example "
+        "['gpu/0']",
         code="invalid-effect-keys",
     )
 
@@ -308,8 +299,8 @@ def _read(cls: type[Effect[Any, Any]], spec: str, defaults: Sequence[str] = ()) 
 
 def _incompatible(cls: type[Effect[Any, Any]], record: EffectRecord, error: ValidationError) -> TransientError:
     return TransientError(
-        f"effect {_stored_title(record)} was made by another release of the driver, and {cls.__name__} "
-        f"does not understand it: {_problems(error)}; run that release, which has to undo it",
+        f"effect {_stored_title(record)} was applied by another release of the driver, and {cls.__name__} "
+        f"cannot read it: {_problems(error)}; run that release to revert it",
         code="incompatible-effect",
     )
 

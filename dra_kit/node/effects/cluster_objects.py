@@ -31,9 +31,9 @@ class ClusterObjects:
 
     Args:
         client: needs the verbs of ``ClusterObject.rules``.
-        driver: the driver's name, the field manager of what it applies.
-        facts: know the Node that owns the objects.
-        records: the stored effects.
+        driver: the driver's name; the field manager of its objects.
+        facts: provide the Node that owns the objects.
+        records: return the stored effects.
         patience: seconds that a release waits until a deleted object is gone; the kubelet asks again.
     """
 
@@ -101,8 +101,8 @@ class ClusterObjects:
             if asyncio.get_running_loop().time() > deadline:
                 finalizers = ", ".join(left["metadata"].get("finalizers") or ()) or "none"
                 raise TransientError(
-                    f"{address} is deleted and not gone, its finalizers: {finalizers}; see who has to remove them; "
-                    "it is tried again",
+                    f"{address} is being deleted but still exists, its finalizers: {finalizers}; check the controllers "
+                    "that must remove them; the deletion is retried",
                     code="object-not-gone",
                 )
             await asyncio.sleep(next(looks, _LOOKS[-1]))
@@ -136,13 +136,7 @@ class ClusterObjects:
 class ClusterObjectFinder:
     """Finds objects of a driver's effects on this node, in the namespaces that the effects declare.
 
-    If an effect declares no namespaces, its objects are not searched for: others could create objects that look the
-    same.
-
-    Args:
-        keeper: finds the objects.
-        effects: the driver's effects.
-        settings: the author's settings.
+    If an effect declares no namespaces, its objects are not searched for: other users could create similar objects.
     """
 
     def __init__(self, keeper: ClusterObjects, effects: Iterable[type[Any]], settings: Any) -> None:

@@ -39,17 +39,16 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EffectEngine:
-    """Applies effects; the only place that calls ``apply``.
+    """Applies effects; the only place that calls ``apply``. Effects of an earlier boot are applied again.
 
     Args:
         store: where intents and outcomes are stored.
         classes: the driver's effect classes.
         hardware: passed to the effects.
         undoing: reverts effects that conflict and that no claim needs.
-        boot_id: of this boot; effects of an earlier boot are applied again.
+        boot_id: of this boot.
         locks: of what effects touch.
-        replaced: notified of an effect whose outcome has changed, and of the claims that were prepared with the former
-            outcome: what their containers were given is not valid any more.
+        replaced: receives an effect whose outcome has changed, and the claims that were prepared with the former one.
 
     Raises:
         ConfigurationError: the store has an effect whose id the driver does not know.
@@ -60,13 +59,13 @@ class EffectEngine:
         store: StateStore,
         classes: EffectClasses,
         hardware: HardwareHandle,
-        undoing: EffectReverter,
+        reverter: EffectReverter,
         *,
         boot_id: str,
         locks: NamedLocks,
         replaced: Replaced,
     ) -> None:
-        self.undoing = undoing
+        self.reverter = reverter
         self._store = store
         self._classes = classes
         self._hardware = hardware
@@ -78,21 +77,16 @@ class EffectEngine:
     async def ensure(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Apply an effect for a claim, once.
+        """Apply an effect for a claim, once, and add its outcome by number to ``outcomes`` of this preparation.
 
         Conflicting effects that only this claim needed before are reverted first: they belong to an earlier preparation
-        that was cut off, or to the device before a replug.
-
-        Args:
-            claim: the claim that needs it.
-            effect: the effect to apply.
-            outcomes: of all effects that this preparation has ensured, by number; this effect is added.
+        that was interrupted, or to the device before a replug.
 
         Raises:
             NotYet: raised by ``apply``; the intent stays stored.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
-        spec, defaults = self._classes.written(effect)
+        spec, defaults = self._classes.stored_fields(effect)
         effect = await self._hardware.bound(effect)
         keys = keys_of(effect)
         locked = {*keys, *locks_of(effect)}
@@ -106,7 +100,7 @@ class EffectEngine:
                 needed = locked.union(*map(self._classes.touched, touched))
                 if needed == locked:
                     for other in conflicts:
-                        await self._make_way(other, claim, effect)
+                        await self._revert_conflicting(other, claim, effect)
                     # the text that was stored first stays: it identifies the row
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
@@ -118,13 +112,13 @@ class EffectEngine:
                     return await self._in_force_now(effect, record, outcomes)
                 locked = needed
 
-    async def _make_way(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
+    async def _revert_conflicting(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
         """Revert an effect that no claim needs any more; users of this claim must not learn about it."""
         try:
-            await self.undoing.revert(other)
+            await self.reverter.revert(other)
         except DraKitError as error:
             error.public = (
-                f"claim {claim} needs {public_title(effect)}, and what was in force before could not be undone; the "
+                f"claim {claim} needs {public_title(effect)}, and the effect before it could not be reverted; the "
                 "driver's log has the reason, and the kubelet tries again"
             )
             raise
@@ -132,29 +126,26 @@ class EffectEngine:
     async def in_force(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """Return the outcome of an effect in force, without applying it: admin access changes nothing.
-
-        Args:
-            claim: the claim with admin access.
-            effect: the effect to look up.
-            outcomes: of all effects that this preparation has looked up, by number; this effect is added.
+        """Return the outcome of an effect in force, and add it to ``outcomes``: admin access applies nothing.
 
         Raises:
             PermanentError: it is not in force.
         """
-        spec, _ = self._classes.written(effect)
+        spec, _ = self._classes.stored_fields(effect)
         effect = await self._hardware.bound(effect)
         async with self._locks.hold_all((*keys_of(effect), *locks_of(effect))):
             record = find_stored(effect, spec, self._store.effects())
             if record is not None and self.is_in_force(record):
                 outcomes[record.number] = record.outcome
                 return outcome_of(type(effect), record)
+        why = (
+            f"is not in force, and claim {claim} has admin access only, which changes nothing; prepare the device for "
+            "an ordinary claim first"
+        )
         raise PermanentError(
-            f"effect {title_of(effect)} is not in force, and claim {claim} has admin access only, which "
-            "changes nothing; prepare the device for an ordinary claim first",
+            f"effect {title_of(effect)} {why}",
             code="effect-not-in-force",
-            public=f"effect {public_title(effect)} is not in force, and claim {claim} has admin access only, which "
-            "changes nothing; prepare the device for an ordinary claim first",
+            public=f"effect {public_title(effect)} {why}",
         )
 
     def known(self) -> list[EffectInForce]:
@@ -162,7 +153,7 @@ class EffectEngine:
         found = []
         for record in self._store.effects():
             with suppress(DraKitError):
-                effect, outcome = self._classes.understood(record)
+                effect, outcome = self._classes.load(record)
                 bound = self._hardware.bound_now(effect)
                 found.append(EffectInForce(bound, outcome, record.claims, self.is_in_force(record)))
         return found
@@ -191,7 +182,7 @@ class EffectEngine:
         Raises:
             NotYet: raised by ``apply``.
         """
-        effect, _ = self._classes.understood(record)
+        effect, _ = self._classes.load(record)
         await self._apply(await self._hardware.bound(effect), record)
 
     async def _apply(self, effect: Effect[Any, Any], record: EffectRecord) -> EffectRecord:
@@ -206,10 +197,10 @@ class EffectEngine:
                 outcome = await call(effect.apply, previous)
         except NotYet as error:
             raise NotYet(
-                f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and it is asked again",
+                f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and the driver retries it",
                 code=error.code,
-                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and it "
-                "is asked again",
+                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and the "
+                "driver retries it",
             ) from error
         hit(Failpoint.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)
@@ -224,14 +215,7 @@ class EffectEngine:
 
 
 class EffectReverter:
-    """Reverts effects; the only place that calls ``revert``.
-
-    Args:
-        store: where intents and outcomes are stored.
-        classes: create effects from what is stored.
-        hardware: passed to the effects.
-        locks: of what effects touch.
-    """
+    """Reverts effects; the only place that calls ``revert``; ``locks`` are of what effects touch."""
 
     def __init__(self, store: StateStore, classes: EffectClasses, hardware: HardwareHandle, locks: NamedLocks) -> None:
         self._store = store
@@ -251,9 +235,9 @@ class EffectReverter:
         stored = self._store.effects_of(claim.uid)
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
             await self._store.release_effect(number, claim.uid)
-            remedy = "see --dump-state, and undo it by hand where it still is in force"
-            fields = {"effect": number, "code": "damaged-record", "remedy": remedy}
-            logger.error("effect not undone, its record is damaged", extra=fields)
+            remedy = "see --dump-state, and revert it manually if it is still in force"
+            fields = {"effect": number, "code": "corrupt-record", "remedy": remedy}
+            logger.error("effect not reverted, its record is corrupt", extra=fields)
         failures: list[DraKitError] = []
         for record in stored:
             if record.number in keep:
@@ -273,7 +257,7 @@ class EffectReverter:
     async def _release(self, record: EffectRecord, claim: ClaimReference) -> None:
         async with self._locks.hold_all(self._classes.touched(record)):
             if {item.uid for item in record.claims} == {claim.uid}:
-                effect, _ = self._classes.understood(record)  # else it stays for a release that can
+                effect, _ = self._classes.load(record)  # else it stays for a release that can
                 await self._hardware.bound(effect)
             unneeded = await self._store.release_effect(record.number, claim.uid)
             hit(Failpoint.EFFECT_RELEASED)
@@ -294,7 +278,7 @@ class EffectReverter:
                 except DraKitError as error:
                     if error.code != "revert-failed":  # that one is reported with its traceback
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
-                        logger.warning("effect not undone", extra=fields)
+                        logger.warning("effect not reverted", extra=fields)
 
     async def revert(self, record: EffectRecord) -> None:
         """Revert an effect and forget it, however long that takes; the caller holds its keys and locks.
@@ -305,14 +289,14 @@ class EffectReverter:
         await run_to_completion(self._revert(record))
 
     async def _revert(self, record: EffectRecord) -> None:
-        effect, _ = self._classes.understood(record)
+        effect, _ = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         cls = type(effect)
         if record.phase != "reverting":
             # a half-reverted effect is not in force: the next claim that needs it applies it again
             record = await self._store.begin_revert(record)
             hit(Failpoint.EFFECT_REVERTING)
-        _, outcome = self._classes.understood(record)
+        _, outcome = self._classes.load(record)
         try:
             await call(effect.revert, outcome)
             hit(Failpoint.EFFECT_REVERTED)
@@ -321,20 +305,20 @@ class EffectReverter:
             await self._store.revert_failed(record.number, text)
             expected = isinstance(error, DraKitError)
             logger.warning(
-                "effect not undone",
+                "effect not reverted",
                 extra={"effect": self._classes.title(record), "error": text},
                 exc_info=None if expected else author_exc_info(error, cls.__module__),
             )
             raise TransientError(
-                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert raised {text}; it is "
-                "tried again",
+                f"effect {self._classes.title(record)} could not be reverted: {cls.__name__}.revert raised {text}; it "
+                "is retried",
                 code="revert-failed",
-                public=f"effect {public_title(effect)} could not be undone: {cls.__name__}.revert raised "
-                f"{describe_located_error(error, cls.__module__, public=True)}; it is tried again",
+                public=f"effect {public_title(effect)} could not be reverted: {cls.__name__}.revert raised "
+                f"{describe_located_error(error, cls.__module__, public=True)}; it is retried",
             ) from error
         await self._store.forget_effect(record.number)
         hit(Failpoint.EFFECT_FORGOTTEN)
-        logger.info("effect undone", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
+        logger.info("effect reverted", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
 
 
 FIRST_PAUSE = 0.1
@@ -345,10 +329,7 @@ LAST_PAUSE = 2.0
 class ClaimEffects:
     """Ensures effects for one claim, and retries those that are still coming up until the call's deadline.
 
-    Args:
-        engine: applies the effects.
-        claim: the claim that needs them.
-        admin_access: effects are only looked up.
+    With ``admin_access`` effects are only looked up.
 
     Attributes:
         outcomes: the outcomes of the effects that this preparation ensured, by effect number; None until it has one.
@@ -374,8 +355,8 @@ class ClaimEffects:
         """See :meth:`dra_kit.AllocatedDevice.ensure`."""
         if self._closed:
             raise ConfigurationError(
-                f"ensure({type(effect).__name__}) came after prepare of claim {self._claim} had ended; ensure effects "
-                "in prepare itself and await them there",
+                f"ensure({type(effect).__name__}) was called after prepare of claim {self._claim} had returned; ensure "
+                "effects in prepare itself and await them there",
                 code="effect-too-late",
             )
         ended: asyncio.Future[None] = self.loop.create_future()

@@ -30,7 +30,7 @@ class Program:
         ours: this process has started it, and can read its exit status.
         end_within: seconds that it gets to exit when asked to.
         output: what it writes.
-        holding: the lock that proves ownership; released together with the program.
+        lock: the lock that proves ownership; released together with the program.
         ended: called once when the program has exited.
         stop: asks the program to exit in its own way; returns whether it did ask.
         level: the log level of its output.
@@ -44,7 +44,7 @@ class Program:
         ours: bool,
         end_within: float,
         output: ProgramOutput,
-        holding: HeldLock,
+        lock: HeldLock,
         ended: Callable[[Program], None],
         stop: Callable[[], Awaitable[bool]],
         level: Callable[[str], int],
@@ -58,7 +58,7 @@ class Program:
         self._code: int | None = None
         self._unread = ""
         self._output = output
-        self._holding = holding
+        self._lock = lock
         self._ended = ended
         self._stop = stop
         self._level = level
@@ -80,13 +80,13 @@ class Program:
         """Return how it exited, as far as that is known."""
         code = self._code
         if code is None:
-            return "ended"
+            return "exited"
         if code >= 0:
-            return f"ended with exit code {code}"
+            return f"exited with code {code}"
         try:
-            return f"was ended by {signal.Signals(-code).name}"
+            return f"was terminated by {signal.Signals(-code).name}"
         except ValueError:
-            return f"was ended by signal {-code}"
+            return f"was terminated by signal {-code}"
 
     def log_output(self) -> None:
         """Log what the program has written since the last check."""
@@ -101,7 +101,7 @@ class Program:
         self._unread = ""
         for line in lines:
             fields = {"program": self.title, "pid": self.process.pid, "line": line}
-            logger.log(self._level_of(line), "program says", extra=fields)
+            logger.log(self._level_of(line), "program output", extra=fields)
 
     def _level_of(self, line: str) -> int:
         try:
@@ -110,11 +110,7 @@ class Program:
             return logging.INFO
 
     async def end(self, *, hangs: bool = False) -> bool:
-        """Ask the program to exit, then kill its whole session; return whether nothing is left.
-
-        Args:
-            hangs: the program does not respond, so that only a signal may reach it.
-        """
+        """Ask the program to exit, unless it ``hangs``, then kill its whole session; return whether nothing is left."""
         if self.runs and self.ready and not hangs:
             await self._end_by_itself()
         if self.runs:
@@ -130,9 +126,8 @@ class Program:
                 if await self._stop():
                     await self._gone.wait()
         except Exception as error:  # noqa: BLE001 - of the author's code; signals still end the program
-            words = str(error) or type(error).__name__
-            fields = {"program": self.title, "pid": self.process.pid, "error": words}
-            logger.warning("program does not end when it is asked to", extra=fields)
+            fields = {"program": self.title, "pid": self.process.pid, "error": str(error) or type(error).__name__}
+            logger.warning("program does not stop when asked to", extra=fields)
 
     async def end_session(self) -> bool:
         """Kill the program and the rest of its session at once; return whether nothing is left."""
@@ -156,7 +151,7 @@ class Program:
         """Release the program, running or not, so that another process can own it."""
         self._watch.cancel()
         self.log_output()
-        self._holding.give_up()
+        self._lock.give_up()
 
     async def _wait(self) -> None:
         await _exit_of(self.process)
@@ -174,7 +169,7 @@ def start_program(command: Sequence[str], environment: Mapping[str, str], mark: 
 
     Raises:
         OSError: it cannot be started.
-        ValueError: there is no command, or an argument or variable contains a NUL.
+        ValueError: the command is empty, or an argument or variable contains a NUL.
     """
     with output.open() as file:
         return os.posix_spawnp(
@@ -364,7 +359,7 @@ class ProgramOutput:
             self._rest = b""
         self._last.extend(found[-1:])
         if passed_over or len(found) > LINES_MAX:
-            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, which are left out"
+            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, not logged"
             found[:-LINES_MAX] = [more]
         return found
 

@@ -21,15 +21,9 @@ _AGAIN: Final = 30.0  # seconds until a failed check is repeated
 
 
 class UnrecordedEffects:
-    """A part of the node process; runs once the author's code may be called.
+    """A part of the node process that records effects found without a record; needs the author's code.
 
-    Args:
-        store: the records.
-        classes: create effects from what is found.
-        finders: know where to search.
-        locks: of what effects touch.
-        claims: the locks of all claims.
-        every: seconds between two checks; the first one is at the start.
+    The first check is at the start, the next ones every ``every`` seconds. ``locks`` are of what effects touch.
 
     Attributes:
         has_looked: set after the first check, even if a place could not be searched; not while other work is in
@@ -73,7 +67,7 @@ class UnrecordedEffects:
                     busy |= not await self._take_up(mark, finder)
             except DraKitError as error:  # a failing API server or disk must not stop the process
                 failed = True
-                self._log_once("effects without a record not looked for", error)
+                self._log_once("effects without a record not searched for", error)
         self.has_looked |= not busy
         return not failed and not busy
 
@@ -82,9 +76,9 @@ class UnrecordedEffects:
         if self._is_known(mark):
             return True
         try:
-            self._classes.understood(mark.record())
+            self._classes.load(mark.record())
         except DraKitError as error:  # made by another release: storing it now could keep the driver from starting
-            self._log_once("effect without a record left alone", error)
+            self._log_once("effect without a record not taken over", error)
             return True
         async with (
             # a prepare or release in progress for one of its claims has already read what it needs
@@ -104,7 +98,7 @@ class UnrecordedEffects:
                 )  # fmt: skip
         claims = ", ".join(map(str, mark.claims))
         logger.warning(
-            "effect without a record found; it goes when its claims are released",
+            "effect without a record taken over, it is reverted when its claims are released",
             extra={"effect": self._classes.title(mark.record()), "claims": claims},
         )
         return True

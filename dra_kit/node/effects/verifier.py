@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.calls import author_exc_info, call, describe_raised_error
@@ -19,18 +18,21 @@ from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.engine import FIRST_PAUSE, LAST_PAUSE, EffectEngine
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.locks import NamedLocks
-from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 PATIENCE: Final = 5.0
 """Seconds for ``holds`` to answer; after that the answer is unknown."""
 _COMING_UP: Final = 30.0  # seconds for retrying an effect that is still coming up, before the next check
+_GRACE: Final = 1.0  # seconds for work in progress to finish
 _AT_ONCE: Final = 4  # concurrent calls: each may need a thread
 
 
 class EffectVerifier:
-    """Verifies effects; the only place that calls ``holds``.
+    """A part of the node process: verifies effects, and applies them again; the only place that calls ``holds``.
+
+    It runs once the author's code may be called.
 
     Args:
         store: contains the effects in force.
@@ -40,7 +42,10 @@ class EffectVerifier:
         engine: applies what does not hold.
         boot_id: of this boot; what was applied before it is applied again when it is needed.
         locks: of what effects touch.
+        every: seconds between two checks; the first one is at the start.
     """
+
+    name = "effects"
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class EffectVerifier:
         *,
         boot_id: str,
         locks: NamedLocks,
+        every: float = 30.0,
     ) -> None:
         self._asked = {name for name, cls in known.items() if cls.holds is not Effect.holds}
         self._store = store
@@ -61,7 +67,9 @@ class EffectVerifier:
         self._boot_id = boot_id
         self._locks = locks
         self._unanswered: dict[int, asyncio.Task[object]] = {}
-        self._mending: dict[int, asyncio.Task[None]] = {}
+        self._every = every
+        self._wake = asyncio.Event()
+        self._repairs: dict[int, asyncio.Task[None]] = {}  # by the number of the effect
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._logged: dict[int, str] = {}
 
@@ -89,36 +97,48 @@ class EffectVerifier:
 
     # -- at the start, and periodically
 
-    def look(self) -> None:
-        """Start to verify all effects that prepared claims need, except those whose repair is still in progress.
+    def look_again(self) -> None:
+        """Check now: something that effects started has exited."""
+        self._wake.set()
 
-        Raises:
-            StoreError: the state cannot be read now.
-        """
-        prepared = {item.uid for item in self._store.claims() if self._is_prepared(item)}
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
+        ready.set()
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    self._verify_all()
+                except DraKitError as error:  # the state cannot be read at the moment
+                    logger.error("effects not verified", extra={"error": str(error), "code": error.code})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._every):
+                        await self._wake.wait()
+        finally:
+            await self._stop()
+
+    def _verify_all(self) -> None:
+        """Start to verify all effects that prepared claims need, except those whose repair is still in progress."""
+        prepared = {item.uid for item in self._store.claims() if item.is_in_force(self._boot_id)}
         wanted = [
             record
             for record in self._store.effects()
             if any(claim.uid in prepared for claim in record.claims)
             and self._concerns(record)
-            and record.number not in self._mending
+            and record.number not in self._repairs
         ]
         for group in self._independent(wanted):
-            numbers = [record.number for record in group]
-            task = asyncio.create_task(self._mend_all(group))
-            self._mending.update(dict.fromkeys(numbers, task))
-            task.add_done_callback(partial(self._mended, numbers))
+            self._repairs.update(
+                dict.fromkeys([item.number for item in group], asyncio.create_task(self._repair(group)))
+            )
 
-    async def stop(self, grace: float) -> None:
-        """Cancel what is in progress; an ``apply`` that cannot be cancelled goes on, as when the process is killed."""
+    async def _stop(self) -> None:
+        """Cancel all repairs; an ``apply`` that cannot be cancelled goes on, as when the process is killed."""
         for _ in range(2):  # the first cancellation waits for a thread, the second does not
-            for task in self._mending.values():
+            for task in self._repairs.values():
                 task.cancel()
-            if self._mending:
-                await asyncio.wait(set(self._mending.values()), timeout=grace)
-
-    def _is_prepared(self, record: ClaimRecord) -> bool:
-        return record.phase == "prepared" and record.boot_id == self._boot_id
+            if self._repairs:
+                await asyncio.wait(set(self._repairs.values()), timeout=_GRACE)
 
     def _concerns(self, record: EffectRecord) -> bool:
         """Return whether an effect was in force in this boot and should still be.
@@ -129,20 +149,20 @@ class EffectVerifier:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
 
-    async def _mend_all(self, records: Sequence[EffectRecord]) -> None:
-        for record in records:
-            await self._mend(record)
+    async def _repair(self, group: Sequence[EffectRecord]) -> None:
+        try:
+            for record in group:
+                await self._repair_one(record)
+        finally:
+            for record in group:
+                del self._repairs[record.number]
 
-    def _mended(self, numbers: Sequence[int], _: object) -> None:
-        for number in numbers:
-            del self._mending[number]
-
-    async def _mend(self, known: EffectRecord) -> None:
+    async def _repair_one(self, known: EffectRecord) -> None:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + _COMING_UP, FIRST_PAUSE
         while True:
             try:
-                await self._mend_now(known)
+                await self._verify_and_apply(known)
             except Exception as error:  # noqa: BLE001 - retried at the next check at the latest
                 self._report(known, error)
                 if not isinstance(error, NotYet) or loop.time() + pause > until:
@@ -152,7 +172,7 @@ class EffectVerifier:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
-    async def _mend_now(self, known: EffectRecord) -> None:
+    async def _verify_and_apply(self, known: EffectRecord) -> None:
         async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
             record = self._current(known) if alone else None  # otherwise the holder of the lock handles it
             if record is None or not self._concerns(record) or not record.claims:
@@ -172,10 +192,10 @@ class EffectVerifier:
         self._logged[record.number] = text
         fields = {"effect": self._classes.title(record), "error": text}
         if isinstance(error, NotYet):
-            logger.info("effect that did not hold is still coming up", extra=fields)
+            logger.info("effect is still coming up again", extra=fields)
         else:
             trace = None if isinstance(error, DraKitError) else author_exc_info(error)
-            logger.warning("effect that does not hold not applied", extra=fields, exc_info=trace)
+            logger.warning("effect not applied again", extra=fields, exc_info=trace)
 
     def _independent(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
         """Return groups that can be verified concurrently; effects of one group would block each other."""
@@ -205,11 +225,11 @@ class EffectVerifier:
             return True
         await self._store.effect_lost(record.number)
         hit(Failpoint.EFFECT_LOST)
-        logger.warning("effect does not hold any more", extra={"effect": self._classes.title(record)})
+        logger.warning("effect no longer holds", extra={"effect": self._classes.title(record)})
         return False
 
     async def _answer(self, record: EffectRecord) -> bool | None:
-        effect, outcome = self._classes.understood(record)
+        effect, outcome = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         until, patience = retry_deadline(), PATIENCE
         if until is not None:
@@ -240,43 +260,4 @@ class EffectVerifier:
         if self._logged.get(record.number) != text:
             self._logged[record.number] = text
             fields = {"effect": self._classes.title(record), "error": text}
-            logger.warning("whether an effect holds is not known", extra=fields)
-
-
-_GRACE: Final = 1.0  # seconds for work in progress to finish
-
-
-class Reapplying:
-    """A part of the node process: verifies effects and applies them again; runs once the author's code may be called.
-
-    Args:
-        holding: verifies effects, and applies them again.
-        every: seconds between two checks; the first one is at the start.
-    """
-
-    name = "effects"
-
-    def __init__(self, holding: EffectVerifier, *, every: float) -> None:
-        self._holding = holding
-        self._every = every
-        self._wake = asyncio.Event()
-
-    def look_again(self) -> None:
-        """Check now: something that effects started has exited."""
-        self._wake.set()
-
-    async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
-        ready.set()
-        try:
-            while True:
-                self._wake.clear()
-                try:
-                    self._holding.look()
-                except DraKitError as error:  # the state cannot be read at the moment
-                    logger.error("effects not looked at", extra={"error": str(error), "code": error.code})
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every):
-                        await self._wake.wait()
-        finally:
-            await self._holding.stop(_GRACE)
+            logger.warning("effect not verified", extra=fields)

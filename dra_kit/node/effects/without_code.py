@@ -61,7 +61,7 @@ class _Program(_WithoutClass, ChildProcess[None]):
     def command(self) -> NoReturn:
         """Raise an error: the program cannot be started without its class."""
         raise TransientError(
-            f"program {self.title()} is not started: the driver's code is not here, and it is only ended",
+            f"program {self.title()} cannot be started without the driver's code, only terminated",
             code="no-driver-code",
         )
 
@@ -77,7 +77,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
     def body(self) -> NoReturn:
         """Raise an error: the object cannot be applied without its class."""
         raise TransientError(
-            f"{self.at} is not applied: the driver's code is not here, and it is only deleted", code="no-driver-code"
+            f"{self.at} cannot be applied without the driver's code, only deleted", code="no-driver-code"
         )
 
 
@@ -153,7 +153,7 @@ class _Abandoned(Effect[None, Any], id="dra-kit/abandoned"):
     def apply(self, previous: None) -> NoReturn:
         """Raise an error: it cannot be applied without its code."""
         del previous
-        raise TransientError(f"effect {self.what} is not applied: the driver's code is not here", code="no-driver-code")
+        raise TransientError(f"effect {self.what} cannot be applied without the driver's code", code="no-driver-code")
 
     def revert(self, outcome: object) -> None:
         """Leave the hardware unchanged."""
@@ -182,13 +182,14 @@ class EffectsWithoutCode(EffectClasses):
         """Accept everything: what cannot be reverted here is reported when its turn comes."""
 
     @override
-    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+    def load(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         effect = effect_without_class(record)
         if effect is None and self._abandon:
             effect = _Abandoned(what=self.title(record), touched=list(record.keys))
         if effect is None:
             raise TransientError(
-                f"effect {self.title(record)} can only be undone by the driver's code; {REMEDY}", code="no-driver-code"
+                f"effect {self.title(record)} can only be reverted by the driver's code; {REMEDY}",
+                code="no-driver-code",
             )
         return effect, None
 

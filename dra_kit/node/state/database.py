@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
+from prometheus_client import Histogram
 
 from dra_kit.errors import StoreError
 from dra_kit.node.deadlines import UncancellableFuture, wait_to_completion
@@ -30,7 +31,7 @@ from dra_kit.node.state.database_files import (
 )
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
 from dra_kit.node.state.schema import fact, migrate, set_fact
-from dra_kit.process.measures import COMMIT_SECONDS, Durations
+from dra_kit.process.metrics import STORE_COMMIT_SECONDS
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -55,11 +56,8 @@ class Database:
     transactions is reported, too. If the file is removed while it is open, it is created again with all its content
     before the next acknowledgment.
 
-    Args:
-        path: of the database file; its directory is created if missing.
-
     Attributes:
-        path: the same.
+        path: of the database file; its directory is created if missing.
         commit_seconds: how long transactions with changes took.
 
     Raises:
@@ -69,7 +67,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.commit_seconds: Durations = Durations(COMMIT_SECONDS)
+        self.commit_seconds: Histogram = STORE_COMMIT_SECONDS.histogram()
         # one connection has one snapshot at a time: a reader that shared another's snapshot would miss acknowledged
         # writes
         self._reading = threading.Lock()
@@ -85,7 +83,7 @@ class Database:
                     raise StoreError(
                         f"state {path} cannot be opened: it is a directory; move it away, or correct --state-dir"
                     )
-                self._open_sound()
+                self._open_intact()
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
             guarded.pop_all()
@@ -96,14 +94,14 @@ class Database:
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
 
-    def _open_sound(self) -> None:
+    def _open_intact(self) -> None:
         """Open the database, and salvage it first if it is corrupt."""
-        with self._guard.staying():
+        with self._guard.shared():
             remove_unfinished(self.path)
             if not needs_salvage(self.path):
                 self._connect()
                 return
-        with self._guard.renaming():
+        with self._guard.exclusive():
             salvage(self.path, partial(migrate, path=self.path))
             self._connect()
 
@@ -142,20 +140,18 @@ class Database:
             with self._reading:
                 if self._place is None or not self._place.is_at(self.path):  # its content would not be durable
                     self._jobs.put([_Job(_nothing, None, None)])
-                    raise StoreError(
-                        f"state {self.path} was removed while the driver runs; it is made again, then try again"
-                    )
+                    raise StoreError(f"state {self.path} was removed; the running driver recreates it; try again")
                 return self._reader.execute(sql, arguments).fetchall()
         except (OSError, sqlite3.Error) as error:
-            if self._note_damage(error):
+            if self._note_corruption(error):
                 self._jobs.put([_Job(_nothing, None, None)])
             raise self._store_error("cannot be read", error) from error
 
-    def _note_damage(self, error: Exception) -> bool:
+    def _note_corruption(self, error: Exception) -> bool:
         """Return whether sqlite has found a corrupt page, and note that."""
-        damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-        self._broken = self._broken or damaged
-        return damaged
+        corrupt = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+        self._broken = self._broken or corrupt
+        return corrupt
 
     async def write(self, write: Write[T], then: Callable[[], None] | None = None) -> T:
         """Run ``write`` in the next transaction, and return its result once that is durable.
@@ -173,7 +169,7 @@ class Database:
             StoreError: the transaction failed, or the file is closed; nothing is stored.
         """
         if self._closed:  # it would never be done, and the caller would wait forever
-            raise StoreError(f"state {self.path} cannot be written: this process ends; try again with the next one")
+            raise StoreError(f"state {self.path} cannot be written: this process is stopping; retry with the next one")
         loop = asyncio.get_running_loop()
         outcome: UncancellableFuture[T] = UncancellableFuture(loop=loop)
         if not self._collected:
@@ -222,11 +218,11 @@ class Database:
         if self._place is None or self._broken:  # the next transaction reopens it
             return
         try:
-            with self._guard.staying():
-                self._log.begin_anew(self._writer)
+            with self._guard.shared():
+                self._log.restart(self._writer)
         except (OSError, sqlite3.Error, StoreError) as error:
-            self._note_damage(error)
-            logger.info("log of the state not shortened", extra={"path": str(self.path), "error": str(error)})
+            self._note_corruption(error)
+            logger.info("log of the state not checkpointed", extra={"path": str(self.path), "error": str(error)})
 
     def _transaction(self, batch: list[_Job]) -> None:
         results: list[Any] = []
@@ -235,8 +231,8 @@ class Database:
             if self._broken:
                 self._open_again()
             if self._place is None:
-                self._open_sound()  # a salvage may have been interrupted meanwhile
-            with self._guard.staying():
+                self._open_intact()  # a salvage may have been interrupted meanwhile
+            with self._guard.shared():
                 self._writer.execute("BEGIN IMMEDIATE")
                 self._log.make_room()
                 writing, before = True, self._writer.total_changes
@@ -247,20 +243,20 @@ class Database:
                 self._writer.execute("COMMIT")
                 in_place = self._place is not None and self._place.is_at(self.path)
             if not in_place:
-                with self._guard.renaming():
-                    self._make_again()
+                with self._guard.exclusive():
+                    self._recreate()
             if number:
                 self._log.committed()
                 self._transactions.committed(number)
-                self.commit_seconds.add(time.monotonic() - began)
+                self.commit_seconds.observe(time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread continues
-            self._give_up()
-            self._note_damage(error)
+            self._roll_back()
+            self._note_corruption(error)
             if writing and len(batch) > 1:  # one of them fails; savepoints would slow down all writes
                 for job in batch:
                     self._transaction([job])
                 return
-            failure = self._store_error("cannot be written", error) if _of_the_disk(error) else error
+            failure = self._store_error("cannot be written", error) if _is_disk_error(error) else error
             _report([(job, None, failure) for job in batch])
             return
         _report([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
@@ -272,7 +268,7 @@ class Database:
             self._connections.close()
             self._broken = False
 
-    def _make_again(self) -> None:
+    def _recreate(self) -> None:
         """Create files again that were removed while they were open, with their content.
 
         Raises:
@@ -282,7 +278,7 @@ class Database:
         if opened is not None and found.database == opened.database:  # only the log is gone
             [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if busy:
-                raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
+                raise StoreError(f"state {self.path}: its log was removed; the running driver recreates it; try again")
             found = DatabaseFiles.of(self.path)  # more files may have been removed after the log
         if found.database is None:
             new = copy_database(self._writer, self.path)
@@ -297,11 +293,11 @@ class Database:
                 for log in logs(self.path):
                     log.unlink(missing_ok=True)  # of the database that was removed
             self._connect()
-        logger.error("state was removed while the driver runs, it is made again", extra={"path": str(self.path)})
+        logger.error("removed state recreated", extra={"path": str(self.path)})
         if opened is None or found.database not in {None, opened.database}:
-            raise StoreError(f"state {self.path} was replaced by another one while the driver runs; try again")
+            raise StoreError(f"state {self.path} was replaced by another file while the driver was running; try again")
 
-    def _give_up(self) -> None:
+    def _roll_back(self) -> None:
         try:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
@@ -311,9 +307,9 @@ class Database:
     def _store_error(self, what: str, error: Exception) -> StoreError:
         remedy = "check that the disk is writable and not full (--state-dir)"
         if self._broken:
-            remedy = "it is set aside and what can be read of it is carried over, then try again"
+            remedy = "the driver moves it away and copies its readable rows to a new file; try again"
         if isinstance(error, PermissionError) or getattr(error, "sqlite_errorcode", None) in _NOT_PERMITTED:
-            remedy = "run as root, or give a --state-dir you may write to"
+            remedy = "run as root, or set --state-dir to a writable directory"
         return StoreError(f"state {self.path} {what}: {error}; {remedy}")
 
 
@@ -335,7 +331,7 @@ def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
             waiting[0].get_loop().call_soon_threadsafe(settle)
 
 
-def _of_the_disk(error: Exception) -> bool:
+def _is_disk_error(error: Exception) -> bool:
     return isinstance(error, OSError | sqlite3.Error)
 
 
@@ -354,11 +350,7 @@ _DIGITS: Final = 20
 
 
 class TransactionCounter:
-    """Counts transactions, in the database and in a file beside it.
-
-    Args:
-        path: of the database.
-    """
+    """Counts transactions, in the database at ``path`` and in a file next to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -404,11 +396,9 @@ class TransactionCounter:
             return 0
 
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
-        """Detect whether the database has lost transactions; report that, and store it until it is explained.
+        """Report lost transactions, and store the loss until all claims are known to have records.
 
-        Args:
-            database: just opened, in autocommit mode.
-            copied: what :meth:`copied` returned before.
+        The database is just opened, in autocommit mode; ``copied`` is what :meth:`copied` returned before.
         """
         if copied <= fact(database, _COUNT):
             return
@@ -425,8 +415,9 @@ class TransactionCounter:
         if lost <= 0:
             return
         error = StoreError(
-            f"state {self._path} has lost the last {lost} transactions, its log was damaged or removed; what no record "
-            "stands for is kept until its claim is prepared or released again; check the disk (--state-dir)",
+            f"state {self._path} has lost the last {lost} transactions: its log was corrupt or removed; files and "
+            "effects without a record stay until their claims are prepared or released again; check the disk "
+            "(--state-dir)",
             code="lost-transactions",
         )
         logger.error("state has lost transactions", extra={"error": str(error), "code": error.code, "lost": lost})
@@ -453,12 +444,7 @@ _AT_ONCE: Final = 64 * 1024
 
 
 class WriteAheadLog:
-    """The write-ahead log of an open database, as its only writer uses it.
-
-    Args:
-        path: of the database.
-        place: its open files.
-    """
+    """The write-ahead log of the database at ``path``, whose open files are ``place``; used by its only writer."""
 
     def __init__(self, path: Path, place: DatabaseFiles) -> None:
         self._path = logs(path)[0]
@@ -475,16 +461,11 @@ class WriteAheadLog:
         """Count a transaction."""
         self._commits += 1
 
-    def begin_anew(self, database: sqlite3.Connection) -> None:
+    def restart(self, database: sqlite3.Connection) -> None:
         """Copy the pages of the log to the database, so that the next commit restarts the log.
 
-        While another process reads or writes, only some of the pages are copied; the rest follows later.
-
-        Args:
-            database: in autocommit mode.
-
-        Raises:
-            sqlite3.Error: the pages also stay in the log.
+        While another process reads or writes, only some of the pages are copied; the rest follows later. The database
+        is in autocommit mode; after an error the log stays unchanged.
         """
         self._commits = 0
         database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -506,7 +487,7 @@ class WriteAheadLog:
             if self._place.has_log(file):  # otherwise it is another database's, and not locked
                 _fill(file)
         except OSError as error:
-            logger.info("no room made in the log of the state", extra={"path": str(self._path), "error": str(error)})
+            logger.info("log of the state not preallocated", extra={"path": str(self._path), "error": str(error)})
         finally:
             os.close(file)
 

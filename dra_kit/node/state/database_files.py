@@ -25,32 +25,19 @@ _FileId = tuple[int, int]
 
 
 class DatabaseFiles(Struct, frozen=True):
-    """The files that exist under the names of a database.
-
-    Attributes:
-        database: device and inode; None if there is no such file.
-        log: likewise, for its write-ahead log.
-    """
+    """Device and inode of a database and of its write-ahead log; None for a file that does not exist."""
 
     database: _FileId | None
     log: _FileId | None
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Return the files that exist now.
-
-        Raises:
-            OSError: that cannot be determined.
-        """
+        """Return the files that exist now; an OSError means that this is unknown."""
         name = str(path)
         return cls(_file_id(name), _file_id(name + _LOG))
 
     def is_at(self, path: Path) -> bool:
-        """Return whether exactly these files exist now; optimized, since every read calls it.
-
-        Raises:
-            OSError: that cannot be determined.
-        """
+        """Return whether exactly these files exist now; optimized, since every read calls it. Raises as :meth:`of`."""
         name = str(path)
         try:
             database, log = os.stat(name), os.stat(name + _LOG)  # noqa: PTH116
@@ -76,10 +63,9 @@ def _identity(status: os.stat_result) -> _FileId:
 
 
 class RenameGuard:
-    """Controls when a database may be renamed: not while a process opens it or is in a transaction.
+    """Controls when the database at ``path`` may be renamed: not while a process opens it or is in a transaction.
 
-    Args:
-        path: of the database; the flock(2) lock is on a file beside it.
+    It uses a flock(2) lock on a file next to the database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +79,7 @@ class RenameGuard:
             self._file = None
 
     @contextmanager
-    def staying(self) -> Iterator[None]:
+    def shared(self) -> Iterator[None]:
         """Hold a shared lock: meanwhile no process gives the name to another file.
 
         Raises:
@@ -104,7 +90,7 @@ class RenameGuard:
             yield
 
     @contextmanager
-    def renaming(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Hold an exclusive lock: meanwhile this process alone may give the name to another file.
 
         Raises:
@@ -120,8 +106,8 @@ class RenameGuard:
         while (file := self._try(kind)) is None:
             if time.monotonic() > until:
                 raise StoreError(
-                    f"lock {self._path} is held by another process for {_PATIENCE:g} s; does a process of the driver "
-                    "hang on this node?"
+                    f"lock {self._path} cannot be taken: another process has held it for {_PATIENCE:g} s; look for a "
+                    "process of the driver that hangs on this node"
                 )
             time.sleep(_PAUSE)
         try:
@@ -153,17 +139,12 @@ class RenameGuard:
 
 
 def recreate_directory(directory: Path, levels: int) -> None:
-    """Create a missing directory and some of its parents; higher directories do not belong to the driver.
+    """Create a missing directory and its missing parents, at most ``levels`` directories.
 
-    If the kubelet's own directory is gone, so is the node, and nothing must be restored.
-
-    Args:
-        directory: to create; a no-op if it exists.
-        levels: the maximum number of directories to create.
+    Higher directories do not belong to the driver. If the kubelet's own directory is gone, the node is gone too.
 
     Raises:
         FileNotFoundError: more directories than that are missing.
-        OSError: it cannot be created.
     """
     try:
         directory.mkdir(mode=0o750, exist_ok=True)

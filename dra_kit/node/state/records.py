@@ -48,13 +48,13 @@ class ClaimRecord(BaseModel):
         phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
         preparing: it is being prepared for the first time, which was not reported as done. Its phase is ``releasing``,
             so that after a crash everything is undone, also by a release that does not know this field.
-        spec: the CDI spec, from which the file is restored if it is missing; None if there are no edits.
+        spec: the CDI spec, from which a missing file is restored; None without edits.
         pods: names of the pods that it was reserved for when it was prepared; more may have been added since.
         pod_claim_name: for a claim made from a template: part of the path of its metadata.
         metadata_generation: increases when the metadata changes.
         outdated: it is being prepared again, for a changed device; its effects may not match the record any more.
         imperative: whether the driver that prepared it has its own ``unprepare``; nothing else can release it.
-        sees: numbers of the effects whose outcomes it got through admin access, without needing them.
+        sees: numbers of the effects whose outcomes it received through admin access, without needing them.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
@@ -83,6 +83,10 @@ class ClaimRecord(BaseModel):
         """Return the record as it is stored; fields with their default are omitted."""
         return self.model_dump_json(exclude_defaults=True)
 
+    def is_in_force(self, boot_id: str) -> bool:
+        """Return whether the claim is prepared, and was prepared in this boot."""
+        return self.phase == "prepared" and self.boot_id == boot_id
+
     @property
     def reference(self) -> ClaimReference:
         """The claim by name and identity."""
@@ -103,7 +107,7 @@ class EffectRecord(BaseModel):
     Attributes:
         number: increases with every new effect; effects are reverted in reverse order.
         effect: the stable id of its class.
-        spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
+        spec: JSON of its fields as first stored; equal fields are the same effect, whatever their text.
         defaults: names in ``spec`` whose value is the default of the release that stored it.
         keys: what it touches.
         outcome: JSON of what ``apply`` returned last; None before that, or if unknown.

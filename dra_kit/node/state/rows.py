@@ -24,12 +24,12 @@ CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
 EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults", "undo"))
 NEED: Final = ", ".join((*CHECKED["effect_claims"], "checksum"))
 """The columns that the functions below take, in this order."""
-_DIFFERS: Final = "its checksum is not that of what was stored"
+_DIFFERS: Final = "its checksum does not match its content"
 Row = Sequence[Any]
 
 
 class CorruptRow(Struct, frozen=True):
-    """A row that differs from what was stored; it is left alone until its claim is prepared or released.
+    """A row that differs from what was stored; it stays until its claim is prepared or released.
 
     Attributes:
         table: of the database.
@@ -51,11 +51,11 @@ class CorruptRow(Struct, frozen=True):
         return self.claim is not None and self.claim == self.named
 
     def __str__(self) -> str:
-        return f"row {self.key} of table {self.table} is damaged: {self.why}"
+        return f"row {self.key} of table {self.table} is corrupt: {self.why}"
 
     def error(self) -> StoreError:
         """Return the error to report."""
-        return StoreError(f"{self}; it is kept until its claim is prepared or released", code="damaged-record")
+        return StoreError(f"{self}; it stays until its claim is prepared or released", code="corrupt-record")
 
 
 # -- claims
@@ -75,22 +75,22 @@ def claim_of(row: Row) -> ClaimRecord | CorruptRow:
     """
     uid, namespace, name, _, text, seal = row
     if seal is not None and seal != checksum(row[:-1]):
-        return _damaged_claim(row, _DIFFERS)
+        return _corrupt_claim(row, _DIFFERS)
     try:
         record = ClaimRecord.model_validate_json(text)
     except (ValidationError, TypeError) as error:  # TypeError: a corrupt row may contain anything
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
         if seal is None:
-            return _damaged_claim(row, f"its record is not understood: {why} in {text!s:.200}")
+            return _corrupt_claim(row, f"its record cannot be parsed: {why} in {text!s:.200}")
         raise StoreError(
-            f"the record of a claim is not understood: {why} in {text!s:.200}; run the release that wrote it"
+            f"record of a claim cannot be parsed: {why} in {text!s:.200}; run the release that wrote it"
         ) from error
     if (record.uid, record.namespace, record.name) != (uid, namespace, name):
-        return _damaged_claim(row, f"its record is of claim {record.reference} with UID {record.uid}")
+        return _corrupt_claim(row, f"its record names claim {record.reference} with UID {record.uid}")
     return record
 
 
-def _damaged_claim(row: Row, why: str) -> CorruptRow:
+def _corrupt_claim(row: Row, why: str) -> CorruptRow:
     uid, namespace, name, _, text, _ = row
     return CorruptRow("claims", str(uid), why, ClaimReference(str(namespace), str(name), str(uid)), _named(str(text)))
 
@@ -175,9 +175,9 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Corr
         text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
         why = f"{text} in {effect} {spec!r:.200} with keys {keys!r:.200}"
         if seal is None:
-            return CorruptRow("effects", str(number), f"it is not understood: {why}")
+            return CorruptRow("effects", str(number), f"it cannot be parsed: {why}")
         raise StoreError(
-            f"row {number} of table effects is not understood: {why}; run the release that wrote it"
+            f"row {number} of table effects cannot be parsed: {why}; run the release that wrote it"
         ) from problem
 
 
@@ -237,32 +237,28 @@ _TABLES: dict[str, tuple[str, Callable[[Row], object]]] = {
 
 
 class CorruptRows:
-    """The corrupt rows that any reader has found so far.
-
-    Args:
-        read: returns all rows of a query.
-    """
+    """The corrupt rows found so far; ``read`` returns all rows of a query."""
 
     def __init__(self, read: Callable[[str], list[tuple[Any, ...]]]) -> None:
         self._read = read
         self._found: dict[tuple[str, str], CorruptRow] = {}
 
-    def found(self, damage: CorruptRow) -> None:
-        """Note a corrupt row."""
-        where = damage.table, damage.key
+    def add(self, row: CorruptRow) -> None:
+        """Add a corrupt row, and log it once."""
+        where = row.table, row.key
         if where not in self._found:
-            claim, error = damage.claim, damage.error()
+            claim, error = row.claim, row.error()
             of = {"claim": str(claim), "claim_uid": claim.uid} if claim is not None else {}
-            logger.error("damaged record left alone", extra={"error": str(error), "code": error.code, **of})
-        self._found[where] = damage
+            logger.error("corrupt record skipped", extra={"error": str(error), "code": error.code, **of})
+        self._found[where] = row
 
-    def look(self) -> list[CorruptRow]:
+    def find_all(self) -> list[CorruptRow]:
         """Read everything; return all rows that are corrupt now.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        there: list[CorruptRow] = []
+        corrupt: list[CorruptRow] = []
         for table, (columns, understand) in _TABLES.items():
             for row in self._read(f"SELECT {columns} FROM {table}"):  # noqa: S608 - constants
                 try:
@@ -270,15 +266,15 @@ class CorruptRows:
                 except StoreError:  # another release's, and intact; reported where it is needed
                     continue
                 if isinstance(found, CorruptRow):
-                    self.found(found)
-                    there.append(found)
-        self._found = {(item.table, item.key): item for item in there}
-        return there
+                    self.add(found)
+                    corrupt.append(found)
+        self._found = {(item.table, item.key): item for item in corrupt}
+        return corrupt
 
-    def left(self) -> list[CorruptRow]:
+    def remaining(self) -> list[CorruptRow]:
         """Return the corrupt rows found so far that still exist; free of cost if none was found.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        return self.look() if self._found else []
+        return self.find_all() if self._found else []

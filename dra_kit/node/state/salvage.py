@@ -20,8 +20,8 @@ from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REBUILT: Final = ".rebuilt-"
-_DAMAGED: Final = ".damaged-"
-_DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter if sqlite quotes corrupt text
+_MOVED: Final = ".corrupt-"
+_CORRUPTION_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter if sqlite quotes corrupt text
 _SANE: Final = 1 << 53  # counters stay below this number
 
 
@@ -33,7 +33,7 @@ def as_text(stored: bytes) -> str:
     try:
         return stored.decode()
     except UnicodeDecodeError:
-        return f"no UTF-8: {stored.decode(errors='backslashreplace')}"
+        return f"invalid UTF-8: {stored.decode(errors='backslashreplace')}"
 
 
 def is_corrupt(path: Path) -> bool:
@@ -52,7 +52,7 @@ def is_corrupt(path: Path) -> bool:
             return not _is_writable_form(path)
     except sqlite3.OperationalError as error:  # locked, no space, no permission: reported when it is opened
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # an invalid header or schema
-    except _DAMAGED_ERRORS:
+    except _CORRUPTION_ERRORS:
         return True
 
 
@@ -78,11 +78,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
     The new one is complete and durable before the corrupt one is touched, and its name says so. After a crash, a
     process that finds no database continues from there. A process that finds one starts over, since other processes may
     have acknowledged writes meanwhile. Call this while no process writes to the database; it is a no-op if another
-    process was faster.
-
-    Args:
-        path: of the database.
-        prepare: creates the tables of a new one.
+    process was faster. ``prepare`` creates the tables of a new database.
 
     Raises:
         StoreError: the new one cannot be written, or the corrupt one cannot be renamed.
@@ -96,24 +92,22 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         if not unnamed:
             return
         new = unnamed[-1]
-        aside = path.with_name(f"{path.name}{_DAMAGED}{new.name.partition(_REBUILT)[2]}")
+        aside = path.with_name(f"{path.name}{_MOVED}{new.name.partition(_REBUILT)[2]}")
         # the database first: without its log, acknowledged writes would be missing, and after a crash it would look
         # intact. The log must be gone before the new database gets the name: sqlite would apply the log to it
         for part in (path, *logs(path)):
             if part.exists():
                 part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
                 sync(path.parent)
-        hit(Failpoint.STATE_SET_ASIDE)
+        hit(Failpoint.STATE_MOVED_AWAY)
         new.rename(path)
         sync(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
-            f"state {path} is damaged and cannot be set aside: {error}; check that the disk is writable and not full "
+            f"state {path} is corrupt and cannot be moved away: {error}; check that the disk is writable and not full "
             "(--state-dir)"
         ) from error
-    logger.error(
-        "state was damaged, it is set aside and what could be read is carried over", extra={"aside": str(aside)}
-    )
+    logger.error("corrupt state moved away, readable rows copied to a new one", extra={"aside": str(aside)})
 
 
 def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
@@ -133,22 +127,22 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
     rows = 0
     broken: set[str] = set()
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
-            damaged.text_factory = as_text
-            damaged.execute("PRAGMA writable_schema = ON")  # a corrupt table definition must not affect other tables
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as corrupt:
+            corrupt.text_factory = as_text
+            corrupt.execute("PRAGMA writable_schema = ON")  # a corrupt table definition must not affect other tables
             for table, columns in CARRIED.items():
-                for row in _readable(damaged, _found(damaged, table), columns, broken):
+                for row in _readable(corrupt, _found(corrupt, table), columns, broken):
                     rows += _carried(database, table, columns, row)
             # numbers are never reused
-            for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq"), broken):
+            for name, last in _readable(corrupt, "sqlite_sequence", ("name", "seq"), broken):
                 if isinstance(last, int) and last < _SANE:
                     database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
                     database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
             _derive_devices(database)
-            _hold_effects(database, every=_found(damaged, "effect_claims") in broken)
-    except _DAMAGED_ERRORS as error:  # not a database at all any more
-        logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
-    logger.warning("rows carried over", extra={"rows": rows})
+            _hold_effects(database, every=_found(corrupt, "effect_claims") in broken)
+    except _CORRUPTION_ERRORS as error:  # not a database at all any more
+        logger.warning("corrupt state is unreadable", extra={"path": str(path), "error": str(error)})
+    logger.warning("rows copied from the corrupt state", extra={"rows": rows})
     return rows
 
 
@@ -158,15 +152,17 @@ def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], r
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
     problem = ""
     if table in {"effects", "epochs"} and not (isinstance(row[0], int) and 0 < row[0] < _SANE):
-        problem = "after its number there is no other"
+        problem = "its number is out of range"
     else:
         try:
             if database.execute(insert, tuple(row)).rowcount or table == "facts":  # the new one has its own facts
                 return True
-            problem = "a column is empty, or another row has its key"
+            problem = "a column is empty, or its key is not unique"
         except sqlite3.Error as error:
             problem = str(error)
-    logger.error("row left in the damaged state", extra={"table": table, "row": f"{row!r:.500}", "error": problem})
+    logger.error(
+        "row not copied from the corrupt state", extra={"table": table, "row": f"{row!r:.500}", "error": problem}
+    )
     return False
 
 
@@ -178,7 +174,7 @@ def _derive_devices(database: sqlite3.Connection) -> None:
             found = _devices(uid, record)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is corrupt
             logger.error(
-                "its record is damaged: a claim has the devices that were written down beside it",
+                "claim record is corrupt, its devices are taken from the table of devices",
                 extra={"claim_uid": uid, "error": f"{type(error).__name__}: {error}"},
             )
         else:
@@ -206,7 +202,7 @@ def _hold_effects(database: sqlite3.Connection, *, every: bool) -> None:
         [need_row(number, claim) for number in numbers for claim in claims],
     )
     logger.error(
-        "which claims need an effect is lost: it is kept until all of them are released",
+        "claims of effects are lost, the effects stay until all claims are released",
         extra={"effects": ",".join(map(str, numbers)), "claims": ",".join(claim.uid for claim in claims)},
     )
 
@@ -216,7 +212,7 @@ def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
     for device in json.loads(record).get("devices", ()):
         pool, name, share = device["pool"], device["device"], device.get("share_id") or ""
         if not all(isinstance(text, str) for text in (pool, name, share)):
-            raise TypeError(f"no device: {device}")
+            raise TypeError(f"not a device: {device}")
         found.append((uid, pool, name, share, int(not (device.get("admin_access") or share))))
     return found
 
@@ -246,9 +242,9 @@ def _readable(
                 if row not in seen:
                     seen.add(row)
                     yield row
-        except _DAMAGED_ERRORS as error:
+        except _CORRUPTION_ERRORS as error:
             broken.add(table)
-            logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
+            logger.error("table of the corrupt state not completely read", extra={"table": table, "error": str(error)})
 
 
 def _selected(present: Sequence[str], columns: Sequence[str]) -> str:

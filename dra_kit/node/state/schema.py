@@ -89,11 +89,7 @@ _TRIGGERS: Final = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Migrate a new or older database to the current version.
-
-    Args:
-        connection: in autocommit mode.
-        path: for errors.
+    """Migrate a new or older database to the current version; the connection is in autocommit mode.
 
     Raises:
         ConfigurationError: a newer release wrote it in a version that this one does not know.
@@ -130,11 +126,11 @@ def _form(connection: sqlite3.Connection, path: Path) -> int:
         return form
     form = fact(connection, "form") if columns_of(connection, "facts") else 0
     if 0 < form < (MAJOR + 1) * 1000:
-        logger.error("form of the state is damaged, it is written again", extra={"path": str(path), "form": form})
+        logger.error("corrupt form of the state repaired", extra={"path": str(path), "form": form})
         connection.execute(f"PRAGMA user_version = {form}")
         return form
     raise ConfigurationError(
-        f"state {path} was written in form {form // 1000}, this release knows up to {MAJOR}; "
+        f"state {path} has form {form // 1000}, and this release supports at most {MAJOR}; "
         "run the release that wrote it"
     )
 

@@ -149,7 +149,7 @@ class ContainerLog:
 
     @property
     def text(self) -> str:
-        """All stored output, as UTF-8; decoded once for all who ask before something is added."""
+        """All stored output, as UTF-8; decoded once until something is added."""
         if self._text is None:
             self._text = b"".join(segment.data for segment in self._segments).decode(errors="replace")
         return self._text
@@ -241,16 +241,7 @@ ARRIVAL_BYTES: Final = 24
 
 
 class LogSegment:
-    """Consecutive arrivals that are stored as one unit.
-
-    Args:
-        begin: the position before the first arrival.
-
-    Attributes:
-        begin: the position before the first arrival.
-        data: the bytes of all arrivals.
-        times: the time of each arrival.
-    """
+    """Consecutive arrivals that are stored as one unit."""
 
     def __init__(self, begin: LogPosition) -> None:
         self.begin = begin
@@ -380,7 +371,7 @@ class OutputPipe:
         self._wait()
 
     def read(self) -> bool:
-        """Read once; whether there may be more at once. If not, a callback comes when there is."""
+        """Read once; return whether there may be more. If not, ``come`` is called when there is."""
         taken = self._take()
         if taken == _AT_ONCE:
             return True

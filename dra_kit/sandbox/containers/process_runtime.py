@@ -37,7 +37,6 @@ _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has
 class _Container(Struct):
     config: ContainerConfig
     status: ContainerStatus
-    environment: dict[str, str]
     directory: Path
     log: ContainerLog
     pipe: OutputPipe | None = None
@@ -49,7 +48,6 @@ class _Container(Struct):
         return ContainerReport(
             config=self.config,
             status=self.status,
-            environment=self.environment,
             log=self.log,
             has_process=self.has_process,
         )
@@ -125,8 +123,8 @@ class ProcessRuntime:
         for entry in config.edits.env:
             name, _, value = entry.partition("=")
             variables[name] = value
-        status = ContainerStatus(identity, config.name, config.attempt, config.image, _now())
-        container = _Container(config, status, variables, directory, ContainerLog(self._output_limit))
+        status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
+        container = _Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
         self._forget_attempts(config)
         if not config.command or config.arguments_only:
@@ -229,7 +227,7 @@ class ProcessRuntime:
 
     async def _start(self, identity: str, container: _Container) -> None:
         command = container.config.command
-        program = find_program(command[0], container.environment)
+        program = find_program(command[0], container.status.environment)
         if program is None:
             self._refuse(container, None)
             return
@@ -239,7 +237,7 @@ class ProcessRuntime:
                 identity,
                 command,
                 executable=program,
-                environment={**container.environment, **self._mark},
+                environment={**container.status.environment, **self._mark},
                 directory=container.directory,
                 output=output,
             )
@@ -298,7 +296,7 @@ _LAYERS: Final = (
 
 
 def image_environment(hostname: str, home: Path) -> dict[str, str]:
-    """Return the variables that an image without settings of its own gives a process.
+    """Return the variables that an image without its own settings gives a process.
 
     ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
 
@@ -344,16 +342,19 @@ class ContainerReport(Struct, frozen=True):
         config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
             settings of ``config.edits`` are not applied; they can only be read here.
         status: when it started, whether and how it exited.
-        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
         log: its output so far, standard output and standard error together.
         has_process: the container has a command to run.
     """
 
     config: ContainerConfig
     status: ContainerStatus
-    environment: Mapping[str, str]
     log: ContainerLog
     has_process: bool
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The whole environment of the process."""
+        return self.status.environment
 
     @property
     def device_nodes(self) -> Mapping[str, str]:

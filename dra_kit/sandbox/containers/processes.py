@@ -48,7 +48,7 @@ class ReaperClient:
     def expect(self) -> None:
         """Have the reaper start: it takes as long as a driver takes to prepare a claim."""
         if self._control is None:
-            with contextlib.suppress(OSError):  # the first process that shall start tells
+            with contextlib.suppress(OSError):  # the start of the first process reports it
                 self._start_reaper()
 
     async def start(
@@ -147,7 +147,7 @@ class ReaperClient:
         except BlockingIOError:
             asyncio.get_running_loop().call_later(0.005, self._order, order)
         except OSError:
-            pass  # the reaper is gone, and so are its processes: the next reading of the socket tells
+            pass  # the reaper and its processes are gone: the next read of the socket reports it
 
     def _hear(self) -> None:
         control = self._control
@@ -238,9 +238,6 @@ def _kill(process: int, entries: Collection[bytes], deadline: float) -> bool:
 
 class ProcessHandle:
     """A context manager that refers to one process, even if its ID is reused; inspect the process inside.
-
-    Args:
-        process: the ID of the process.
 
     Raises:
         ProcessLookupError: the process does not exist.

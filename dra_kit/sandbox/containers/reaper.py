@@ -31,11 +31,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Reaper:
-    """Starts processes and waits for them.
-
-    Args:
-        control: the socket, of packets.
-    """
+    """Starts processes and waits for them."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control

@@ -44,7 +44,7 @@ class ContainerConfig(Struct, frozen=True):
 
 
 class ContainerExit(Struct, frozen=True):
-    """How a container ended.
+    """How a container exited.
 
     Attributes:
         code: exit code; 128 and the signal's number after a signal.
@@ -70,6 +70,7 @@ class ContainerStatus(Struct, frozen=True):
         started: the start time.
         exit: how it exited; None while it runs.
         before_boot: its node has lost power since, so the devices prepared for its pod are gone.
+        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
     """
 
     id: str
@@ -79,10 +80,11 @@ class ContainerStatus(Struct, frozen=True):
     started: dt.datetime
     exit: ContainerExit | None = None
     before_boot: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
-        """It has not ended."""
+        """Whether it is running."""
         return self.exit is None
 
 

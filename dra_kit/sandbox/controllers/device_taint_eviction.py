@@ -26,15 +26,7 @@ _PERIOD_SECONDS: Final = 10.0  # between two updates of a rule's condition while
 
 
 class _RuleWork(Struct):
-    """The pending work on the condition of a DeviceTaintRule.
-
-    Attributes:
-        name: the name of the rule.
-        generation: the generation that was processed.
-        at_once: update the condition now.
-        later: when to update it again; None to wait for a change.
-        evicted: pods that were deleted because of the rule.
-    """
+    """The pending work on the condition of a DeviceTaintRule."""
 
     name: str
     generation: int = 0
@@ -58,15 +50,7 @@ class _RuleWork(Struct):
 
 
 class DeviceTaintEvictionController:
-    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything.
-
-    Args:
-        client: the client to write with.
-        informers: follow pods, claims, slices and rules.
-        events: records Events for users.
-        now: returns the time in UTC.
-        time_scale: waits are divided by this.
-    """
+    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything."""
 
     def __init__(
         self,

@@ -20,13 +20,7 @@ QUARANTINE_SECONDS: Final = 40.0
 
 
 class PodGarbageCollector:
-    """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one.
-
-    Args:
-        client: to write with.
-        informers: follow pods and nodes.
-        time_scale: waits are divided by this.
-    """
+    """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one."""
 
     def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
         self._client = client
@@ -112,12 +106,7 @@ def taints_by_condition(node: ObjectView) -> list[Any] | None:
 
 
 class NodeLifecycleController:
-    """Keeps the taint ``node.kubernetes.io/not-ready`` true.
-
-    Args:
-        client: to write with.
-        informers: follow nodes.
-    """
+    """Keeps the taint ``node.kubernetes.io/not-ready`` true."""
 
     def __init__(self, client: Client, informers: SharedInformers) -> None:
         self._client = client

@@ -29,13 +29,7 @@ _FIELD_MANAGER: Final = "ResourceClaimController"
 
 
 class ResourceClaimController:
-    """Does what the controller of this name in kube-controller-manager 1.37 does.
-
-    Args:
-        client: to write with.
-        informers: follow pods, claims and templates.
-        events: to tell users of what fails.
-    """
+    """Implements the controller of this name in kube-controller-manager 1.37."""
 
     def __init__(self, client: Client, informers: SharedInformers, events: EventRecorder) -> None:
         self._client = client

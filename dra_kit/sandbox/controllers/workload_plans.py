@@ -25,13 +25,7 @@ _HISTORY: Final = 10
 
 
 def plan_deployment(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> WorkloadPlan:
-    """Return what to do about a Deployment.
-
-    Args:
-        deployment: the Deployment.
-        sets: its ReplicaSets.
-        late: whether nothing has moved for longer than its deadline.
-    """
+    """Return what to do about a Deployment; ``late``: it has exceeded its progress deadline."""
     name = f"{deployment['metadata']['name']}-{revision(deployment)}"
     new = next((item for item in sets if item["metadata"]["name"] == name), None)
     old = sorted((item for item in sets if item is not new), key=_revision)
@@ -254,13 +248,7 @@ _TOLERATED: Final = (
 
 
 def plan_daemon_set(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[ObjectView]) -> WorkloadPlan:
-    """Return what to do about a DaemonSet.
-
-    Args:
-        daemon_set: the set.
-        pods: its own.
-        nodes: all nodes.
-    """
+    """Return what to do about a DaemonSet."""
     current = revision(daemon_set)
     active = [pod for pod in pods if is_active(pod)]
     by_node = {_node_of(pod): pod for pod in active}
@@ -324,12 +312,7 @@ def _fits(pod: ObjectView, node: ObjectView) -> bool:
 
 
 def plan_replica_set(replica_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
-    """Return what to do about a ReplicaSet.
-
-    Args:
-        replica_set: the set.
-        pods: its own.
-    """
+    """Return what to do about a ReplicaSet."""
     active = [pod for pod in pods if is_active(pod)]
     missing = wanted_replicas(replica_set) - len(active)
     taken = {pod["metadata"]["name"] for pod in pods}
@@ -348,12 +331,7 @@ def plan_replica_set(replica_set: ObjectView, pods: Sequence[ObjectView]) -> Wor
 
 
 def plan_stateful_set(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
-    """Return what to do about a StatefulSet.
-
-    Args:
-        stateful_set: the set.
-        pods: its own.
-    """
+    """Return what to do about a StatefulSet."""
     name, spec = stateful_set["metadata"]["name"], stateful_set["spec"]
     update = f"{name}-{revision(stateful_set)}"
     by_name = {pod["metadata"]["name"]: pod for pod in pods}

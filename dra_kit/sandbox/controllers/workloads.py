@@ -30,14 +30,7 @@ _Work: TypeAlias = tuple[str, ObjectKey]  # kind and object
 
 
 class WorkloadController:
-    """Makes pods of Deployments, ReplicaSets, DaemonSets and StatefulSets, as kube-controller-manager 1.37 does.
-
-    Args:
-        client: to write with.
-        informers: follow all of them, pods and nodes.
-        events: to tell users of pods that the API server refuses.
-        time_scale: waits are divided by this.
-    """
+    """Makes pods of Deployments, ReplicaSets, DaemonSets and StatefulSets, as kube-controller-manager 1.37 does."""
 
     def __init__(
         self, client: Client, informers: SharedInformers, events: EventRecorder, *, time_scale: float = 1.0

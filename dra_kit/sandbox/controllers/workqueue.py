@@ -16,12 +16,7 @@ _LAST_DELAY: Final = 30.0
 
 
 class WorkQueue(Generic[K]):
-    """A level-triggered queue: a key that is added ten times while it waits is reconciled once.
-
-    Args:
-        name: the name of the controller, for logs.
-        reconcile: reconciles the object of a key.
-    """
+    """A level-triggered queue: a key that is added ten times while it waits is reconciled once."""
 
     def __init__(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
         self._name = name

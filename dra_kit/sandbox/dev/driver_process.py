@@ -26,17 +26,7 @@ _ABANDONED_SECONDS: Final = 5.0  # that a process gets to end whose code could n
 
 
 class RollingUpdater:
-    """The driver's processes.
-
-    Args:
-        sandbox: the cluster; it runs no roles itself.
-        arguments: of ``dra-kit dev``.
-        time_scale: waits are divided by this.
-        webhook: run the driver's webhook role.
-        log_level: least level that the driver logs.
-        log: takes each line that the driver logs or prints.
-        waiting: notified why a start takes long.
-    """
+    """The driver's processes."""
 
     def __init__(
         self,
@@ -73,7 +63,8 @@ class RollingUpdater:
             SandboxError: the new code cannot be used; the message says why.
         """
         begin = time.monotonic()
-        fresh = await self._take_spare()
+        spare, self._spare = self._spare, None
+        fresh = spare if spare and spare.runs else await DriverProcess.spawn(self._log)
         try:
             report = await self._served(fresh)
             self._require_name(report.driver)
@@ -96,7 +87,7 @@ class RollingUpdater:
             self._starting.cancel()
 
     async def ended(self) -> str:
-        """Wait until the serving process ends by itself; why it did."""
+        """Wait until the serving process exits unexpectedly; return the reason."""
         if self.serving is None:
             await asyncio.get_running_loop().create_future()
         why = await self.serving.ended()  # type: ignore[union-attr]  # the wait is bounded
@@ -104,7 +95,7 @@ class RollingUpdater:
         return why
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Stop all of them."""
         processes = [process for process in (self.serving, self._spare) if process is not None]
         self.serving = self._spare = None
         await asyncio.gather(*(process.stop() for process in processes))
@@ -128,11 +119,7 @@ class RollingUpdater:
     def _require_name(self, name: str) -> None:
         [former] = self._sandbox.drivers
         if name != former:
-            raise SandboxError(f"the driver's name was {former} and is {name} now: end dra-kit dev and start it again")
-
-    async def _take_spare(self) -> DriverProcess:
-        spare, self._spare = self._spare, None
-        return spare if spare and spare.runs else await DriverProcess.spawn(self._log)
+            raise SandboxError(f"the driver's name was {former} and is {name} now; restart dra-kit dev")
 
     def _orders(self) -> StartOrder:
         self._number += 1
@@ -176,12 +163,7 @@ _LAST_LINES: Final = 0.5  # seconds to read the output of a process after its ex
 
 
 class DriverProcess:
-    """A process of the driver; it exits when this process does, even if this one is killed.
-
-    Args:
-        process: the process that was started.
-        log: receives each line that the driver logs or prints.
-    """
+    """A process of the driver; it exits when this process does, even if this one is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
         self._process = process
@@ -205,10 +187,6 @@ class DriverProcess:
 
     async def serve(self, orders: StartOrder, waiting: Callable[[str], None]) -> StateReport:
         """Run the driver, and return its report that it is ready.
-
-        Args:
-            orders: what to do.
-            waiting: notified why it takes long.
 
         Raises:
             SandboxError: it cannot be used; the text says why.
@@ -242,7 +220,7 @@ class DriverProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._process.returncode is None
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:

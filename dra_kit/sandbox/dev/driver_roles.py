@@ -32,7 +32,7 @@ from dra_kit.sandbox.drivers.settings import node_settings
 from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
-"""The process before has ended: what only one may do, such as telling Events, is this one's now."""
+"""The previous process has exited: what only one process may do, such as recording Events, is now done by this one."""
 _FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may recover within this time
 _POLL: Final = 0.02
 
@@ -83,14 +83,7 @@ class StateReport(BaseModel):
 
 
 class DriverRoles:
-    """All roles of a driver, on all nodes.
-
-    Args:
-        driver: the driver to run.
-        orders: the orders for the process.
-        credentials: the credentials of all roles for the API server.
-        tell: called with each report.
-    """
+    """All roles of a driver, on all nodes."""
 
     def __init__(
         self, driver: SandboxDriver, orders: StartOrder, credentials: Credentials, tell: Callable[[StateReport], None]
@@ -126,7 +119,7 @@ class DriverRoles:
         self._report(StateReport(state="failed", text=failure))
 
     def take_over(self) -> None:
-        """Do also what only one process may do."""
+        """Start also what only one process may run."""
         driver, since = self._driver.drivers[0], self._orders.since
         self._roles.append(controller_role(driver, self._credentials, self._author, since))
         self._roles[-1].start()
@@ -192,7 +185,7 @@ class DriverRoles:
         return ""
 
     def _ended(self) -> str:
-        """Return why a role has ended by itself; empty while all run."""
+        """Return why a role exited unexpectedly; empty while all run."""
         for role in self._roles:
             if role.failure:
                 problems = self._log.problems

@@ -16,7 +16,7 @@ from dra_kit.kubernetes.resource.objects import finalizer_note
 from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_files, dry_run, read_manifests
 
 _FIXED: Final = {PODS.kind, RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
-"""Kinds whose specs the API server lets nobody change."""
+"""Kinds whose specs are immutable in the API server."""
 _OF_CLAIMS: Final = {RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
 _GONE_SECONDS: Final = 45.0
 _POLL: Final = 0.05
@@ -25,11 +25,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 
 class FollowedManifests:
-    """The manifests of the project and those of ``-f``.
-
-    Args:
-        paths: files and folders.
-    """
+    """The manifests of the project and those of ``-f``."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths: tuple[Path, ...] = tuple(paths)
@@ -37,16 +33,16 @@ class FollowedManifests:
         self._applied: dict[_Key, AppliedManifest] = {}
 
     def of(self, changed: Iterable[Path]) -> list[Path]:
-        """Return those of changed files that are manifests of these."""
+        """Return the changed files that are followed manifests."""
         given = {path.resolve() for path in self.paths}
         return [path for path in changed if given & {path.resolve(), path.resolve().parent}]
 
-    async def apply(self, client: Client, *, pods_anew: bool = False) -> str:
+    async def apply(self, client: Client, *, recreate_pods: bool = False) -> str:
         """Make the objects match the files; return a summary of the changes, empty if there were none.
 
         Args:
             client: a client of the API server.
-            pods_anew: delete the pods and claims first, even those that already match the files.
+            recreate_pods: delete the pods and claims first, even those that already match the files.
 
         Raises:
             ConfigurationError: a file is invalid, or an object to recreate would be rejected (nothing is changed in
@@ -56,24 +52,25 @@ class FollowedManifests:
         bodies = {key: body for key, (_, body) in documents.items()}
         gone = self._applied.keys() - bodies.keys()
         changed = {key for key in self._applied.keys() & bodies.keys() if bodies[key] != self._bodies.get(key)}
-        anew = {key for key in changed if key[0] in _FIXED}
-        if pods_anew or any(kind in _OF_CLAIMS for kind, *_ in anew):
-            anew |= {key for key in self._applied if key[0] == PODS.kind}
-        if pods_anew:
-            anew |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
+        recreated = {key for key in changed if key[0] in _FIXED}
+        if recreate_pods or any(kind in _OF_CLAIMS for kind, *_ in recreated):
+            recreated |= {key for key in self._applied if key[0] == PODS.kind}
+        if recreate_pods:
+            recreated |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
         new = bodies.keys() - self._applied.keys()
-        await dry_run(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is deleted
-        await self._delete(client, [*gone, *anew])
-        self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in anew}
-        if gone or anew or changed or new:
+        # before anything is deleted
+        await dry_run(client, [documents[key] for key in sorted(recreated & documents.keys())])
+        await self._delete(client, [*gone, *recreated])
+        self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in recreated}
+        if gone or recreated or changed or new:
             try:
                 applied = await apply_files(client, self.paths)
             except BaseException:
-                await self._find(client, new | anew, bodies)
+                await self._find(client, new | recreated, bodies)
                 raise
             self._applied.update((_key(item.object), item) for item in applied)
             self._bodies = bodies
-        parts = {"made": new, "changed": changed - anew, "made anew": anew - gone, "deleted": gone}
+        parts = {"created": new, "changed": changed - recreated, "recreated": recreated - gone, "deleted": gone}
         return "; ".join(f"{what} {_names(keys)}" for what, keys in parts.items() if keys)
 
     async def _find(self, client: Client, keys: Iterable[_Key], bodies: Mapping[_Key, Mapping[str, Any]]) -> None:
@@ -86,11 +83,13 @@ class FollowedManifests:
                 self._applied[key] = AppliedManifest(resource, found)
 
     def _read(self) -> dict[_Key, tuple[str, Mapping[str, Any]]]:
-        """Return the objects, and where they stand."""
+        """Return the objects with their files and positions."""
         found: dict[_Key, tuple[str, Mapping[str, Any]]] = {}
         for path in self.paths:
             if not path.exists():
-                raise ConfigurationError(f"-f {path} is gone; write it again, or start dra-kit dev without it")
+                raise ConfigurationError(
+                    f"-f {path} does not exist any more; create it again, or restart dra-kit dev without it"
+                )
             for where, body in read_manifests(path):
                 found[_key(body)] = where, body
         return found
@@ -107,9 +106,8 @@ class FollowedManifests:
                 while (found := await client.get(*place))["metadata"]["uid"] == uid:
                     if time.monotonic() > end:
                         raise ConfigurationError(
-                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s"
-                            f"{finalizer_note(found)}; see what "
-                            "holds it, or end dra-kit dev"
+                            f"{key[0]} {item.name} still exists {_GONE_SECONDS:.0f} s after its deletion"
+                            f"{finalizer_note(found)}; find out what blocks the deletion, or stop dra-kit dev"
                         )
                     await asyncio.sleep(_POLL)
             except NotFound:

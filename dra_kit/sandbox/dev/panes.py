@@ -29,26 +29,14 @@ _PHASES: Final = {"Running": _GOOD, "Succeeded": _GOOD, "Failed": _BAD, "Pending
 
 
 class PaneRow(Struct, frozen=True):
-    """One line.
-
-    Attributes:
-        cells: cells side by side; the last one takes the remaining width.
-        style: the rich style of the line.
-    """
+    """One line."""
 
     cells: tuple[str, ...]
     style: str = ""
 
 
 class Pane(Struct, frozen=True):
-    """One part of the screen.
-
-    Attributes:
-        title: the title of the pane.
-        rows: all rows, the most interesting first.
-        summary: the text next to the title.
-        newest_last: the last rows are the most interesting ones.
-    """
+    """One part of the screen."""
 
     title: str
     rows: tuple[PaneRow, ...]
@@ -235,12 +223,7 @@ _NEWS_MAX: Final = 4
 
 
 class Headline(Struct, frozen=True):
-    """The text above the panes: a title, and the results of the last changes.
-
-    Attributes:
-        title: the title of the screen.
-        news: texts, each with the style of its lines.
-    """
+    """The text above the panes: a title, and the results of the last changes."""
 
     title: str
     news: Sequence[tuple[str, str]]
@@ -370,18 +353,7 @@ _CALLS_MAX: Final = 200
 
 
 class KubeletCall(Struct, frozen=True):
-    """One call.
-
-    Attributes:
-        at: when it began or was answered, seconds since the epoch.
-        node: whose kubelet called.
-        method: of the service.
-        claims: ``namespace/name`` of each.
-        uids: of the claims.
-        seconds: that it took; None while it is not answered.
-        devices: that were answered.
-        error: in the kubelet's words.
-    """
+    """One call; ``at`` is when it started or was answered, ``seconds`` is None while it runs."""
 
     at: float
     node: str

@@ -58,18 +58,13 @@ _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part i
 _EXPLAIN_SECONDS: Final = 1.0
 _LOG_LINES: Final = 1_000
 _KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Reapply(), "q": QuitRequested()}
-_FOOTER: Final = "r reload   a pods anew   1-5 one part   q quit"
-_FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a pods anew   q quit"
+_FOOTER: Final = "r reload   a recreate pods   1-5 one part   q quit"
+_FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a recreate pods   q quit"
 _NO_KEYS: Final = "Ctrl-C ends"
 
 
 class Screen:
-    """Shows slices, claims, pods, calls and the log, and what became of the last change.
-
-    Args:
-        console: of the terminal.
-        driver: its name.
-    """
+    """Shows slices, claims, pods, calls and the log, and what became of the last change."""
 
     def __init__(self, console: Console, driver: str) -> None:
         self.submit: Callable[[Event], None] = lambda _: None
@@ -134,7 +129,7 @@ class Screen:
         finally:
             explaining.cancel()
             await asyncio.wait([explaining])
-            self._console.print("taking everything down", style="dim")
+            self._console.print("shutting down", style="dim")
 
     # --- what is shown
 
@@ -278,7 +273,7 @@ def _read_key(descriptor: int, pressed: Callable[[str], None], loop: asyncio.Abs
     data = b""
     with suppress(OSError):
         data = os.read(descriptor, 64)
-    if not data:  # the terminal is gone; SIGHUP tells so, too
+    if not data:  # the terminal is gone; SIGHUP reports it, too
         loop.remove_reader(descriptor)
     elif data in _SEQUENCES:
         pressed(_SEQUENCES[data])

@@ -35,10 +35,10 @@ from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 
 _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""
+"""Seconds before the first, second ... start of a driver that exits unexpectedly, until a file changes."""
 _AT_ONCE: Final = 1.0
 _OF_ITSELF: Final = 3
-"""So many times a file that is no code may change within a second of a start: then the driver writes it."""
+"""A non-code file that changes so often within a second of a start is written by the driver itself."""
 
 
 class FilesChanged(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Reapply(Struct, frozen=True):
 
 
 class DriverExited(Struct, frozen=True):
-    """The driver ended by itself."""
+    """The driver exited unexpectedly."""
 
     why: str
 
@@ -73,17 +73,7 @@ Event: TypeAlias = FilesChanged | Reload | Reapply | DriverExited | RestartDue |
 
 
 class DevOptions(Struct, frozen=True, kw_only=True):
-    """The options of a ``dra-kit dev`` session.
-
-    Attributes:
-        driver: the driver as loaded at the start; its name does not change.
-        settings: the settings of the cluster.
-        arguments: the arguments of the command.
-        folders: the folders that contain files of the driver.
-        files: the files that the driver's settings name; they can be anywhere.
-        manifests: files and folders to apply.
-        log_level: the lowest level that the driver logs; empty for the author's default.
-    """
+    """The options of a ``dra-kit dev`` session; an empty ``log_level`` is the author's default."""
 
     driver: SandboxDriver
     settings: SandboxSettings
@@ -95,12 +85,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
 
 
 class DevSession:
-    """One run.
-
-    Args:
-        development: what to work on.
-        display: shows what happens.
-    """
+    """One run of ``dra-kit dev``."""
 
     lasting = True
     """It runs until it is interrupted."""
@@ -134,7 +119,7 @@ class DevSession:
             self._abandon()
 
     def _wait(self, text: str) -> None:
-        """Report that new code does not come up, for now."""
+        """Report that new code does not come up yet."""
         self._timeline.append(DriverNotServing(driver=self._driver, message=text))
         self._is_slow = True
         self._abandon()
@@ -183,7 +168,7 @@ class DevSession:
         tasks = [
             asyncio.create_task(work)
             for work in (
-                self._obey(sandbox, updates), self._display.show(sandbox), self._follow(watch), self._quit(),
+                self._obey(sandbox, updates), self._display.show(sandbox), self._follow(watch), self._enough.wait(),
             )
         ]  # fmt: skip
         try:
@@ -195,9 +180,6 @@ class DevSession:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-
-    async def _quit(self) -> None:
-        await self._enough.wait()
 
     async def _follow(self, watch: FileWatcher) -> None:
         async for files in watch.changes():
@@ -214,7 +196,7 @@ class DevSession:
                     case Reload():
                         await self._replace(sandbox, updates, "reload")
                     case Reapply():
-                        await self._apply(sandbox, pods_anew=True)
+                        await self._apply(sandbox, recreate_pods=True)
                     case DriverExited(why=why):
                         self._timeline.append(DriverEnded(driver=self._driver, how="failed", message=why))
                         self._start_later()
@@ -256,7 +238,7 @@ class DevSession:
             await self._apply(sandbox)
 
     def _is_written_by_driver(self, path: Path) -> bool:
-        """Return whether a file changes by itself after each start, which would never end."""
+        """Return whether a file changes after each start, so that reloads would never stop."""
         if path.suffix == ".py":
             return False
         if self._at_once[path] < _OF_ITSELF:
@@ -288,10 +270,10 @@ class DevSession:
         self._crashes += 1
         self._again = asyncio.get_running_loop().call_later(wait, self.submit, RestartDue())
 
-    async def _apply(self, sandbox: Sandbox, *, pods_anew: bool = False) -> None:
+    async def _apply(self, sandbox: Sandbox, *, recreate_pods: bool = False) -> None:
         self._is_applied = False
         try:
-            done = await self._manifests.apply(sandbox.client, pods_anew=pods_anew)
+            done = await self._manifests.apply(sandbox.client, recreate_pods=recreate_pods)
         except (ConfigurationError, KubeError) as error:
             self._timeline.append(ManifestsRefused(message=str(error)))
             return
@@ -315,12 +297,7 @@ class Display(Protocol):
 
 
 class LineDisplay:
-    """The live view, with the driver's log beside it.
-
-    Args:
-        view: shows everything else.
-        errors: where the driver's log goes.
-    """
+    """The live view, with the driver's log beside it."""
 
     def __init__(self, view: LiveView, errors: TextIO) -> None:
         self._view = view

@@ -22,7 +22,7 @@ _SETTLE_MAX: Final = 1.0
 _FOLDERS: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "tests", "stories", "docs"})
 _VIRTUAL_ENVIRONMENT: Final = "pyvenv.cfg"
 _SUFFIXES: Final = (".pyc", ".pyo", ".md", ".rst", ".log", ".lock", ".tmp", ".swp", ".swx", ".bak", ".orig", "~")
-"""Endings of files that are no part of a driver."""
+"""Suffixes of files that do not belong to a driver."""
 Identity: TypeAlias = tuple[int, int, int]
 """Time of the last change, size and inode: an editor writes a new file and renames it."""
 Snapshot: TypeAlias = Mapping[Path, Identity]

@@ -41,11 +41,6 @@ class RoleAccounts(Struct, frozen=True, kw_only=True):
 async def create_accounts(accounts: RoleAccounts, server: ApiServer, client: Client) -> None:
     """Make what the accounts need.
 
-    Args:
-        accounts: with their objects.
-        server: of the sandbox.
-        client: of the administrator.
-
     Raises:
         ConfigurationError: an object is of a kind that is not served.
         KubeError: the API server refuses one.
@@ -59,15 +54,7 @@ async def create_accounts(accounts: RoleAccounts, server: ApiServer, client: Cli
 
 
 class RoleCredentialsProvider:
-    """How each role reaches the API server.
-
-    Args:
-        server: of the sandbox.
-        admin: the sandbox's own.
-        directory: for further kubeconfigs.
-        accounts: whose they are; None for the administrator's.
-        stack: removes the files.
-    """
+    """The credentials of each role; without accounts, those of the administrator."""
 
     def __init__(
         self,
@@ -104,12 +91,7 @@ class RoleCredentialsProvider:
 
 
 class RoleCredentials(Struct, frozen=True):
-    """How one role reaches the API server.
-
-    Attributes:
-        credentials: credentials for a role in the sandbox's process.
-        kubeconfig: kubeconfig for a role in a separate process.
-    """
+    """How one role reaches the API server."""
 
     credentials: Credentials
     kubeconfig: Path

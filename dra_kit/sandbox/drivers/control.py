@@ -82,12 +82,7 @@ class SandboxDriverControl:
         return node.drivers[self.name]
 
     def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
-        """Start the node role on all nodes, for the first time, and do not wait.
-
-        Args:
-            nodes: all of them.
-            access: of the roles to the API server.
-        """
+        """Start the node role on all nodes, for the first time, and do not wait."""
         self.nodes = nodes
         for node, driver in zip(nodes, self.driver.drivers, strict=True):
             node.start_driver(self.driver.release(self._authors[node.name], driver), access.node(node.name))
@@ -148,9 +143,9 @@ class SandboxDriverControl:
         name, colon, count = step.partition(":")
         if name not in Failpoint.__members__:
             hint = did_you_mean(name, Failpoint.__members__) or ";"
-            raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Failpoint.__members__)}")
+            raise ConfigurationError(f"unknown step {name!r}{hint} valid steps: {', '.join(Failpoint.__members__)}")
         if colon and not (count.isascii() and count.isdigit() and int(count)):
-            raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
+            raise ConfigurationError(f"{step!r}: invalid count after the colon; write {name}:2 for the second time")
         for node in self.nodes:
             self.on(node).crash_at(CrashPoint(Failpoint[name], int(count or 1)))
 
@@ -168,7 +163,8 @@ class SandboxDriverControl:
         new = self.driver.successor(target)
         if new.name != self.name:
             raise ConfigurationError(
-                f"driver {new.name} is no release of driver {self.name}: a release keeps the name; name another TARGET"
+                f"driver {new.name} is not a release of driver {self.name}: all releases have the same name; "
+                "name another TARGET"
             )
         new = new.unused(self._past)
         await self._replace(new)
@@ -242,7 +238,7 @@ def _directory(author: BaseModel | None, setting: str) -> Path:
     if not isinstance(value, Path) or value.is_file():
         hint = "" if setting in known else did_you_mean(setting, known)
         raise ConfigurationError(
-            f"{setting!r} is no setting of the driver that names a directory, and cannot be lost in a reboot"
+            f"{setting!r} is not a setting of the driver that names a directory, so it cannot be lost in a reboot"
             f"{hint or ';'} its settings: {', '.join(known) or 'none'}"
         )
     return value

@@ -25,26 +25,16 @@ from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
 from dra_kit.sandbox.drivers.roles import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
-"""Label of a namespace that keeps the webhook out of it, with the value ``off``."""
+"""Label of a namespace in which the webhook is not called, with the value ``off``."""
 _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
 _POOLS_SECONDS: Final = 5.0
-"""A provider may have nothing for the cluster yet: then nobody waits for it."""
+"""A provider may have nothing for the cluster yet; then the start does not wait for it."""
 
 
 class ControllerAndWebhook:
-    """Both roles of one release of the driver.
-
-    Args:
-        client: a client of the API server in which the webhook is registered.
-        access: the roles' access to the API server.
-        directory: the directory for the webhook's certificate; it is created.
-        controller: run the controller role.
-        webhook: run the webhook role, if the driver has configs.
-        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        ended: called when a role has stopped, for any reason.
-    """
+    """Both roles of one release of the driver."""
 
     def __init__(
         self,
@@ -108,7 +98,7 @@ class ControllerAndWebhook:
             await asyncio.sleep(_POLL)
 
     async def stop(self) -> None:
-        """End them, both at once: each of them drains."""
+        """Stop both at the same time; each of them drains."""
         await asyncio.gather(*(role.stop() for role in self.roles))
 
 
@@ -135,15 +125,7 @@ def controller_role(
     *,
     pools_published: Callable[[], None] = lambda: None,
 ) -> RoleThread:
-    """Return the controller role, not started yet.
-
-    Args:
-        driver: whose.
-        credentials: for the API server.
-        author: the author's settings.
-        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        pools_published: see :class:`dra_kit.controller.agent.ControllerSettings`.
-    """
+    """Return the controller role, not started yet."""
 
     async def run() -> int:
         settings = ControllerSettings(
@@ -156,13 +138,7 @@ def controller_role(
 
 
 class WebhookRole(Struct, frozen=True):
-    """The webhook role.
-
-    Attributes:
-        role: not started yet.
-        port: where it will listen on this machine.
-        configuration: the ValidatingWebhookConfiguration to create once it listens.
-    """
+    """The webhook role."""
 
     role: RoleThread
     port: int
@@ -172,14 +148,7 @@ class WebhookRole(Struct, frozen=True):
 def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> WebhookRole:
-    """Return the webhook role with a certificate of its own.
-
-    Args:
-        driver: whose configs it checks.
-        credentials: for the API server.
-        directory: for certificate and key.
-        author: the author's settings.
-    """
+    """Return the webhook role with its own certificate."""
     import trustme
 
     authority = trustme.CA()

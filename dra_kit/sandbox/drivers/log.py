@@ -1,4 +1,4 @@
-"""The log of a driver, and the claims that it refused."""
+"""The log of a driver, and the claims that it rejected permanently."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dra_kit.process.logging import TextFormatter, fields_of
 _CAPACITY: Final = 4 << 20  # characters
 _LINE_MAX: Final = 1 << 14  # characters of one
 _PROBLEMS: Final = 1_000
+_CALLS: Final = "dra_kit.node.claims.service"  # logs the result of each call for a claim
 # rooms of dra-kit that run the cluster here, not the driver
 _CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
 
@@ -28,7 +29,7 @@ class DriverLog(logging.Handler):
         self._lines: deque[str] = deque()
         self._size = 0
         self._gone = 0
-        self._problems: dict[str, str] = {}  # what was logged, by the line that tells it
+        self._problems: dict[str, str] = {}  # what was logged, by line
         self._listeners: list[Callable[[logging.LogRecord, str], None]] = []
 
     def listen(self, listener: Callable[[logging.LogRecord, str], None]) -> None:
@@ -37,9 +38,9 @@ class DriverLog(logging.Handler):
 
     @property
     def lines(self) -> Sequence[str]:
-        """The newest lines, oldest first; how many went before them, if any did."""
+        """The newest lines, oldest first; the first one says how many older lines were dropped, if any."""
         with self._held():
-            gone = (f"({self._gone:,} older lines went: {_CAPACITY >> 20} MiB are kept)",) if self._gone else ()
+            gone = (f"({self._gone:,} older lines dropped: the limit is {_CAPACITY >> 20} MiB)",) if self._gone else ()
             return (*gone, *self._lines)
 
     @property
@@ -76,7 +77,7 @@ class DriverLog(logging.Handler):
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Hold the lock: the driver logs in threads of its own."""
+        """Hold the lock: the driver logs in its own threads."""
         self.acquire()
         try:
             yield
@@ -101,9 +102,9 @@ def _problem(record: logging.LogRecord) -> str:
 
 
 class RefusedClaims(logging.Handler):
-    """Permanent errors of claims, as the driver's roles log them; a logging handler for the root logger.
+    """Permanent errors of claims in the driver's log; a logging handler for the root logger.
 
-    The wire to the kubelet has a text for an error and nothing of its kind.
+    The gRPC answer to the kubelet contains the text of an error, but not whether it is permanent.
     """
 
     def __init__(self) -> None:
@@ -112,8 +113,8 @@ class RefusedClaims(logging.Handler):
         self._guard: Final = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember a permanent error, or that a claim is prepared, or has failed in another way."""
-        if not record.name.startswith("dra_kit.node.claims"):
+        """Store the claim's permanent error, or forget it when a call for the claim ends in another way."""
+        if record.name != _CALLS:
             return
         fields = fields_of(record)
         if not isinstance(claim := fields.get("claim"), str):

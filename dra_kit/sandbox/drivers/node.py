@@ -26,9 +26,9 @@ from dra_kit.sandbox.drivers.accounts import RoleCredentials
 from dra_kit.sandbox.drivers.node_driver import NodeDriver
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings
-from dra_kit.sandbox.kubelet.activity import ActivityObserver
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint
 from dra_kit.sandbox.kubelet.node import NodeKubelet
+from dra_kit.sandbox.records import RecordObserver
 
 _POLL = 0.02
 
@@ -46,9 +46,6 @@ class SandboxNode:
         declared_features: alpha features that are on for the kubelet.
         observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
-
-    Attributes:
-        drivers: by name.
     """
 
     def __init__(
@@ -61,7 +58,7 @@ class SandboxNode:
         mark: str,
         time_scale: float = 1.0,
         declared_features: Sequence[str] = (),
-        observer: ActivityObserver,
+        observer: RecordObserver,
         intake: OutputReader,
     ) -> None:
         self.name = name
@@ -115,10 +112,6 @@ class SandboxNode:
 
     def start_driver(self, release: DriverRelease, access: RoleCredentials) -> None:
         """Start a driver's node role for the first time.
-
-        Args:
-            release: what runs.
-            access: to the API server.
 
         Raises:
             ConfigurationError: it is to run in a process, and no TARGET names it.
@@ -222,9 +215,10 @@ class SandboxNode:
             yield f"record of claim {record['namespace']}/{record['name']}"
         for effect in state["effects"]:
             yield f"effect {effect['effect']} with {effect['spec']}"
-        for name, directory in directories.items():
+        for setting, directory in directories.items():
+            name = setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
             for path in _files(directory):
-                yield f"{_readable(name)} file {path.relative_to(directory)}"
+                yield f"{name} file {path.relative_to(directory)}"
 
 
 def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
@@ -242,10 +236,6 @@ def _is_vacant(path: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _readable(setting: str) -> str:
-    return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
 
 
 def _files(directory: Path) -> list[Path]:

@@ -17,9 +17,9 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
 from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEndActivity, DriverStartActivity
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
+from dra_kit.sandbox.records import DriverEnded, DriverStarting, RecordObserver
 
 logger: logging.Logger = logging.getLogger(__name__)
 _POLL: Final = 0.02
@@ -33,14 +33,6 @@ of seconds where a suite of tests starts dozens of them at once. What fails is r
 class NodeDriver:
     """One driver at a time; while one release replaces another, two.
 
-    Args:
-        name: the driver's name.
-        kubelet: the kubelet that calls the driver.
-        settings: returns the settings of the node role, by the UID of its pod.
-        directory: the directory of its processes.
-        observer: is notified when the driver starts and stops.
-        credentials: returns credentials of a node role in this process, for the API server.
-
     Attributes:
         in_process: whether the driver runs in a separate process, which can be killed, from its next start on.
         crash: where it will be killed, see :meth:`crash_at`; None for nowhere.
@@ -53,7 +45,7 @@ class NodeDriver:
         kubelet: NodeKubelet,
         settings: Callable[[str | None], NodeSettings],
         directory: Path,
-        observer: ActivityObserver,
+        observer: RecordObserver,
         *,
         credentials: Callable[[], Credentials],
     ) -> None:
@@ -80,7 +72,7 @@ class NodeDriver:
 
     @property
     def failure(self) -> str:
-        """Why the node role ended by itself; empty while it runs."""
+        """Why the node role exited unexpectedly; empty while it runs."""
         return self._role.failure if self._role else ""
 
     def calls(self) -> Sequence[str]:
@@ -92,7 +84,7 @@ class NodeDriver:
         return self._role.hanging(patience) if self._role else ()
 
     def serves(self) -> bool:
-        """Return whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
+        """Return whether the kubelet knows the driver: a pod that is created before waits for more than a minute."""
         return bool(self._plugins())
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
@@ -117,7 +109,7 @@ class NodeDriver:
         self.release = release
 
     async def stop(self) -> None:
-        """End it as a SIGTERM would; its state stays."""
+        """Stop it as a SIGTERM would; its state stays."""
         role, self._role = self._role, None
         if role is not None:
             await self._stopped(role)
@@ -173,7 +165,7 @@ class NodeDriver:
         await self._killed(role)
 
     async def lose_power(self) -> None:
-        """End as the node does: killed where it is a process."""
+        """Stop with the node: a driver in a process is killed."""
         role, self._role = self._role, None
         if (process := _in_process(role)) is not None:
             await self._killed(process)
@@ -215,14 +207,15 @@ class NodeDriver:
 
     async def _stopped(self, role: NodeRole) -> None:
         await role.stop()
-        self._observe(DriverEndActivity(self.name, killed=False))
+        self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="stopped"))
 
     async def _killed(self, role: NodeRoleProcess, step: str = "") -> None:
         await role.kill()
-        self._observe(DriverEndActivity(self.name, killed=True, step=step))
+        message = f"after the step {step}" if step else ""
+        self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="killed", message=message))
 
     def _started(self, release: DriverRelease, pod_uid: str | None) -> NodeRole:
-        self._observe(DriverStartActivity(release.driver.name))
+        self._observe(DriverStarting(node=self._kubelet.name, driver=release.driver.name))
         settings = self._settings(pod_uid)
         role: NodeRole
         if self.in_process:
@@ -237,7 +230,7 @@ class NodeDriver:
 
     def _ended(self, role: NodeRole) -> None:
         if role.failure:
-            self._observe(DriverEndActivity(self.name, killed=False, failure=role.failure))
+            self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="failed", message=role.failure))
 
     async def _keep(self) -> None:
         """Start it again when it has killed itself after a step."""
@@ -266,7 +259,7 @@ class NodeDriver:
             why = "does not run" if self._role is None else "runs in a thread here"
             raise ConfigurationError(
                 f"driver {self.name} {why} and cannot be killed; mark the test with @pytest.mark.dra_process, which "
-                "gives it a process of its own"
+                "runs it in a separate process"
             )
         return process
 

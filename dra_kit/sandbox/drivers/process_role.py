@@ -37,7 +37,7 @@ _POLL: Final = 0.02
 _STANDARD: Final = (
     "name", "levelno", "levelname", "created", "msecs", "pathname", "filename", "module", "lineno", "funcName",
 )  # fmt: skip
-"""What of a record of the log goes over as it is."""
+"""Fields of a log record that are sent unchanged."""
 _BEGUN: Final = "begun"
 _READY: Final = "ready"
 _LAST_STREAM: Final = 2  # the last of the standard streams
@@ -52,12 +52,6 @@ class NodeRoleProcess:
     Its log records are logged in this process too; its output goes to the output of this process. It exits with this
     process.
 
-    Args:
-        release: the release to run; its TARGET is loaded again.
-        settings: the settings of the node role, without the author's.
-        directory: the directory of the process; it is created.
-        crash: the step after which the process kills itself.
-
     Raises:
         ConfigurationError: the release has no TARGET.
     """
@@ -67,8 +61,8 @@ class NodeRoleProcess:
     ) -> None:
         if not release.target:
             raise ConfigurationError(
-                f"driver {release.driver.name} is an object of this process and cannot run in one of its own; name it "
-                "as a TARGET: ./file.py, module:attr or a project folder"
+                f"driver {release.driver.name} is an object of this process and cannot run in a separate process; "
+                "name it as a TARGET: ./file.py, module:attr or a project folder"
             )
         author = None if release.author is None else release.author.model_dump()
         self._wire, other = multiprocessing.Pipe()
@@ -109,7 +103,7 @@ class NodeRoleProcess:
 
     @property
     def killed(self) -> bool:
-        """Whether it was: from outside, or by itself after a step."""
+        """Whether it was killed, from outside or after a step."""
         return not self._process.alive and (self._stopping or bool(self.crashed_at))
 
     def arm(self, crash: CrashPoint | None) -> None:
@@ -156,7 +150,9 @@ class NodeRoleProcess:
             with self._sending:
                 self._wire.send((self._asked, device, reason, message, pool))
         except OSError:
-            raise ConfigurationError("the driver does not run; start it before a device of it is made ill") from None
+            raise ConfigurationError(
+                "the driver does not run; start it before you make one of its devices unhealthy"
+            ) from None
         if text := await answer:
             raise ConfigurationError(text)
 
@@ -266,7 +262,7 @@ def _role(
             sending.cancel()
 
     async def send_ready(agent: NodeAgent) -> None:
-        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
+        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has its own event
             await asyncio.sleep(_POLL)
         sender.send(_READY)
 
@@ -275,7 +271,7 @@ def _role(
 
 
 def _obey(wire: Connection, sender: _Sender, agent: Any) -> None:
-    """Do what the sandbox asks for; without it there is nothing to do."""
+    """Serve the requests of the sandbox; exit with it."""
     try:
         while True:
             number, device, reason, message, pool = wire.recv()
@@ -331,7 +327,7 @@ class KillableProcess:
         self._process = ForkServerProcess(target=_run, args=(directory, work, watched, kept), daemon=True)
 
     def start(self, crash: CrashPoint | None = None) -> None:
-        """Start it; with a crash on the way, perhaps."""
+        """Start it; it may be planned to crash."""
         self.arm(crash)
         with _safe_path():
             self._process.start()
@@ -339,7 +335,7 @@ class KillableProcess:
     def arm(self, crash: CrashPoint | None) -> None:
         """Crash there from now on, or nowhere; what was planned before is forgotten."""
         plan = self._directory / "plan"
-        self._plans += 1  # tells it from one that is alike, or has its inode
+        self._plans += 1  # distinguishes it from an equal one, or one with its inode
         text = json.dumps({"plan": self._plans, **({"at": crash.at, "count": crash.count} if crash else {})})
         fresh = plan.with_suffix(".new")
         fresh.write_text(text)
@@ -347,7 +343,7 @@ class KillableProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._process.is_alive()
 
     @property
@@ -357,17 +353,17 @@ class KillableProcess:
 
     @property
     def crashed_at(self) -> str:
-        """Where it ended itself; empty when it did not."""
+        """Where it killed itself; empty if it did not."""
         path = self._directory / "crashed"
         return path.read_text() if path.exists() else ""
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it has not ended."""
+        """Send it a signal if it is running."""
         if self._process.pid is not None and self.alive:
             os.kill(self._process.pid, number)
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until it has exited."""
         self._process.join()
 
     def close(self) -> None:
@@ -378,7 +374,7 @@ class KillableProcess:
 
 
 class _Killer:
-    """Counts down in whatever thread something happens."""
+    """Counts events in any thread, and kills the process at the planned one."""
 
     def __init__(self, directory: Path, watched: Path | None) -> None:
         self._directory = directory

@@ -19,12 +19,7 @@ _SETTINGS: Final = "sandbox"
 
 
 class DriverProject(Struct, frozen=True):
-    """A folder with a driver.
-
-    Attributes:
-        folder: where it is.
-        table: ``[tool.dra-kit]`` of its ``pyproject.toml``; empty where there is none.
-    """
+    """A folder with a driver."""
 
     folder: Path
     table: Mapping[str, Any]
@@ -47,7 +42,7 @@ class DriverProject(Struct, frozen=True):
         return (found,) if found.is_file() else ()
 
     def has_more_than_a_driver(self) -> bool:
-        """Return whether a sandbox would use anything else of it."""
+        """Return whether a sandbox uses more of it than the driver."""
         return bool(self.classes) or _SETTINGS in self.table
 
 

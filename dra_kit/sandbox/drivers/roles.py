@@ -23,9 +23,9 @@ from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 
 logger: logging.Logger = logging.getLogger(__name__)
 STOP_SECONDS: Final = 25.0
-"""A role drains for at most 20 seconds; one that is blocked for longer is left behind."""
+"""A role drains for at most 20 seconds; a role that is blocked for longer is abandoned."""
 HANGING_SECONDS: Final = 3.0
-"""A call of the driver's code that has not returned so long after the role was to end is left behind."""
+"""Seconds after which a stopping role does not wait any longer for a call of the driver's code."""
 _POLL: Final = 0.02
 
 
@@ -48,16 +48,16 @@ class RoleThread:
         self._ended = threading.Event()
         self._then: list[Callable[[], object]] = []
         self.failure: str = ""
-        """Why the role ended although nobody asked it to; empty while it did not."""
+        """Why the role exited unexpectedly; empty if it did not."""
         self.exit_code: int | None = None
-        """What it ended with then, if it returned; None where it raised."""
+        """The exit code with which it exited unexpectedly; None if it raised."""
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def when_ended(self, then: Callable[[], None]) -> None:
-        """Have something called in the running event loop once the role has ended, however it did."""
+        """Call ``then`` in the running event loop once the role has stopped, for any reason."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if not self._ended.is_set():
@@ -66,7 +66,7 @@ class RoleThread:
         loop.call_soon(then)
 
     async def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """Ask the role to end and wait for it; whether it did."""
+        """Stop the role and wait for it; return whether it stopped in time."""
         with self._lock:
             self._stopping = True
             loop, task = self._loop, self._task
@@ -143,14 +143,14 @@ async def _of(awaitable: Awaitable[int]) -> int:
 
 
 class NodeRole(Protocol):
-    """It runs from its beginning on."""
+    """The node role of a driver; it runs as soon as it is created."""
 
     begun: bool
-    """Whether the driver is loaded: from then on its own time counts."""
+    """Whether the driver is loaded; the deadline for its start counts from then on."""
 
     @property
     def failure(self) -> str:
-        """Why the role stopped without being asked to; empty if it did not."""
+        """Why the role exited unexpectedly; empty if it did not."""
         ...
 
     @property
@@ -159,15 +159,15 @@ class NodeRole(Protocol):
         ...
 
     def when_ended(self, then: Callable[[], None]) -> None:
-        """Have something called in the running event loop once it has ended, however it did."""
+        """Call ``then`` in the running event loop once it has stopped, for any reason."""
         ...
 
-    async def stop(self) -> None:
-        """End it as a SIGTERM would; its state stays."""
+    async def stop(self) -> object:
+        """Stop it as a SIGTERM would; its state stays."""
         ...
 
     def calls(self) -> Sequence[str]:
-        """Return the calls of the driver's code that have not returned, where that can be seen from here."""
+        """Return the running calls of the driver's code; empty for a role in another process."""
         ...
 
     def hanging(self, patience: float) -> Sequence[str]:
@@ -183,14 +183,8 @@ class NodeRole(Protocol):
         ...
 
 
-class NodeRoleThread:
-    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver.
-
-    Args:
-        release: to run.
-        settings: of the node role, without the author's.
-        credentials: for the API server.
-    """
+class NodeRoleThread(RoleThread):
+    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver."""
 
     def __init__(self, release: DriverRelease, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True
@@ -201,30 +195,13 @@ class NodeRoleThread:
             self._agent = NodeAgent(release.driver, whole, credentials)
             return await self._agent.run()
 
-        self._thread = RoleThread(f"node role on {settings.node_name}", run)
-        self._thread.start()
-
-    @property
-    def failure(self) -> str:
-        """See :class:`NodeRole`."""
-        return self._thread.failure
+        super().__init__(f"node role on {settings.node_name}", run)
+        self.start()
 
     @property
     def ready(self) -> bool:
         """See :class:`NodeRole`."""
         return self._agent is not None and not unready_parts(self._agent.supervisor)
-
-    def when_ended(self, then: Callable[[], None]) -> None:
-        """See :class:`NodeRole`."""
-        self._thread.when_ended(then)
-
-    async def stop(self) -> None:
-        """See :class:`NodeRole`."""
-        await self._thread.stop()
-
-    def calls(self) -> Sequence[str]:
-        """See :class:`NodeRole`."""
-        return self._thread.calls()
 
     def hanging(self, patience: float) -> Sequence[str]:
         """See :class:`NodeRole`."""

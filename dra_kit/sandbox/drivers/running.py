@@ -35,7 +35,7 @@ class DriverHost(Protocol):
 
     @property
     def informers(self) -> SharedInformers:
-        """What is known of the cluster's objects."""
+        """The informers of the cluster's objects."""
         ...
 
     @property
@@ -49,28 +49,16 @@ class DriverHost(Protocol):
         ...
 
     def new_operators(self, *, first: bool) -> ControllerAndWebhook:
-        """Return controller and webhook roles, for one release of a driver.
-
-        Args:
-            first: no controller of the driver ran before.
-        """
+        """Return controller and webhook roles for one release; ``first``: no controller of the driver ran before."""
         ...
 
     def silent(self, calls: Sequence[str]) -> None:
-        """Report that a driver has published nothing for a while.
-
-        Args:
-            calls: of its code that have not returned.
-        """
+        """Report that a driver has published nothing for a while; ``calls`` of its code have not returned."""
         ...
 
 
 class RunningDrivers:
     """All drivers of a sandbox.
-
-    Args:
-        drivers: one release of each driver.
-        cluster: the cluster in which they run.
 
     Raises:
         ConfigurationError: two drivers have the same name.
@@ -85,14 +73,11 @@ class RunningDrivers:
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order in which they were given."""
+        """Their names, in the given order."""
         return [driver.name for driver in self._drivers]
 
     def control(self, name: str = "") -> SandboxDriverControl:
         """Return the control of one driver.
-
-        Args:
-            name: the name of the driver; may be empty if only one runs.
 
         Raises:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
@@ -104,7 +89,7 @@ class RunningDrivers:
             raise ConfigurationError("no driver runs here; give a TARGET")
         if name:
             raise ConfigurationError(
-                f"there is no driver {name}{did_you_mean(name, self.names) or ';'} here are {', '.join(self.names)}"
+                f"unknown driver {name}{did_you_mean(name, self.names) or ';'} running drivers: {', '.join(self.names)}"
             )
         raise ConfigurationError(
             f"{len(self.names)} drivers run here, {' and '.join(self.names)}; say which: driver: NAME in a step of a "
@@ -142,9 +127,6 @@ class RunningDrivers:
     async def start(self, access: RoleCredentialsProvider) -> None:
         """Start all roles; return when each driver has published devices on each node, and its webhook listens.
 
-        Args:
-            access: the roles' access to the API server.
-
         Raises:
             SandboxError: a role does not come up; the message says why.
         """
@@ -159,7 +141,7 @@ class RunningDrivers:
             raise first_error(errors) from None
 
     async def stop(self) -> None:
-        """End all roles, all at once: each of them drains."""
+        """Stop all roles at the same time; each of them drains."""
         operators = [control.stop_operators() for control in self._controls]
         roles = [driver.close() for node in self._cluster.nodes for driver in node.drivers.values()]
         await asyncio.gather(*operators, *roles)

@@ -67,11 +67,7 @@ class SandboxDriver(Struct, frozen=True):
         return DriverRelease(driver, author, self.target, self.folder)
 
     def unused(self, used: Iterable[SandboxDriver]) -> SandboxDriver:
-        """Return the same with a driver that never ran: a module that is imported already gives the driver that runs.
-
-        Args:
-            used: releases that ran or run here.
-        """
+        """Return it with a driver that never ran: a module that is imported already has the driver that runs."""
         for release in used:
             if any(driver in release.drivers for driver in self.drivers):
                 spare = release.spare
@@ -92,13 +88,7 @@ def successor_loader(
     nodes: int,
     values: Mapping[str, object],
 ) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
-    """Load other releases of a driver, whose TARGETs begin in the present working directory.
-
-    Args:
-        settings: makes the author's settings of a driver of values by name.
-        nodes: how many there are.
-        values: for ``settings``; a release gets those that it knows.
-    """
+    """Load other releases of a driver, whose TARGETs begin in the present working directory."""
     folder = Path.cwd()
 
     def successor(target: str | Driver[Any, Any]) -> SandboxDriver:
@@ -126,16 +116,13 @@ def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
         return driver.for_another_node()
     except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
         raise ConfigurationError(
-            f"driver {driver.name} cannot be copied to be started anew ({type(error).__name__}: {error}); make what "
-            "cannot be copied in startup, or give a driver that never ran"
+            f"driver {driver.name} cannot be copied for another start ({type(error).__name__}: {error}); create what "
+            "cannot be copied in startup, or pass a driver that never ran"
         ) from None
 
 
 def require_distinct_drivers(drivers: Iterable[tuple[str, str]]) -> None:
     """Reject two drivers with the same name.
-
-    Args:
-        drivers: the TARGET and the name of each driver; a TARGET may be empty.
 
     Raises:
         ConfigurationError: two drivers have the same name.
@@ -176,12 +163,12 @@ def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]
     for key in _TABLE:
         table = table.get(key, {}) if isinstance(table, dict) else {}
     if not isinstance(table, dict):
-        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is no table; write name = value below it")
+        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is not a table; write name = value below it")
     known = driver.settings.model_fields if driver.settings else {}
     for name in table:
         if name not in known:
             raise ConfigurationError(
-                f"{project.file}: [{_SETTINGS}] names {name}, which is no setting of driver {driver.name}; its "
+                f"{project.file}: [{_SETTINGS}] names {name}, which is not a setting of driver {driver.name}; its "
                 f"settings: {', '.join(known) or 'none'}"
             )
     return {name: _placed(value, {"{project}": str(project.folder.resolve())}) for name, value in table.items()}
@@ -202,14 +189,7 @@ def _placed(value: Any, places: Mapping[str, str]) -> Any:
 
 
 class DriverRelease(Struct, frozen=True):
-    """A driver for one node.
-
-    Attributes:
-        driver: a driver that never ran.
-        author: the author's settings on that node.
-        target: the TARGET that it was loaded from; empty for none.
-        folder: the folder that relative paths in the TARGET start from.
-    """
+    """A driver for one node."""
 
     driver: Driver[Any, Any]
     author: BaseModel | None

@@ -39,10 +39,10 @@ def _file_of(settings: BaseModel | None, name: str) -> Path:
     Raises:
         ConfigurationError: the setting does not exist or does not name a file.
     """
-    path = _value(settings, name, "whose file could be replaced")
+    path = _value(settings, name, "whose file can be replaced")
     if not isinstance(path, Path) or not path.is_file():
         raise ConfigurationError(
-            f"the driver's setting {name!r} is {str(path)!r}, which is no file that could be replaced; name a setting "
+            f"the driver's setting {name!r} is {str(path)!r}, which is not a file that can be replaced; name a setting "
             "of type Path whose file exists"
         )
     return path
@@ -73,8 +73,8 @@ def read_setting_files(authors: Sequence[BaseModel | None], place: str) -> list[
         root = _value(author, setting, "that names a file or a folder")
         if not isinstance(root, Path):
             raise ConfigurationError(
-                f"the driver's setting {setting!r} is {root!r}, which is no path; name one of type Path, and give it "
-                "a value ([tool.dra-kit.sandbox.settings], or the driver's flag)"
+                f"the driver's setting {setting!r} is {root!r}, which is not a path; name a setting of type Path, "
+                "and give it a value ([tool.dra-kit.sandbox.settings], or the driver's flag)"
             )
         paths += sorted(root.glob(pattern)) if pattern else [root]
     return [text for path in paths if (text := _text(path)) is not None]
@@ -91,12 +91,6 @@ async def replace_setting_files(
     authors: Sequence[BaseModel | None], edited: Collection[str], setting: str, text: str
 ) -> str:
     """Replace the file of a setting on every node, as editors do: a new file under the old name.
-
-    Args:
-        authors: the author's settings on each node.
-        edited: settings whose files are copies.
-        setting: name of the setting.
-        text: the new content.
 
     Returns:
         The text that the first node's file had.
@@ -180,11 +174,7 @@ T = TypeVar("T")
 
 
 def settings_by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """Return the given values of settings, for each driver by the name of the setting.
-
-    Args:
-        drivers: each once.
-        given: by ``NAME`` or ``DRIVER.NAME``.
+    """Return values given by ``NAME`` or ``DRIVER.NAME`` for each driver, by the name of the setting.
 
     Raises:
         ConfigurationError: no driver has such a setting, or several have it and none is named.

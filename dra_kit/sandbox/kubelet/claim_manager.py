@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
@@ -21,14 +22,18 @@ from dra_kit.kubelet.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from dra_kit.kubernetes.resource.objects import ClaimReference, PodClaim, claim_uses, pod_claims, pod_reference
+from dra_kit.kubernetes.resource.objects import (
+    ClaimReference,
+    PodClaim,
+    PodReference,
+    claim_uses,
+    pod_claims,
+    pod_reference,
+)
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, ClaimsPrepared, ClaimsReleased, PluginCalled
 from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer, PluginClient
-
-PREPARE: Final = "NodePrepareResources"
-UNPREPARE: Final = "NodeUnprepareResources"
+from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted, RecordObserver
 
 
 class PluginCaller(Protocol):
@@ -54,13 +59,8 @@ class PluginCaller(Protocol):
 class ClaimManager:
     """Prepares and releases the claims of the node's pods.
 
-    Args:
-        client: the client to fetch claims with.
-        plugins: the drivers.
-        directory: the kubelet's root directory, which contains the checkpoint.
-        observer: is notified of the calls.
-        optional_operations: the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
-            say so is not called.
+    ``optional_operations`` is the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
+    say so is not called.
 
     Raises:
         KubeletError: the checkpoint is corrupt.
@@ -69,13 +69,15 @@ class ClaimManager:
     def __init__(
         self,
         client: Client,
+        node_name: str,
         plugins: PluginCaller,
         directory: Path,
-        observer: ActivityObserver,
+        observer: RecordObserver,
         *,
         optional_operations: bool = False,
     ) -> None:
         self._client = client
+        self._node_name = node_name
         self._plugins = plugins
         self._checkpoint = Checkpoint(directory)
         self._observe = observer
@@ -111,16 +113,7 @@ class ClaimManager:
         self._store()
         waiting = [info for info in infos if not info.prepared]
         for driver, batch in _batches(waiting, PREPARE):
-            begin = time.monotonic()
-            references = tuple(info.claim for info in batch)
-            self._observe(PluginCalled(PREPARE, who.uid, driver, references))
-            try:
-                devices = await self._plugins.prepare(driver, references)
-            except KubeletError as error:
-                self._observe(ClaimsPrepared(who, driver, references, time.monotonic() - begin, error=str(error)))
-                raise
-            found = tuple(device for info in batch for device in devices[info.claim.uid])
-            self._observe(ClaimsPrepared(who, driver, references, time.monotonic() - begin, found))
+            devices = await self._call(PREPARE, driver, batch, who.uid, who)
             for info in batch:
                 info.drivers[driver] = devices[info.claim.uid]
         for info in waiting:
@@ -129,7 +122,7 @@ class ClaimManager:
             self._store()
 
     async def release(self, pod_uid: str) -> None:
-        """Have the drivers release the claims that only this pod uses, and end its use of the others.
+        """Have the drivers release the claims that only this pod uses, and remove it from the users of the others.
 
         Raises:
             KubeletError: a driver did not; the claims stay the pod's.
@@ -145,7 +138,7 @@ class ClaimManager:
             if len(alone) < len(mine):
                 self._store()
             for driver, batch in _batches(alone, UNPREPARE):
-                await self._release(pod_uid, driver, tuple(info.claim for info in batch))
+                await self._call(UNPREPARE, driver, batch, pod_uid)
         finally:
             for info in alone:
                 info.releasing = False
@@ -251,26 +244,37 @@ class ClaimManager:
                 self._plugins.plugin(driver)
         return new
 
-    async def _release(self, pod_uid: str, driver: str, claims: tuple[ClaimReference, ...]) -> None:
+    async def _call(
+        self, method: str, driver: str, batch: Sequence[ClaimInfo], pod_uid: str, pod: PodReference | None = None
+    ) -> dict[str, tuple[DeviceAnswer, ...]]:
+        """Call a driver and record the call; return the prepared devices by claim UID."""
+        claims = tuple(info.claim for info in batch)
+        self._observe(CallStarted(node=self._node_name, driver=driver, method=method, pod_uid=pod_uid, claims=claims))
         begin = time.monotonic()
-        self._observe(PluginCalled(UNPREPARE, pod_uid, driver, claims))
+        ended = partial(CallEnded, node=self._node_name, driver=driver, method=method, claims=claims, pod=pod)
+        answers: dict[str, tuple[DeviceAnswer, ...]] = {}
         try:
-            await self._plugins.unprepare(driver, claims)
+            if method == PREPARE:
+                answers = await self._plugins.prepare(driver, claims)
+            else:
+                await self._plugins.unprepare(driver, claims)
         except KubeletError as error:
-            self._observe(ClaimsReleased(driver, claims, time.monotonic() - begin, str(error)))
+            self._observe(ended(duration=time.monotonic() - begin, error=str(error)))
             raise
-        self._observe(ClaimsReleased(driver, claims, time.monotonic() - begin))
+        devices = tuple(
+            AnsweredDevice(device.pool_name, device.device_name, device.cdi_device_ids)
+            for claim in claims
+            for device in answers.get(claim.uid, ())
+        )
+        self._observe(ended(duration=time.monotonic() - begin, devices=devices))
+        return answers
 
     def _store(self) -> None:
         self._checkpoint.store(self._claims.values())
 
 
 def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict[str, tuple[str, ...]]:
-    """Return the node operations that all results of a driver declare unnecessary, by driver, if there are any.
-
-    Args:
-        results: the allocation results of one claim; ``*`` stands for both operations.
-    """
+    """Return the node operations that all of a claim's results declare unnecessary, by driver; ``*`` means both."""
     found: dict[str, tuple[str, ...]] = {}
     for driver in dict.fromkeys(result.driver for result in results):
         declared = [result.skip_node_operations for result in results if result.driver == driver]
@@ -318,11 +322,7 @@ class ClaimInfo:
 
 
 class Checkpoint:
-    """The file; its methods block for the moment of one small write or read.
-
-    Args:
-        directory: the kubelet's root directory.
-    """
+    """The file; its methods block for the moment of one small write or read."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from msgspec import Struct
+
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS
@@ -15,11 +17,11 @@ from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerRuntime, ContainerStatus
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerStartActivity
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerRuntime, ContainerStatus
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
+from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, RecordObserver
 
 RETRY_SECONDS: Final = 10.0
 """Seconds until a pod is looked at again after an error, up to half as long again."""
@@ -30,39 +32,26 @@ def retry_seconds(time_scale: float) -> float:
     return RETRY_SECONDS * random.uniform(1.0, 1.5) / time_scale  # noqa: S311 - no secret
 
 
+class PodWorkerServices(Struct, frozen=True):
+    """The services that the workers of one node share."""
+
+    client: Client
+    node: NodeFacts
+    manager: ClaimManager
+    configurator: ContainerConfigBuilder
+    runtime: ContainerRuntime
+    recorder: EventRecorder
+    observer: RecordObserver
+    time_scale: float
+
+
 class ContainerStarter:
-    """Starts containers of one pod.
+    """Starts containers of one pod."""
 
-    Args:
-        manager: knows the CDI devices of the pod's claims.
-        configurator: makes the configs.
-        runtime: runs them.
-        recorder: takes the Events.
-        observer: is notified.
-        time_scale: all waits are divided by this.
-
-    Attributes:
-        waiting: why containers do not run that should, by name.
-    """
-
-    def __init__(
-        self,
-        manager: ClaimManager,
-        configurator: ContainerConfigBuilder,
-        runtime: ContainerRuntime,
-        recorder: EventRecorder,
-        observer: ActivityObserver,
-        *,
-        time_scale: float,
-    ) -> None:
+    def __init__(self, services: PodWorkerServices) -> None:
         self.waiting: dict[str, Waiting] = {}
-        self._manager = manager
-        self._configurator = configurator
-        self._runtime = runtime
-        self._recorder = recorder
-        self._observe = observer
-        self._time_scale = time_scale
-        self._backoff = CrashBackoff(time_scale)
+        self._services = services
+        self._backoff = CrashBackoff(services.time_scale)
 
     async def start(self, pod: ObjectView, container: ObjectView, previous: ContainerStatus | None) -> float | None:
         """Start a container, unless it has to wait.
@@ -82,11 +71,11 @@ class ContainerStarter:
                 self._wait_for_backoff(pod, name)
                 return remaining
         try:
-            config = await self._configurator.config(
+            config = await self._services.configurator.config(
                 pod,
                 container,
                 attempt=0 if previous is None else previous.attempt + 1,
-                cdi_devices=self._manager.cdi_devices(pod, container),
+                cdi_devices=self._services.manager.cdi_devices(pod, container),
             )
         except KubeletError as error:
             return self._fail(pod, name, "CreateContainerConfigError", str(error))
@@ -95,22 +84,34 @@ class ContainerStarter:
             refusal = f"CDI device injection failed: {error}"
             return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {refusal}")
         self._pulled(pod, container)
-        record_pod_event(self._recorder, pod, "Normal", "Created", "Container created", container=name)
+        record_pod_event(self._services.recorder, pod, "Normal", "Created", "Container created", container=name)
         if previous is not None:
             self._backoff.restarted(name)
-        status = await self._runtime.run(config)
-        self._observe(ContainerStartActivity(config, status))
+        status = await self._services.runtime.run(config)
+        self._services.observer(
+            ContainerStarted(
+                node=self._services.node.name,
+                container=ContainerReference(config.pod, name, status.id),
+                attempt=config.attempt,
+                image=config.image,
+                command=config.command,
+                environment=status.environment,
+                cdi_devices=config.cdi_devices,
+                from_claims=config.edits,
+                exit=exit_status(status.exit) if status.exit else None,
+            )
+        )
         if status.exit is not None and status.exit.reason == "StartError":
             wait = self._fail(pod, name, "RunContainerError", status.exit.message)
             return wait if should_restart(pod, container, status.exit.code) else 0.0
-        record_pod_event(self._recorder, pod, "Normal", "Started", "Container started", container=name)
+        record_pod_event(self._services.recorder, pod, "Normal", "Started", "Container started", container=name)
         self.waiting.pop(name, None)
         return None
 
     def _pulled(self, pod: ObjectView, container: ObjectView) -> None:
         image = container.get("image", "")
         note = f'Container image "{image}" already present on machine and can be accessed by the pod'
-        record_pod_event(self._recorder, pod, "Normal", "Pulled", note, container=container["name"])
+        record_pod_event(self._services.recorder, pod, "Normal", "Pulled", note, container=container["name"])
 
     def _wait_for_backoff(self, pod: ObjectView, name: str) -> None:
         who = pod_reference(pod)
@@ -119,13 +120,18 @@ class ContainerStarter:
         message = f"back-off {delay} restarting failed container={name} pod={where}"
         if self.waiting.get(name) != ("CrashLoopBackOff", message):
             note = f"Back-off restarting failed container {name} in pod {where}"
-            record_pod_event(self._recorder, pod, "Warning", "BackOff", note, container=name)
+            record_pod_event(self._services.recorder, pod, "Warning", "BackOff", note, container=name)
         self.waiting[name] = ("CrashLoopBackOff", message)
 
     def _fail(self, pod: ObjectView, name: str, reason: str, message: str) -> float:
-        record_pod_event(self._recorder, pod, "Warning", "Failed", f"Error: {message}", container=name)
+        record_pod_event(self._services.recorder, pod, "Warning", "Failed", f"Error: {message}", container=name)
         self.waiting[name] = (reason, message)
-        return retry_seconds(self._time_scale)
+        return retry_seconds(self._services.time_scale)
+
+
+def exit_status(found: ContainerExit) -> ExitStatus:
+    """Return how a container ended, as a record says it."""
+    return ExitStatus(found.code, found.reason, found.message)
 
 
 def _go_duration(seconds: float) -> str:
@@ -138,13 +144,7 @@ _HOSTNAME_LENGTH = 63
 
 
 class ContainerConfigBuilder:
-    """Makes the config of containers.
-
-    Args:
-        client: to fetch ConfigMaps and Secrets with.
-        node: what containers may learn of it.
-        cdi_directories: where spec files are, the one that wins last.
-    """
+    """Creates the configs of containers; of the CDI directories, the last one has the highest priority."""
 
     def __init__(self, client: Client, node: NodeFacts, cdi_directories: Sequence[Path]) -> None:
         self._client = client
@@ -191,10 +191,7 @@ _FORGOTTEN_AFTER: Final = 600.0  # seconds a container has to run for its earlie
 class CrashBackoff:
     """The back-off of each container of one pod (Kubernetes 1.37: 10 s, twice as long each time, at most 5 minutes).
 
-    The first restart is immediate.
-
-    Args:
-        time_scale: all waits are divided by this.
+    The first restart is immediate. All waits are divided by ``time_scale``.
     """
 
     def __init__(self, time_scale: float = 1.0) -> None:
@@ -202,14 +199,7 @@ class CrashBackoff:
         self._delays: dict[str, float] = {}
 
     def remaining(self, container: str, started: dt.datetime, ended: dt.datetime, now: dt.datetime) -> float:
-        """Return the seconds until an exited container may start again, 0 if it may start now.
-
-        Args:
-            container: the name of the container.
-            started: when it started last.
-            ended: when it exited.
-            now: the current time.
-        """
+        """Return the seconds until an exited container may start again, 0 if it may start now."""
         if (ended - started).total_seconds() >= _FORGOTTEN_AFTER / self._time_scale:
             self._delays.pop(container, None)
         return max(0.0, self.delay(container) / self._time_scale - (now - ended).total_seconds())
@@ -245,16 +235,7 @@ def record_pod_event(
     *,
     container: str = "",
 ) -> None:
-    """Record an Event about a pod.
-
-    Args:
-        recorder: takes it.
-        pod: the object.
-        type: Warning when something went wrong.
-        reason: one of the kubelet's.
-        note: in the kubelet's words.
-        container: that it is about; empty for the pod as a whole.
-    """
+    """Record an Event about a container, or about the pod as a whole if ``container`` is empty."""
     who = pod_reference(pod)
     part = ""
     if container:

@@ -21,13 +21,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a container may learn of its node.
-
-    Attributes:
-        name: of the node.
-        address: of the node, and of its pods.
-        allocatable: ``status.allocatable``, the limit of a container that names none.
-    """
+    """What a container may learn of its node."""
 
     name: str
     address: str
@@ -38,12 +32,6 @@ async def container_environment(
     pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch
 ) -> dict[str, str]:
     """Return the variables of a container, in the order of the pod, each a text.
-
-    Args:
-        pod: the object.
-        container: of the pod.
-        node: where it runs.
-        fetch: gets ConfigMaps and Secrets.
 
     Raises:
         KubeletError: a reference leads nowhere; the container waits with ``CreateContainerConfigError``.

@@ -23,14 +23,14 @@ from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.runtime import ContainerRuntime
-from dra_kit.sandbox.kubelet.activity import ActivityObserver
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
-from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder
+from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder, PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts
 from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_status import timestamp
-from dra_kit.sandbox.kubelet.pod_worker import PodWorker, PodWorkerServices
+from dra_kit.sandbox.kubelet.pod_worker import PodWorker
+from dra_kit.sandbox.records import RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
@@ -78,7 +78,7 @@ class NodeKubelet:
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
         declared_features: Sequence[str] = (),
-        observer: ActivityObserver = lambda _: None,
+        observer: RecordObserver = lambda _: None,
     ) -> None:
         self._client = client
         self._kubelet_dir = kubelet_dir
@@ -190,6 +190,7 @@ class NodeKubelet:
         (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
         self._manager = manager = ClaimManager(
             self._client,
+            self.name,
             self._plugins,
             self._kubelet_dir,
             self._observe,
@@ -335,16 +336,7 @@ def node_object(
     runtime_version: str,
     declared_features: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the Node as a kubelet registers it.
-
-    Args:
-        name: of the node.
-        address: its InternalIP.
-        labels: beside those that every kubelet sets.
-        capacity: resources, all of them allocatable.
-        runtime_version: ``<name>://<version>``.
-        declared_features: feature gates by which a scheduler chooses nodes.
-    """
+    """Return the Node as a kubelet registers it."""
     now = timestamp(dt.datetime.now(dt.UTC))
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     common = {"kubernetes.io/hostname": name}

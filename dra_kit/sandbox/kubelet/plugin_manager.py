@@ -32,7 +32,6 @@ from dra_kit.errors import KubeError, KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_client import (
     CALL_TIMEOUT,
     RECONNECT_SECONDS,
@@ -45,6 +44,7 @@ from dra_kit.sandbox.kubelet.plugin_client import (
     rpc_error_text,
     select_health_service,
 )
+from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped
 
 log: logging.Logger = logging.getLogger(__name__)
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
@@ -240,7 +240,7 @@ class PluginManager:
 
 
 POLL_INTERVAL = 0.1
-"""Seconds between two looks where nobody tells of changes; the kubelet's reconciler acts once a second."""
+"""Seconds between two polls if the kernel reports no changes; the kubelet's reconciler runs once per second."""
 # device, inode and time of creation: a new socket may get the inode of the previous one
 Identity = tuple[int, int, int]
 
@@ -252,12 +252,12 @@ class SocketChanges(Struct, frozen=True):
     added: tuple[Path, ...]
 
 
-def find_sockets(directory: Path) -> dict[Path, Identity]:
-    """Find Unix sockets in a directory and below; skip names that begin with a dot, of directories likewise.
+def find_sockets(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> dict[Path, Identity]:
+    """Find Unix sockets in a directory, if it exists, and below; skip names that begin with a dot.
 
-    A directory that does not exist has none.
+    Call ``enter`` with each directory before it is read.
     """
-    return dict(sorted(_walk(directory)))
+    return dict(sorted(_walk(directory, enter)))
 
 
 async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
@@ -265,23 +265,18 @@ async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
     known: dict[Path, Identity] = {}
     with closing(DirectoryEvents()) as events:
         while True:
-            present = dict(sorted(_walk(directory, events.watch)))
-            change = _difference(known, present)
+            present = find_sockets(directory, events.watch)
+            change = SocketChanges(
+                removed=tuple(path for path, identity in known.items() if present.get(path) != identity),
+                added=tuple(path for path, identity in present.items() if known.get(path) != identity),
+            )
             known = present
             if change.removed or change.added:
                 yield change
             await events.wait(POLL_INTERVAL)
 
 
-def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity]) -> SocketChanges:
-    return SocketChanges(
-        removed=tuple(path for path, identity in before.items() if after.get(path) != identity),
-        added=tuple(path for path, identity in after.items() if before.get(path) != identity),
-    )
-
-
-def _walk(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Iterator[tuple[Path, Identity]]:
-    """Yield the sockets of a directory and below; ``enter`` is called with each directory before it is read."""
+def _walk(directory: Path, enter: Callable[[Path], None]) -> Iterator[tuple[Path, Identity]]:
     enter(directory)
     try:
         entries = list(directory.iterdir())
@@ -358,14 +353,7 @@ NOTIFY_TIMEOUT = 5.0
 
 
 class PluginInfo(Struct, frozen=True):
-    """What a plugin says of itself.
-
-    Args:
-        type: ``DRAPlugin`` for DRA drivers.
-        name: the driver's name.
-        endpoint: path of the service socket; never empty, see ``register``.
-        supported_versions: service identifiers in the plugin's order of preference.
-    """
+    """The answer of a plugin to GetInfo; ``endpoint`` is never empty."""
 
     type: str
     name: str
@@ -472,17 +460,9 @@ _LAST_RETRY: Final = 300.0
 
 
 class SliceWiper:
-    """Deletes the node's ResourceSlices of drivers that are disconnected for too long.
+    """Deletes the node's ResourceSlices of drivers that are disconnected for ``delay`` / ``time_scale`` seconds.
 
     Slices that do not name a node are left alone.
-
-    Args:
-        client: the client to delete slices with.
-        node_name: the node of the slices.
-        connected: returns whether a driver has a connection.
-        delay: seconds that a driver may be disconnected.
-        time_scale: all waits are divided by this.
-        observer: is notified of connections and deletions.
     """
 
     def __init__(
@@ -493,7 +473,7 @@ class SliceWiper:
         *,
         delay: float = WIPING_DELAY,
         time_scale: float,
-        observer: ActivityObserver,
+        observer: RecordObserver,
     ) -> None:
         self._client = client
         self._node_name = node_name
@@ -510,7 +490,8 @@ class SliceWiper:
         connected = self._connected(driver)
         if connected == (driver in self._known):
             return
-        self._observe(PluginConnection(driver, connected))
+        kind = PluginConnected if connected else PluginDisconnected
+        self._observe(kind(node=self._node_name, driver=driver))
         if connected:
             self._known.add(driver)
             self._due.pop(driver, None)
@@ -529,7 +510,9 @@ class SliceWiper:
                     await self._news.wait()
             for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
                 await self._wipe(driver, due)
-                if self._due.get(driver) == due:  # else the driver came and went meanwhile: another wait has begun
+                if (
+                    self._due.get(driver) == due
+                ):  # else the driver reconnected and disconnected meanwhile: a new delay has started
                     del self._due[driver]
 
     async def wipe_all(self) -> None:
@@ -547,5 +530,5 @@ class SliceWiper:
                 await asyncio.sleep(delay * random.uniform(1.0, 1.2) / self._time_scale)  # noqa: S311 - no secret
                 delay = min(delay * 2, _LAST_RETRY)
             else:
-                self._observe(SliceWipeActivity(driver))
+                self._observe(SlicesWiped(node=self._node_name, driver=driver))
                 return

@@ -25,11 +25,6 @@ _WAITS_FOR_IMAGE: Final = {
 def find_log(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
     """Return the ID of the container whose log is requested.
 
-    Args:
-        pod: the object.
-        name: of the container in the pod.
-        previous: whether to return the log of the attempt before.
-
     Raises:
         NoLog: there is none.
     """
@@ -80,12 +75,7 @@ async def log_stream(log: ContainerLog, options: PodLogOptions, now: int) -> Asy
 
 
 class _Lines:
-    """Excerpts as ``kubectl logs`` has them.
-
-    Args:
-        since: what arrived before, in nanoseconds since 1970, is left out.
-        timestamps: lines begin with the time of their arrival.
-    """
+    """Excerpts as ``kubectl logs`` prints them, from ``since`` on (nanoseconds since 1970)."""
 
     def __init__(self, since: int, timestamps: bool) -> None:
         self._since = since
@@ -95,7 +85,7 @@ class _Lines:
     def of(self, excerpt: LogExcerpt) -> Iterator[bytes]:
         """Yield the parts of one, in order."""
         if excerpt.missed.offset:
-            yield f"dra-kit: {excerpt.missed.offset:,} bytes went before they were read\n".encode()
+            yield f"dra-kit: {excerpt.missed.offset:,} bytes were dropped before they were read\n".encode()
             self._at_line = True
         for arrival in excerpt.arrivals:
             if arrival.at >= self._since:

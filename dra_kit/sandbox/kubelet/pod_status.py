@@ -155,7 +155,7 @@ def _state(status: ContainerStatus) -> dict[str, Any]:
 
 
 def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]]) -> str:
-    begun = any(_has_started(status) for status in regulars)
+    begun = any("waiting" not in status["state"] or status["lastState"] for status in regulars)
     for container, status in zip(init_containers(pod), inits, strict=True):
         terminated = status["state"].get("terminated")
         if begun or (is_sidecar(container) and status["started"]):
@@ -181,10 +181,6 @@ def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequen
     return "Failed" if any(codes) else "Succeeded"
 
 
-def _has_started(status: Mapping[str, Any]) -> bool:
-    return "waiting" not in status["state"] or bool(status["lastState"])
-
-
 def _exit_code(status: Mapping[str, Any]) -> int:
     state = status["state"].get("terminated") or status["lastState"]["terminated"]
     return int(state["exitCode"])
@@ -199,16 +195,7 @@ def pod_conditions(
     sandbox: Sandbox,
     now: str,
 ) -> list[dict[str, Any]]:
-    """Return the conditions of a pod with these container statuses.
-
-    Args:
-        pod: the object; conditions that it already has keep the time of their last transition.
-        inits: ``initContainerStatuses``.
-        regulars: ``containerStatuses``.
-        phase: of the pod.
-        sandbox: of the pod.
-        now: ``metav1.Time`` of those that change.
-    """
+    """Return the conditions of a pod; unchanged conditions keep the time of their last transition."""
     known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
     containers_ready = _containers_ready(pod, inits, regulars, phase)
     found = [
@@ -295,10 +282,6 @@ def status_patch(pod: ObjectView, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     Conditions are merged by type: those of others stay, and PodScheduled is the scheduler's where it has set it.
     What a merged condition has no longer is named with a null.
-
-    Args:
-        pod: the object as the API server has it.
-        wanted: the status, complete as far as the kubelet is concerned.
     """
     known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
     merged = []

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.client.events import EventRecorder
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH
 from dra_kit.client.resources import PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubernetes.resource.objects import (
@@ -31,17 +30,16 @@ from dra_kit.kubernetes.resource.objects import (
     should_restart,
 )
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerRuntime, ContainerStatus
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerEndActivity, PodTerminationActivity
-from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
+from dra_kit.sandbox.containers.runtime import ContainerStatus
 from dra_kit.sandbox.kubelet.container_starter import (
-    ContainerConfigBuilder,
     ContainerStarter,
+    PodWorkerServices,
+    exit_status,
     record_pod_event,
     retry_seconds,
 )
-from dra_kit.sandbox.kubelet.environment import NodeFacts
 from dra_kit.sandbox.kubelet.pod_status import ObservedPod, Sandbox, pod_status, status_patch
+from dra_kit.sandbox.records import ContainerEnded, ContainerReference, PodTerminating
 
 log: logging.Logger = logging.getLogger(__name__)
 RESYNC_SECONDS: Final = 60.0
@@ -51,37 +49,8 @@ _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod'
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class PodWorkerServices(Struct, frozen=True):
-    """The services that the workers of one node share.
-
-    Attributes:
-        client: the client to write the status of pods and delete pods with.
-        node: the node.
-        manager: prepares and releases claims.
-        configurator: creates the configs of containers.
-        runtime: runs containers.
-        recorder: records Events.
-        observer: is notified of what happens.
-        time_scale: all waits are divided by this.
-    """
-
-    client: Client
-    node: NodeFacts
-    manager: ClaimManager
-    configurator: ContainerConfigBuilder
-    runtime: ContainerRuntime
-    recorder: EventRecorder
-    observer: ActivityObserver
-    time_scale: float
-
-
 class PodWorker:
-    """Reconciles one pod, step by step.
-
-    Args:
-        services: the services of the node.
-        pod: the first known state of the object.
-    """
+    """Reconciles one pod, step by step."""
 
     def __init__(self, services: PodWorkerServices, pod: ObjectView) -> None:
         self._services = services
@@ -98,14 +67,7 @@ class PodWorker:
         self._ended_containers: set[str] = set()  # containers whose end was reported
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
-        self._starter = ContainerStarter(
-            services.manager,
-            services.configurator,
-            services.runtime,
-            services.recorder,
-            services.observer,
-            time_scale=services.time_scale,
-        )
+        self._starter = ContainerStarter(services)
 
     def wake(self) -> None:
         """Wake up: something of the pod changed."""
@@ -250,14 +212,17 @@ class PodWorker:
 
     def _report_ended(self) -> None:
         for status in self._statuses():
-            if not status.running and status.id not in self._ended_containers:
+            if status.exit is not None and status.id not in self._ended_containers:
                 self._ended_containers.add(status.id)
-                self._services.observer(ContainerEndActivity(self._who, status))
+                container = ContainerReference(self._who, status.name, status.id)
+                self._services.observer(
+                    ContainerEnded(node=self._services.node.name, container=container, exit=exit_status(status.exit))
+                )
 
     def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):
             self._terminating = True
-            self._services.observer(PodTerminationActivity(self._who))
+            self._services.observer(PodTerminating(node=self._services.node.name, pod=self._who))
 
     async def _report(self) -> None:
         """Write the pod's status, when it says something new."""
@@ -286,7 +251,7 @@ class PodWorker:
                 content_type=STRATEGIC_MERGE_PATCH,
                 subresource="status",
             )
-        except (NotFound, Conflict):  # gone, or another pod has its name: the watch tells
+        except (NotFound, Conflict):  # gone, or another pod has its name: the watch reports it
             return
         self._reported = status
         self.update(written)
@@ -329,10 +294,6 @@ def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> C
     Init containers run one after the other: each must succeed before the next starts; a sidecar only needs to have
     started. The regular containers then start together. Init containers other than sidecars are not run again once a
     regular container has started, even if it failed.
-
-    Args:
-        pod: the object.
-        latest: the newest status of each container that was ever started.
     """
     start: list[str] = []
     begun = any(container["name"] in latest for container in containers(pod))

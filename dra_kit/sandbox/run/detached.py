@@ -100,9 +100,6 @@ def is_detached() -> bool:
 def detach(arguments: Sequence[str]) -> DetachedSandbox:
     """Start ``dra-kit sandbox`` in the background and wait until it is up.
 
-    Args:
-        arguments: the arguments of ``dra-kit sandbox``.
-
     Raises:
         SandboxError: it did not come up; message and code are those of its error, or the message is its last output.
     """
@@ -253,10 +250,6 @@ def trim(path: Path, limit: int) -> None:
 
     Writers have opened the same file to append, and continue to write to it. Only data written in the moment between
     two system calls is lost.
-
-    Args:
-        path: the path of the file.
-        limit: the maximum size in bytes.
     """
     with path.open("r+b", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -305,13 +298,7 @@ _FILE: Final = "environment.json"
 
 
 class RunningSandbox(Struct, frozen=True):
-    """A sandbox that runs, in the foreground or in the background.
-
-    Attributes:
-        drivers: names of its drivers; none where it was started without one.
-        kubeconfig: where it is.
-        nodes: for each node the variables of a driver on it, by name.
-    """
+    """A sandbox that runs, in the foreground or in the background."""
 
     drivers: tuple[str, ...]
     kubeconfig: str

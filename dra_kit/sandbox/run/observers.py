@@ -32,12 +32,7 @@ from dra_kit.sandbox.views.live import LiveView
 
 
 class RunObserver(StoryObserver):
-    """Shows the story of files or of a folder.
-
-    Args:
-        shown: the run's view, timeline and failures.
-        keep: waits before anything is deleted; None to delete it at once.
-    """
+    """Shows the story of files or of a folder."""
 
     def __init__(self, shown: RunDisplay, keep: Callable[[], Awaitable[None]] | None) -> None:
         self._shown = shown
@@ -60,16 +55,7 @@ class RunObserver(StoryObserver):
 
 
 class FilesStory(RunObserver):
-    """The story of files: its expectation, and how it is shown.
-
-    Args:
-        sandbox: it runs in.
-        shown: the run's view, timeline and failures.
-        keep: waits before anything is deleted; None to delete it at once.
-        ready: called once the files are applied.
-        timeout: seconds that the pods have.
-        gates: of the cluster.
-    """
+    """The story of files: its expectation, and how it is shown."""
 
     def __init__(
         self,
@@ -98,7 +84,7 @@ class FilesStory(RunObserver):
         manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
         if not manifests:
             names = ", ".join(map(str, paths))
-            raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
+            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
         return Story("-f", {}, (StoryStep(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
 
     # --- dra_kit.sandbox.stories.story.CompletionCheck
@@ -137,10 +123,10 @@ class FilesStory(RunObserver):
         if failure is not None:
             self._show(failure.outcome or PodsOutcome(settled=True, failures=(str(failure),)))
         elif pods:
-            self._view.entry("every pod did what it was to do", bold=True, fg="green")
+            self._view.entry("all pods succeeded", bold=True, fg="green")
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in self._made)
-            self._view.entry(f"there is no pod to follow; made was {made}", bold=True)
+            self._view.entry(f"no pod to wait for; created {made}", bold=True)
         if self._keep is not None:
             for pod in pods:
                 if not pod["spec"].get("nodeName"):
@@ -156,7 +142,7 @@ class FilesStory(RunObserver):
 
     def _show(self, outcome: PodsOutcome) -> None:
         late = "" if outcome.settled else f" within {self._timeout:g} s"
-        self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
+        self._view.entry(f"not all pods succeeded{late}", bold=True, fg="red")
         self._view.details(line for text in outcome.failures for line in text.splitlines())
         self._shown.failures.extend(outcome.failures)
 
@@ -220,16 +206,7 @@ class FilesStory(RunObserver):
 
 
 class RunDisplay(Struct, frozen=True, kw_only=True):
-    """The display of a run, and its result.
-
-    Attributes:
-        view: shows what happens.
-        timeline: the records of what happens.
-        feed: writes the records; the timeline is up to date after its ``poll()``.
-        problems: why pods do not run.
-        failures: the failures of the run, one text each.
-        leftovers: what remains after the cleanup.
-    """
+    """The display of a run, and its result."""
 
     view: LiveView
     timeline: Timeline
@@ -250,7 +227,7 @@ class FolderObserver(RunObserver):
     @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         self._shown.feed.poll()
-        self._view.entry("everything is as the story tells it", fg="green")
+        self._view.entry("everything is as the story expects", fg="green")
 
     @override
     async def ended(self, failure: StoryFailure | None) -> None:

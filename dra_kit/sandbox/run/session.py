@@ -53,15 +53,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
 
 
 class SandboxSession:
-    """One run.
-
-    Args:
-        drivers: the drivers to run.
-        settings: the settings of the cluster.
-        task: what to do in the cluster.
-        view: shows what happens.
-        ready: called once each driver has published its devices and the files are applied.
-    """
+    """One run of ``dra-kit sandbox``; ``ready`` is called once devices are published and the files are applied."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether all pods finished as expected, or are running if they do not end."""
+"""Whether all pods succeeded, or are ready if they are long-running."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def judge_pods(
 
 
 def is_long_running(pod: ObjectView) -> bool:
-    """Return whether the pod is not expected to end."""
+    """Return whether the pod is not expected to exit."""
     if pod["spec"].get("restartPolicy", "Always") == "Always":
         return True
     return any(not container.get("command") for container in containers(pod))
@@ -106,7 +106,7 @@ def _shortcoming(pod: ObjectView) -> str:
     """Return what a running pod without a problem has not done yet."""
     if "deletionTimestamp" in pod["metadata"]:
         return "is being deleted"
-    return "not ready" if is_long_running(pod) else "has not ended"
+    return "not ready" if is_long_running(pod) else "has not exited"
 
 
 _COUNTS: Final = {
@@ -120,13 +120,7 @@ _COUNTS: Final = {
 def pods_of_workloads(
     uids: Collection[str], replica_sets: Iterable[ObjectView], pods: Iterable[ObjectView]
 ) -> list[ObjectView]:
-    """Return the pods with these UIDs, or that these objects created.
-
-    Args:
-        uids: of pods and workloads.
-        replica_sets: all of them, for the pods of Deployments.
-        pods: all of them.
-    """
+    """Return the pods with these UIDs, or that these objects created."""
     makers = {*uids, *(item["metadata"]["uid"] for item in replica_sets if _owner(item) in uids)}
     return [pod for pod in pods if pod["metadata"]["uid"] in uids or _owner(pod) in makers]
 
@@ -141,13 +135,8 @@ def workload_shortfall(workload: ObjectView) -> str:
     """Return what a workload lacks, as a text; empty when all of its pods are of the newest template and available."""
     kind, status = workload["kind"], workload.get("status") or {}
     total = status.get("desiredNumberScheduled", 0) if kind == "DaemonSet" else workload["spec"].get("replicas", 1)
-    updated, available = (_number(status, field) for field in _COUNTS[kind])
+    updated, available = (int(status.get(field, 0)) for field in _COUNTS[kind])
     seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
     if seen and updated == available == total:
         return ""
     return f"{kind} {object_name(workload)} has {min(updated, available)} of {total} pods that are ready"
-
-
-def _number(status: ObjectView, field: str) -> int:
-    number: int = status.get(field, 0)
-    return number

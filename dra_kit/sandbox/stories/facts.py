@@ -1,4 +1,4 @@
-"""What is known of a cluster: pods, containers, claims and published devices."""
+"""Facts about a cluster: pods, containers, claims and published devices."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class DriverControl(Protocol):
         ...
 
     async def in_process(self, wanted: bool, /) -> None:
-        """Have it run in a process of its own, which can be killed, or in a thread; by a rolling update."""
+        """Move the driver to a separate process, which can be killed, or to a thread, by a rolling update."""
         ...
 
     async def kill(self) -> None:
-        """Kill it with ``kill -9``; it stays away until :meth:`start`."""
+        """Kill it with ``kill -9``; it stays down until :meth:`start`."""
         ...
 
     async def start(self) -> None:
-        """Start it where it was killed, and have the kubelet try again at once what has failed meanwhile."""
+        """Start it if it was killed, and let the kubelet retry failed pods at once."""
         ...
 
     async def kill_after(self, step: str) -> None:
-        """Have it killed after a step of :class:`dra_kit.node.failpoints.Failpoint`, once; it is started again.
+        """Kill it once after a step of :class:`dra_kit.node.failpoints.Failpoint`; it is restarted.
 
         Args:
-            step: its name; ``EFFECT_APPLIED:2`` is the second time that it comes to it.
+            step: its name; ``EFFECT_APPLIED:2`` is the second time that it is reached.
         """
         ...
 
@@ -57,7 +57,7 @@ class DriverControl(Protocol):
         ...
 
     async def rollback(self) -> None:
-        """Do a rolling update to the release before."""
+        """Do a rolling update to the previous release."""
         ...
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
@@ -65,13 +65,13 @@ class DriverControl(Protocol):
         ...
 
     async def restore(self) -> None:
-        """Have the first release run, and kill nothing any more."""
+        """Return to the first release, and cancel planned kills."""
         ...
 
     async def files(self, place: str) -> Sequence[str] | None:
         """Return the texts of the nodes' files at a place, ``<setting>`` or ``<setting>/<glob>``.
 
-        None where nodes cannot be looked into.
+        None if the files of nodes cannot be read.
 
         Raises:
             ConfigurationError: the driver has no such setting, or it names no file and no folder.
@@ -79,7 +79,7 @@ class DriverControl(Protocol):
         ...
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """Replace the file that a setting of it names, atomically; gives the text it had."""
+        """Replace the file that a setting names atomically; return its former text."""
         ...
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
@@ -88,11 +88,11 @@ class DriverControl(Protocol):
 
 
 class Cluster(Protocol):
-    """Where a story runs: an API server, and a node that can be looked into."""
+    """Where a story runs: an API server, and a node whose state can be read."""
 
     @property
     def client(self) -> Client:
-        """A client that may do everything."""
+        """A client with full access."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class Cluster(Protocol):
         ...
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
-        """Return the path on the node of what is mounted in the container, by path there; None: it is not known."""
+        """Return the node's path of each mount of the container, by path in the container; None if unknown."""
         ...
 
     async def node_state(self) -> Iterable[str]:
@@ -129,11 +129,11 @@ class Cluster(Protocol):
         ...
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """Return the permanent error with which the driver refuses a claim; empty when none is known."""
+        """Return the permanent error with which the driver rejects a claim; empty if none is known."""
         ...
 
     def forget_refusals(self, namespace: str) -> None:
-        """Forget refusals: the driver may not refuse again what it has refused in a namespace."""
+        """Forget refusals: the driver may accept claims of the namespace that it rejected before."""
         ...
 
 
@@ -291,16 +291,11 @@ def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str,
 
 
 PARTIAL: Final = "a part"
-"""Stands for a pool some slices of which are yet to come."""
+"""The text of a pool whose slices are incomplete."""
 
 
 async def published_pools(cluster: Cluster, driver: str = "") -> dict[tuple[str, str], str]:
-    """Return the devices of each pool as a text, or :data:`PARTIAL`, by driver and pool.
-
-    Args:
-        cluster: to look at.
-        driver: whose pools; empty for all.
-    """
+    """Return the devices of each pool of one or all drivers as a text, or :data:`PARTIAL`, by driver and pool."""
     slices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for item in await _slices(cluster):
         spec = item["spec"]

@@ -68,13 +68,6 @@ async def apply_object(
 ) -> AppliedManifest:
     """Create an object, or change the one that exists already.
 
-    Args:
-        client: a client of the API server.
-        kinds: the kinds that the API server serves.
-        where: the place of the object, for errors.
-        body: the object.
-        namespace: the namespace of a namespaced object that does not name one.
-
     Raises:
         ConfigurationError: the API server rejects the object; the message names the place and the reason.
         KubeError: the API server does not answer.
@@ -94,11 +87,6 @@ async def dry_run(
     client: Client, documents: Iterable[tuple[str, Mapping[str, Any]]], *, namespace: str = "default"
 ) -> None:
     """Check by dry run whether the API server would accept objects as replacements of those with the same names.
-
-    Args:
-        client: a client of the API server.
-        documents: each object, with its place.
-        namespace: the namespace of namespaced objects that do not name one.
 
     Raises:
         ConfigurationError: the API server rejects an object; the message names the file and the reason.
@@ -137,7 +125,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of a file, or of the files in a folder, where others may lie too."""
     found = list(read_manifests(path))
     if not found and path.is_dir():
-        raise ConfigurationError(f"{path}: there is no YAML or JSON file with a Kubernetes object in this folder")
+        raise ConfigurationError(f"{path}: no YAML or JSON file in this folder contains a Kubernetes object")
     yield from found
 
 
@@ -147,12 +135,7 @@ def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) ->
 
 
 class Manifest(Struct, frozen=True):
-    """One object of a file.
-
-    Attributes:
-        file: the file's name.
-        body: the object, without namespace.
-    """
+    """One object of a file."""
 
     file: str
     body: Mapping[str, Any]
@@ -183,10 +166,6 @@ def load_manifests(path: Path) -> tuple[Manifest, ...]:
 def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, ...]:
     """Return the objects of a YAML text; objects are returned unchanged.
 
-    Args:
-        source: the text, or the objects.
-        name: the name of the source, for errors.
-
     Raises:
         ConfigurationError: a document is invalid; the message names the source, the document and the problem.
     """
@@ -214,7 +193,7 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     if metadata.get("namespace"):
         raise ConfigurationError(
             f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
-            "story has a namespace of its own"
+            "story has its own namespace"
         )
     return Manifest(file, document)
 
@@ -223,11 +202,7 @@ _API_VERSION: Final = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+")
 
 
 class KindDiscovery:
-    """The resources of a server by apiVersion and kind.
-
-    Args:
-        client: of the server.
-    """
+    """The resources of a server by apiVersion and kind."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -235,10 +210,6 @@ class KindDiscovery:
 
     async def resource(self, where: str, body: Mapping[str, Any]) -> Resource:
         """Return the resource of an object.
-
-        Args:
-            where: it stands, for the error.
-            body: the object.
 
         Raises:
             ConfigurationError: the server does not serve its apiVersion and kind.

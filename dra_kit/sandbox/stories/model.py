@@ -16,7 +16,7 @@ def _regular_expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is no regular expression: {error}"
+        msg = f"{text!r} is not a valid regular expression: {error}"
         raise ValueError(msg) from None
     return text
 
@@ -59,7 +59,7 @@ def _object_reference(text: str) -> str:
 def _step(name: str) -> str:
     if name not in NodeStep.__members__:
         hint = did_you_mean(name, NodeStep.__members__) or ";"
-        msg = f"there is no step {name!r}{hint} it may be {', '.join(NodeStep.__members__)}"
+        msg = f"unknown step {name!r}{hint} valid steps: {', '.join(NodeStep.__members__)}"
         raise ValueError(msg)
     return name
 
@@ -119,24 +119,25 @@ Value = Annotated[ValueExpectation, BeforeValidator(_value), WithJsonSchema(_VAL
 class ContainerExpectation(StoryPart):
     """What must be true of a container."""
 
-    exit_code: int | None = Field(default=None, description="It has ended with this code.")
+    exit_code: int | None = Field(default=None, description="The exit code of the container.")
     environment: Mapping[str, Value] = Field(
         default={},
-        description="Variables: exactly this text; `null`, not set; `{}`, set; `{pattern: …}`, the whole value fits "
-        "the regular expression; `{same_as: pod/container/NAME}`, the value there.",
+        description="Variables. A text: exactly this value. `null`: not set. `{}`: set. `{pattern: …}`: the "
+        "whole value matches the regular expression. `{same_as: pod/container/NAME}`: the same "
+        "value as there.",
     )
     device_nodes: Mapping[str, Value] = Field(
         default={},
-        description="Device files by path, with type and numbers (`c 195:0`), in the same way; `null`: it has none.",
+        description="Device files by path, with type and numbers (`c 195:0`), in the same way; `null`: the "
+        "file does not exist.",
     )
     mounts: Mapping[str, Value] = Field(
         default={},
-        description="What is mounted, by path in the container: the path on the node, in the same way; `null`: "
-        "nothing.",
+        description="The path on the node of each mount, by path in the container, in the same way; `null`: no mount.",
     )
-    output: Texts = Field(default=(), description="All of these are in what it wrote.")
+    output: Texts = Field(default=(), description="The output of the container contains all of these texts.")
     health: Mapping[str, Literal["Healthy", "Unhealthy", "Unknown"]] = Field(
-        default={}, description="Of all devices of the pod's claim of this name, or `<claim>/<request>`."
+        default={}, description="The health of all devices of the pod's claim of this name, or of `<claim>/<request>`."
     )
 
 
@@ -146,10 +147,11 @@ class PodExpectation(StoryPart):
     phase: Literal["Pending", "Running", "Succeeded", "Failed"] = Field(description="`status.phase`.")
     message: Texts = Field(
         default=(),
-        description="All of these are in one of its events or conditions; `{namespace}` stands for the story's.",
+        description="One of its events or conditions contains all of these texts; `{namespace}` is the "
+        "namespace of the story.",
     )
     containers: Mapping[str, ContainerExpectation] = Field(
-        default={}, description="Containers by name; they have started."
+        default={}, description="Containers by name, which have started."
     )
 
 
@@ -160,17 +162,20 @@ class ClaimExpectation(StoryPart):
     reserved_for: tuple[str, ...] | None = Field(
         default=None, description="Names of the pods that use it, in any order."
     )
-    message: Texts = Field(default=(), description="All of these are in one of its events.")
+    message: Texts = Field(default=(), description="One of its events contains all of these texts.")
     conditions: Mapping[str, Literal["True", "False", "Unknown"]] = Field(
-        default={}, description="Conditions in `status.devices`: each device has it, with this status (in quotes)."
+        default={},
+        description="Conditions in `status.devices`: each device has the condition with this status (in quotes).",
     )
 
 
 class DeviceExpectation(StoryPart):
     """What must be true of a published device."""
 
-    attributes: Mapping[str, Scalar] = Field(default={}, description="These, among others.")
-    capacity: Mapping[str, str] = Field(default={}, description="These, among others, as they are published.")
+    attributes: Mapping[str, Scalar] = Field(default={}, description="The device has these, and may have others.")
+    capacity: Mapping[str, str] = Field(
+        default={}, description="The device has these as published, and may have others."
+    )
 
 
 class Expectation(StoryPart):
@@ -180,16 +185,17 @@ class Expectation(StoryPart):
     claims: Mapping[str, ClaimExpectation] = Field(default={}, description="ResourceClaims by name.")
     devices: Mapping[str, DeviceExpectation | None] = Field(
         default={},
-        description="What the driver publishes, by device name or, of several pools, `<pool>/<device>`; `{}`: it is "
-        "there, `null`: it is not.",
+        description="Published devices, by device name or, with several pools, `<pool>/<device>`; `{}`: it is"
+        " published, `null`: it is not.",
     )
     gone: tuple[ObjectReference, ...] = Field(
-        default=(), description="Objects of the story that are there no more, whoever has deleted them."
+        default=(), description="Objects of the story that no longer exist, regardless of who deleted them."
     )
     files: Mapping[str, Texts | None] = Field(
         default={},
-        description="Files of the nodes, such as pretended hardware, by the driver's setting that names the file, or "
-        "`<setting>/<glob>` below the folder that it names: one of them has all of these texts; `null`: there is none.",
+        description="Files of the nodes, such as simulated hardware, by the driver's setting that names the "
+        "file, or `<setting>/<glob>` below the folder that it names: one of the files contains "
+        "all of these texts; `null`: no such file exists.",
     )
 
 
@@ -202,15 +208,17 @@ class Kill(StoryPart):
 
     after: StepName | None = Field(
         default=None,
-        description="Not now, but after the driver's next step of this name; the story fails where it never comes to "
-        "it. Write it in the step that leads there.",
+        description="Kill the driver after its next step of this name, instead of now. The story fails if the"
+        " driver never reaches the step. Write it in the step of the story that leads there.",
     )
-    restart: bool = Field(default=True, description="Start it again, as the kubelet restarts a container.")
+    restart: bool = Field(default=True, description="Restart the driver, as the kubelet restarts a container.")
 
     @model_validator(mode="after")
     def _comes_back(self) -> Kill:
         if self.after is not None and not self.restart:
-            msg = "after and restart: false do not go together: what is killed after a step is always started again"
+            msg = (
+                "after and restart: false cannot be combined: a driver that is killed after a step is always restarted"
+            )
             raise ValueError(msg)
         return self
 
@@ -219,7 +227,7 @@ class Upgrade(StoryPart):
     """The release that takes the driver's place."""
 
     target: str = Field(
-        min_length=1, description="A TARGET: `./next.py` or a folder, below the story's own; or `module:attr`."
+        min_length=1, description="A TARGET: `./next.py` or a folder, relative to the story's folder; or `module:attr`."
     )
 
 
@@ -227,28 +235,27 @@ class Reboot(StoryPart):
     """How the nodes are rebooted."""
 
     lost: tuple[str, ...] = Field(
-        default=(), description="Settings of the driver that name directories whose files do not outlive it."
+        default=(), description="Settings of the driver that name directories whose files are lost in the reboot."
     )
 
 
 class DriverActions(StoryPart):
     """What is done to the driver, one thing in a step, before all else in it."""
 
-    restart: EmptyMapping | None = Field(default=None, description="End it in order and start it again.")
+    restart: EmptyMapping | None = Field(default=None, description="Shut the driver down and start it again.")
     kill: Kill | None = Field(
-        default=None, description="`kill -9`. In a story with this key the driver has a process of its own throughout."
+        default=None, description="`kill -9`. In a story with this key, the driver always runs in a separate process."
     )
-    start: EmptyMapping | None = Field(default=None, description="Start it after `kill: {restart: false}`.")
+    start: EmptyMapping | None = Field(default=None, description="Start the driver after `kill: {restart: false}`.")
     upgrade: Upgrade | None = Field(
         default=None,
-        description="A rolling update: another release comes up beside it, and takes its place until the story ends.",
+        description="A rolling update: another release starts next to the driver, and replaces it until the "
+        "story ends.",
     )
-    rollback: EmptyMapping | None = Field(
-        default=None, description="Take the last `upgrade` back, by a rolling update."
-    )
+    rollback: EmptyMapping | None = Field(default=None, description="Undo the last `upgrade` by a rolling update.")
     reboot: Reboot | None = Field(
         default=None,
-        description="Reboot the nodes: containers and the driver end, CDI files are gone, the boot id is another.",
+        description="Reboot the nodes: containers and driver stop, CDI files are lost, the boot ID changes.",
     )
 
     @model_validator(mode="after")
@@ -265,33 +272,33 @@ class StepFile(Expectation, DriverActions):
 
     driver: str | None = Field(
         default=None,
-        description="Name of the driver that this step acts on; needed where several run, for all that is done to a "
-        "driver, for `edit`, `health`, and the settings in `lost`.",
+        description="The name of the driver that this step acts on. If several drivers run, it is required "
+        "for actions on a driver, `edit`, `health`, and the settings in `lost`.",
     )
     apply: tuple[str, ...] | None = Field(
         default=None,
-        description="Manifests to create, files of the story's folder. By default the first step takes all that no "
-        "other one names.",
+        description="Manifests to create: files in the story's folder. By default, the first step creates all"
+        " that no other step names.",
     )
     edit: Mapping[str, str] = Field(
         default={},
-        description="The file that a setting of the driver names is replaced by one of the story's; it goes on "
-        "when the driver publishes other devices, or after three seconds.",
+        description="Replaces the file that a setting of the driver names by a file of the story. The story "
+        "continues when the driver publishes other devices, or after three seconds.",
     )
     health: Mapping[str, Mapping[str, str | None]] = Field(
         default={},
-        description="By device, then by reason of the driver's health source, a message that makes it ill; `null` ends "
-        "it, and so does the end of the story.",
+        description="Messages that make devices unhealthy, by device, then by reason of the driver's health "
+        "source. `null` and the end of the story clear the reason.",
     )
     delete: tuple[ObjectReference, ...] = Field(
-        default=(), description="Objects to delete; it goes on when they are gone."
+        default=(), description="Objects to delete; the story continues when they are gone."
     )
 
 
 class Namespace(StoryPart):
     """The namespace that the story runs in."""
 
-    labels: Mapping[str, str] = Field(default={}, description="Its labels.")
+    labels: Mapping[str, str] = Field(default={}, description="The labels of the namespace.")
 
 
 class StoryFile(Expectation):
@@ -299,13 +306,14 @@ class StoryFile(Expectation):
 
     targets: tuple[str, ...] = Field(
         default=(),
-        description="Further drivers that the story needs, beside that of the command: TARGETs, `./nic.py` or a "
-        "folder, below the story's own; or `module:attr`.",
+        description="Further drivers that the story needs, in addition to that of the command. TARGETs: "
+        "`./nic.py` or a folder, relative to the story's folder; or `module:attr`.",
     )
-    namespace: Namespace = Field(default=Namespace(), description="Of the namespace that the story runs in.")
-    steps: tuple[StepFile, ...] = Field(default=(), description="One after the other.")
+    namespace: Namespace = Field(default=Namespace(), description="Settings of the namespace that the story runs in.")
+    steps: tuple[StepFile, ...] = Field(default=(), description="The steps, in order.")
     leftovers: tuple[RegularExpression, ...] = Field(
-        default=(), description="Regular expressions of what may remain after it, such as a file of the hardware."
+        default=(),
+        description="Regular expressions of what may remain after the story, such as a file of the hardware.",
     )
 
 

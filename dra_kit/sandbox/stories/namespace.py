@@ -50,14 +50,7 @@ def namespace_name(purpose: str, name: str) -> str:
 
 
 class CreatedObject(Struct, frozen=True):
-    """An object that was created.
-
-    Attributes:
-        manifest: the manifest that it was created from.
-        resource: its resource.
-        namespace: its namespace; None for a cluster-scoped object.
-        object: the object as stored by the server; empty if the answer was lost.
-    """
+    """An object that was created."""
 
     manifest: Manifest
     resource: Resource
@@ -74,7 +67,7 @@ class CreatedObject(Struct, frozen=True):
 
     @property
     def uid(self) -> str:
-        """``metadata.uid``; empty where the server's answer did not come."""
+        """``metadata.uid``; empty if the server's answer was lost."""
         return str(self.object["metadata"]["uid"]) if self.object else ""
 
 
@@ -127,10 +120,10 @@ class StoryNamespace:
         self._remains = LeftoverCheck(cluster, namespace if own else None)
 
     async def open(self) -> None:
-        """Note how the cluster is once all slices of the driver are there, and make the namespace.
+        """Store the state of the cluster once all slices of the driver exist, and create the namespace.
 
         Raises:
-            KubeError: the API server does not take it.
+            KubeError: the API server rejects it.
         """
         async for _ in self.until_deadline(_COMPLETE):
             if PARTIAL not in (await published_pools(self._cluster)).values():
@@ -146,17 +139,17 @@ class StoryNamespace:
             raise
 
     async def create(self, manifest: Manifest) -> None:
-        """Make an object, in the namespace when it is namespaced; one that exists is not touched.
+        """Create an object, in the namespace if it is namespaced; an existing object is not changed.
 
         Raises:
             ConfigurationError: the API server has no such kind.
-            KubeError: the API server does not take it; unknown fields are refused, too.
+            KubeError: the API server rejects it; unknown fields are rejected, too.
         """
         resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
         made = CreatedObject(manifest, resource, self.namespace if resource.namespaced else None)
         body = in_namespace(resource, manifest.body, self.namespace)
         problem: KubeError = Unavailable(f"{manifest} was not sent")
-        # noted first: whatever interrupts the request, the object may exist then
+        # recorded first: if the request is interrupted, the object may exist
         self.created.append(made)
         self._cluster.forget_refusals(self.namespace)
         async for _ in self.until_deadline():
@@ -174,7 +167,7 @@ class StoryNamespace:
         raise problem
 
     async def _lacks_account(self, resource: Resource, body: ObjectView) -> bool:
-        """Return whether it is a pod without its service account: that of a new namespace comes a moment later."""
+        """Return whether it is a pod without its service account: a new namespace gets it a moment later."""
         if resource != PODS:
             return False
         name = body.get("spec", {}).get("serviceAccountName") or "default"
@@ -199,7 +192,7 @@ class StoryNamespace:
         return next((item for item in self.created if str(item) == reference), None)
 
     async def delete(self, made: CreatedObject) -> bool:
-        """Delete an object and wait; True when it is gone."""
+        """Delete an object and wait; return whether it is gone."""
         self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
 
@@ -208,11 +201,6 @@ class StoryNamespace:
 
         The method returns when every pool of the driver has changed and all of its slices exist, or after three seconds
         if nothing changes.
-
-        Args:
-            setting: the name of the setting.
-            text: the new content.
-            driver: the name of the driver; may be empty if only one runs.
         """
         control = self._cluster.control(driver)
         before = await published_pools(self._cluster, driver)
@@ -229,9 +217,6 @@ class StoryNamespace:
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
         """Yield the control of a driver; forget the driver's earlier rejections of claims afterwards.
-
-        Args:
-            name: the name of the driver; may be empty if only one runs.
 
         Raises:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
@@ -262,7 +247,7 @@ class StoryNamespace:
         return await gather(self._cluster, self.namespace, pods, claims)
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:
-        """Yield again and again, for as long as a wait may take, or for ``timeout`` seconds."""
+        """Yield repeatedly until the deadline of a wait, or for ``timeout`` seconds."""
         end, pause = self._deadline(timeout), _FIRST_SECONDS
         yield
         while time.monotonic() < end:
@@ -273,7 +258,7 @@ class StoryNamespace:
     # --- the end
 
     async def close(self) -> tuple[str, ...]:
-        """Delete everything, pods and workloads first; return what remains, and what holds it."""
+        """Delete everything, pods and workloads first; return what is left over, and what blocks its deletion."""
         controls = [self._cluster.control(name) for name in self._cluster.drivers]
         for control in controls:
             await control.start()
@@ -288,7 +273,7 @@ class StoryNamespace:
             await self._cluster.control(driver).inject_health(device, reason, None)
         claims = [item for item in self.created if item.resource.kind == RESOURCE_CLAIMS.kind]
         own = {(item.namespace or "", item.name) for item in claims}
-        # claims made from templates go by themselves once their pods are gone
+        # claims of templates are deleted automatically after their pods
         remaining += await self._settle(lambda: self._remains.claims(own), end)
         remaining += await self._remove([item for item in reversed(self.created) if item not in running], end)
         remaining += await self._settle(self._remains.claims, end)
@@ -321,7 +306,9 @@ class StoryNamespace:
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
         """Wait until only permitted objects remain; return those that should not."""
         begin, pause = time.monotonic(), _FIRST_SECONDS
-        while found := [text for text in await remaining() if not self._may_remain(text)]:
+        while found := [
+            text for text in await remaining() if not any(re.search(pattern, text) for pattern in self._leftovers)
+        ]:
             now = time.monotonic()
             if now > end:
                 break
@@ -331,9 +318,6 @@ class StoryNamespace:
             await asyncio.sleep(min(pause, POLL_SECONDS))
             pause *= 1.5
         return found
-
-    def _may_remain(self, text: str) -> bool:
-        return any(re.search(pattern, text) for pattern in self._leftovers)
 
     async def _objects(self, objects: Sequence[CreatedObject]) -> list[str]:
         """Return the objects that are there, each with what holds it."""
@@ -456,7 +440,7 @@ class LeftoverCheck:
 
 
 def _device_change(name: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
-    """Return what a test or story has changed of a device; a taint that is gone is no change, but a recovery."""
+    """Return what a test or story has changed of a device; a removed taint counts as a recovery."""
     if before is None or now is None:
         return f"device {name} is {'gone' if now is None else 'published'}"
     recovered = all(taint in before.get("taints", ()) for taint in now.get("taints", ()))

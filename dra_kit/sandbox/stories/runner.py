@@ -19,7 +19,7 @@ from dra_kit.sandbox.stories.story import CompletionCheck, Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
 _OF_OTHERS: Final = "default"
-"""The namespace of objects that name none, where a story has none of its own."""
+"""The namespace of objects that name none, if the story has no namespace."""
 
 
 async def run_story(
@@ -48,7 +48,7 @@ async def run_story(
 
 
 class StepRejected(Exception):
-    """The cluster did not do what a story wants to have done."""
+    """The cluster rejected an action of a story."""
 
     def __init__(self, subject: object, expected: str, got: str) -> None:
         self.mismatch: Mismatch = Mismatch(str(subject), expected, got, final=True)
@@ -102,7 +102,7 @@ class StoryRunner:
                 StoryFailure("clean-up", (Mismatch(subject, "nothing", "\n              ".join(leftovers)),))
             )
         if self.stage.unreached and not self.failures:
-            reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not come to that step")
+            reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not reached that step")
             self.failures.append(StoryFailure("the end", (reached,)))
         await self.observer.cleaned(leftovers)
         seconds = time.monotonic() - begin
@@ -111,7 +111,7 @@ class StoryRunner:
         )
 
     async def _begin(self) -> StoryFailure | None:
-        """Look whether the drivers of the steps are there, and have those in processes that will be killed."""
+        """Check that the drivers of the steps exist, and move those that will be killed to processes."""
         where, expected = "the beginning", "is there"
         try:
             for number, step in enumerate(self.story.steps, start=1):
@@ -144,7 +144,7 @@ class StoryRunner:
         return True
 
     async def _act(self, step: StoryStep) -> None:
-        """Do what a step says, in this order."""
+        """Carry out the actions of a step, in this order."""
         await self._control(step.actions, step.driver)
         for manifest in step.manifests:
             await self._create(manifest)
@@ -154,12 +154,13 @@ class StoryRunner:
             for reason, message in reasons.items():
                 await self._inject_health(device, reason, message, step.driver)
         for reference in step.deletes:
-            await self._delete(reference)
+            if not await self.stage.delete(self._made(reference)):
+                raise StepRejected(reference, "is gone after it was deleted", "it still exists")
         for reference in step.expectation.gone if step.expectation else ():
             self._made(reference)
 
     async def _judge(self, where: str, step: StoryStep) -> tuple[StoryFacts, StoryFailure | None]:
-        """Wait until everything that a step expects is true, or cannot become true any more."""
+        """Wait until the expectations of a step are met, or cannot be met any more."""
         if step.expectation is None:
             failure = await self._complete(where, step.completion) if step.completion else None
             return StoryFacts(), failure
@@ -186,18 +187,16 @@ class StoryRunner:
             if expectation.devices:
                 facts = replace(facts, devices=await self.stage.devices())
             files = {place: await self.cluster.control(driver).files(place) for place in expectation.files}
-            facts = replace(facts, present=await self._present(expectation.gone), files=files)
+            made = [item for reference in expectation.gone if (item := self.stage.find(reference)) is not None]
+            present = frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
+            facts = replace(facts, present=present, files=files)
             mismatches = compare(expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
                 break
         return facts, mismatches
 
-    async def _present(self, references: Sequence[str]) -> frozenset[str]:
-        made = [item for reference in references if (item := self.stage.find(reference)) is not None]
-        return frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
-
     async def _control(self, actions: DriverActions | None, name: str) -> None:
-        """Do to a driver what a step says."""
+        """Carry out the actions of a step on a driver."""
         if actions is None:
             self.cluster.forget_refusals(self.stage.namespace)
             return
@@ -233,22 +232,18 @@ class StoryRunner:
         try:
             await self.stage.create(manifest)
         except (ConfigurationError, KubeError) as error:
-            raise StepRejected(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
+            raise StepRejected(f"{manifest} of {manifest.file}", "the API server accepts it", str(error)) from None
 
     async def _inject_health(self, device: str, reason: str, message: str | None, driver: str) -> None:
         try:
             await self.stage.inject_health(device, reason, message, driver)
         except ConfigurationError as error:
-            raise StepRejected(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
-
-    async def _delete(self, reference: str) -> None:
-        if not await self.stage.delete(self._made(reference)):
-            raise StepRejected(reference, "is gone after it was deleted", "it is still there")
+            raise StepRejected(f"health of device {device}", f"{reason} can be reported", str(error)) from None
 
     def _made(self, reference: str) -> CreatedObject:
         made = self.stage.find(reference)
         if made is None:
-            raise StepRejected(reference, "a step before created it", "none did")
+            raise StepRejected(reference, "an earlier step created it", "no step did")
         return made
 
 
@@ -259,22 +254,13 @@ class StoryObserver:
         """Note that the namespace exists, and nothing else yet."""
 
     async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
-        """Note that a step was applied; the runner now waits for its expectation.
-
-        Args:
-            step: the step of the story.
-            made: all objects created so far.
-        """
+        """Note that a step was applied; the runner now waits for its expectation."""
 
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         """Note that everything that a step expects is true."""
 
     async def ended(self, failure: StoryFailure | None) -> None:
-        """Note that no other step follows, and everything is still there.
-
-        Args:
-            failure: of the last step; None when all of it was true.
-        """
+        """Note that no step follows and all objects still exist; ``failure`` is that of the last step."""
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
         """Note that deleted objects still exist after a while.
@@ -285,7 +271,7 @@ class StoryObserver:
         """
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
-        """Note that everything was deleted, and what remained all the same."""
+        """Note that everything was deleted, and what is left over."""
 
 
 class StoryFailure(Struct, frozen=True):
@@ -301,7 +287,7 @@ class StoryFailure(Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """The failure as a person reads it: the first line says where."""
+        """The lines of the failure; the first one says where."""
         lines = [f"{self.where}:", *(f"  {mismatch}" for mismatch in self.mismatches)]
         if self.outcome:
             lines += [f"  {line}" for text in self.outcome.failures for line in text.splitlines()]
@@ -314,16 +300,7 @@ class StoryFailure(Struct, frozen=True):
 
 
 class StoryResult(Struct, frozen=True):
-    """The result of a story.
-
-    Attributes:
-        story: the name of the story.
-        namespace: the namespace that it ran in.
-        seconds: its duration, including the cleanup.
-        pods: the last known state of each pod.
-        failures: its failures; empty if it passed.
-        unseen: expected files of the nodes that cannot be read from here.
-    """
+    """The result of a story."""
 
     story: str
     namespace: str
@@ -339,10 +316,10 @@ class StoryResult(Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """The report as a person reads it: one line when it passed, else expected and got of each failure, too."""
+        """The lines of the report: one if the story passed, else also expected and got of each failure."""
         head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
         if self.unseen:
-            head += f"; not looked at, for nodes of a real cluster are not seen: file {', '.join(self.unseen)}"
+            head += f"; not checked, because files of a real node cannot be read: file {', '.join(self.unseen)}"
         return [head, *(line for failure in self.failures for line in failure.lines)]
 
     def report(self) -> str:

@@ -82,8 +82,8 @@ def _target(directory: Path, target: str, key: str) -> str:
     path = (directory / named).resolve()
     if not path.exists():
         raise ConfigurationError(
-            f"{directory / EXPECT_FILE}: {key} {target}: there is no {path}; name a file or a folder below the story's "
-            "own"
+            f"{directory / EXPECT_FILE}: {key} {target}: {path} does not exist; "
+            "name a file or a folder below the story's folder"
         )
     return f"{path}{colon}{attribute}"
 
@@ -120,7 +120,7 @@ def _problem(item: Any) -> str:
         *path, key = item["loc"]
         known = _keys(StoryFile, path)
         hint = did_you_mean(str(key), known) or ";"
-        return f"{place}: there is no key {key!r} here{hint} it may be {', '.join(known)}"
+        return f"{place}: unknown key {key!r}{hint} valid keys: {', '.join(known)}"
     return f"{place or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
 
 
@@ -140,14 +140,14 @@ def _text(path: Path) -> str:
     try:
         return read_file(path, MANIFESTS).decode()
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise ConfigurationError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 class CompletionCheck(Protocol):
-    """The expectation of a step that has no other."""
+    """The check of a step without an expectation."""
 
     async def look(self, made: Sequence[CreatedObject]) -> PodsOutcome:
-        """Return how the pods stand; asked again and again until it is settled."""
+        """Return the state of the pods; called repeatedly until it is settled."""
         ...
 
     async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
@@ -180,7 +180,7 @@ class StoryStep(Struct, frozen=True):
 
     @property
     def acts(self) -> bool:
-        """Whether it does anything that is done to one driver."""
+        """Whether it acts on a single driver."""
         actions = self.actions
         reboots = actions is not None and actions.reboot is not None and not actions.reboot.lost
         return bool((actions is not None and not reboots) or self.edits or self.health)

@@ -37,14 +37,7 @@ _HINTS: dict[Kind, str] = {
 
 
 class Mismatch(Struct, frozen=True):
-    """One expectation that is not met.
-
-    Attributes:
-        subject: what it is about, such as ``pod guest, container eater, PIZZA_0_DOUGH``.
-        expected: the expected value.
-        got: the actual value.
-        final: waiting longer cannot change it.
-    """
+    """One expectation that is not met; if it is ``final``, waiting longer cannot change it."""
 
     subject: str
     expected: str
@@ -56,13 +49,7 @@ class Mismatch(Struct, frozen=True):
 
 
 def compare(expectation: Expectation, facts: StoryFacts, namespace: str) -> tuple[Mismatch, ...]:
-    """Return every expectation that the facts do not meet, in the order of the story.
-
-    Args:
-        expectation: of the story.
-        facts: of the pods and claims it names, and of those that ``same_as`` refers to.
-        namespace: what ``{namespace}`` stands for.
-    """
+    """Return the mismatches in the order of the story; ``facts`` must include pods that ``same_as`` refers to."""
     found: list[Mismatch] = []
     for name, pod in expectation.pods.items():
         found += _pod(f"pod {name}", pod, facts.pods.get(name), facts, namespace)
@@ -94,7 +81,7 @@ def _pod(
     subject: str, expected: PodExpectation, pod: PodFacts | None, facts: StoryFacts, namespace: str
 ) -> Iterator[Mismatch]:
     if pod is None:
-        yield Mismatch(subject, expected.phase, "there is no such pod")
+        yield Mismatch(subject, expected.phase, "the pod does not exist")
         return
     if pod.phase != expected.phase:
         got = f"{pod.phase}, refused by the driver for good: {pod.refusal}" if pod.refusal else pod.phase
@@ -120,7 +107,7 @@ def _container(
     for claim, health in expected.health.items():
         got_health = container.health.get(claim, ())
         if not got_health or any(item != health for item in got_health):
-            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "it is not told")
+            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "not reported")
     for text in expected.output:
         if text not in container.output:
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
@@ -175,7 +162,7 @@ def _message(subject: str, expected: Sequence[str], messages: Sequence[str], nam
 
 def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, namespace: str) -> Iterator[Mismatch]:
     if claim is None:
-        yield Mismatch(subject, "exists", "there is no such claim")
+        yield Mismatch(subject, "exists", "the claim does not exist")
         return
     for name, wanted, got in (
         ("devices", expected.devices, claim.devices),

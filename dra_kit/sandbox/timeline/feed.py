@@ -8,10 +8,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dra_kit.apiserver.discovery import VERSION
 from dra_kit.client.informer import ObjectChange
@@ -20,14 +20,10 @@ from dra_kit.kubernetes.resource.objects import ClaimReference, pod_reference
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.containers.log import ContainerLog, LogPosition
-from dra_kit.sandbox.containers.runtime import ContainerExit
+from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
-from dra_kit.sandbox.kubelet import activity as kubelet
-from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
 from dra_kit.sandbox.records import (
     PREPARE,
-    UNPREPARE,
-    AnsweredDevice,
     CallEnded,
     CallOverdue,
     CallStarted,
@@ -39,19 +35,13 @@ from dra_kit.sandbox.records import (
     ContainerReference,
     ContainerStarted,
     DeviceResult,
-    DriverEnded,
     DriverLogged,
     DriverNotServing,
-    DriverStarting,
-    ExitStatus,
     ObjectChanged,
-    PluginConnected,
-    PluginDisconnected,
     PodScheduled,
     PodTerminating,
     PodUnschedulable,
     Record,
-    SlicesWiped,
 )
 from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile
 
@@ -79,7 +69,8 @@ class TimelineFeed(SandboxObserver):
         self._sandbox: Sandbox | None = None
         self._drivers: tuple[str, ...] = ()
         self._outputs = ContainerOutputs()
-        self._slow_calls = SlowCalls()
+        # the start of each call in progress that is not reported as overdue, by node, driver and claims
+        self._calls: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, CallStarted]] = {}
         self._expecting = asyncio.Event()  # there is something to look at again and again
         self._polling: asyncio.Task[None] | None = None
 
@@ -104,25 +95,30 @@ class TimelineFeed(SandboxObserver):
         """Record a decision of the scheduler about a pod."""
         self._timeline.append(decision_record(decision))
 
-    def acted(self, node: str, activity: kubelet.Activity) -> None:
+    def acted(self, record: Record) -> None:
         """Record what a kubelet did, or what happened to a driver on its node."""
-        match activity:
-            case kubelet.PluginCalled():
-                self._slow_calls.begun(node, activity)
+        match record:
+            case CallStarted():
+                self._calls[record.node, record.driver, record.claims] = time.monotonic(), record
                 self._expecting.set()
-            case kubelet.ClaimsPrepared() | kubelet.ClaimsReleased():
-                self._slow_calls.ended(node, activity)
-            case kubelet.ContainerStartActivity():
-                self._container_started(node, activity)
-                return
-            case kubelet.ContainerEndActivity(pod=pod) | kubelet.PodTerminationActivity(pod=pod):
+            case CallEnded():
+                self._calls.pop((record.node, record.driver, record.claims), None)
+            case ContainerEnded(container=ContainerReference(pod=pod)) | PodTerminating(pod=pod):
                 self._take_rest(pod.uid)
             case _:
                 pass
-        self._timeline.append(activity_records(node, activity, {}))
-        if isinstance(activity, kubelet.ClaimsPrepared) and not activity.error:
-            for name, spec in self._cdi_specs(node, activity.driver, activity.claims):
-                self._timeline.append(CdiSpecWritten(node=node, driver=activity.driver, file=name, spec=spec))
+        self._timeline.append(record)
+        if isinstance(record, ContainerStarted) and self._sandbox:
+            if report := self._sandbox.container(record.container.id):
+                self._outputs.add(record.container, report.log)
+                self._expecting.set()
+        elif isinstance(record, CallEnded) and record.method == PREPARE and not record.error:
+            uids = [claim.uid for claim in record.claims]
+            for node in self._nodes(record.node):
+                for path, spec in node.cdi_specs(record.driver, uids).items():
+                    self._timeline.append(
+                        CdiSpecWritten(node=node.name, driver=record.driver, file=Path(path).name, spec=spec)
+                    )
 
     def waiting(self, calls: Sequence[str]) -> None:
         """Record that the driver has published nothing for a while."""
@@ -142,17 +138,20 @@ class TimelineFeed(SandboxObserver):
 
     def poll(self) -> None:
         """Record what containers wrote until now, and calls that are not answered for long."""
-        for name, call in self._slow_calls.overdue():
+        now = time.monotonic()
+        for key in [key for key, (begin, _) in self._calls.items() if now - begin > SLOW_CALL_SECONDS]:
+            _, call = self._calls.pop(key)
+            drivers = [node.drivers[call.driver] for node in self._nodes(call.node) if call.driver in node.drivers]
             overdue = CallOverdue(
-                node=name,
+                node=call.node,
                 driver=call.driver,
                 method=call.method,
                 claims=call.claims,
                 waited=SLOW_CALL_SECONDS,
-                running=tuple(self._running(name, call.driver)),
+                running=tuple(line for driver in drivers for line in driver.calls()),
             )
             self._timeline.append(overdue)
-        for output in self._outputs.news(time.monotonic()):
+        for output in self._outputs.news(now):
             self._timeline.append(output)
 
     def close(self) -> None:
@@ -173,14 +172,6 @@ class TimelineFeed(SandboxObserver):
 
         return changed
 
-    def _container_started(self, node: str, activity: kubelet.ContainerStartActivity) -> None:
-        report = self._sandbox.container(activity.status.id) if self._sandbox else None
-        self._timeline.append(activity_records(node, activity, report.environment if report else {}))
-        if report is not None:
-            config = activity.config
-            self._outputs.add(ContainerReference(config.pod, config.name, activity.status.id), report.log)
-            self._expecting.set()
-
     def _only_driver(self) -> str:
         """Return the driver's name; empty where there is none, or several."""
         return self._drivers[0] if len(self._drivers) == 1 else ""
@@ -194,27 +185,12 @@ class TimelineFeed(SandboxObserver):
             await self._expecting.wait()
             self.poll()
             writing = self._outputs.expects_more
-            if not (writing or self._slow_calls.under_way):
+            if not (writing or self._calls):
                 self._expecting.clear()
             await asyncio.sleep(_POLL_SECONDS if writing else _IDLE_POLL_SECONDS)
 
-    def _running(self, name: str, driver: str) -> Iterator[str]:
-        """Yield the calls of a driver's code on a node that have not returned."""
-        for node in self._sandbox.nodes if self._sandbox else ():
-            if node.name == name and driver in node.drivers:
-                yield from node.drivers[driver].calls()
-
-    def _cdi_specs(
-        self, name: str, driver: str, claims: Iterable[ClaimReference]
-    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        uids = [claim.uid for claim in claims]
-        for node in self._sandbox.nodes if self._sandbox else ():
-            if node.name == name:
-                for path, spec in node.cdi_specs(driver, uids).items():
-                    yield Path(path).name, spec
-
-
-_UNKNOWN: Final = ExitStatus(255, "Unknown")
+    def _nodes(self, name: str) -> Iterator[SandboxNode]:
+        return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
 
 
 def decision_record(decision: SchedulingDecision) -> Record:
@@ -230,91 +206,11 @@ def decision_record(decision: SchedulingDecision) -> Record:
     return PodScheduled(pod=pod, node=decision.placement.node, devices=devices)
 
 
-def activity_records(node: str, activity: kubelet.Activity, environment: Mapping[str, str]) -> Record:
-    """Return the record of what happened on a node.
-
-    Args:
-        node: its name.
-        activity: what happened.
-        environment: of the container that was started, if one was.
-    """
-    match activity:
-        case kubelet.PluginConnection(driver=driver, connected=True):
-            return PluginConnected(node=node, driver=driver)
-        case kubelet.PluginConnection(driver=driver):
-            return PluginDisconnected(node=node, driver=driver)
-        case kubelet.SliceWipeActivity(driver=driver):
-            return SlicesWiped(node=node, driver=driver)
-        case kubelet.PluginCalled() | kubelet.ClaimsPrepared() | kubelet.ClaimsReleased():
-            return _of_call(node, activity)
-        case kubelet.ContainerStartActivity():
-            return _of_start(node, activity, environment)
-        case kubelet.ContainerEndActivity(pod=pod, status=status):
-            container = ContainerReference(pod, status.name, status.id)
-            return ContainerEnded(node=node, container=container, exit=_exit(status.exit) or _UNKNOWN)
-        case kubelet.PodTerminationActivity(pod=pod):
-            return PodTerminating(node=node, pod=pod)
-        case kubelet.DriverStartActivity(driver=driver):
-            return DriverStarting(node=node, driver=driver)
-        case kubelet.DriverEndActivity(driver=driver, failure=failure) if failure:
-            return DriverEnded(node=node, driver=driver, how="failed", message=failure)
-        case kubelet.DriverEndActivity(driver=driver, killed=killed, step=step):
-            message = f"after the step {step}" if step else ""
-            return DriverEnded(node=node, driver=driver, how="killed" if killed else "stopped", message=message)
-
-
-def _of_call(node: str, call: kubelet.PluginCalled | kubelet.ClaimsPrepared | kubelet.ClaimsReleased) -> Record:
-    driver, claims = call.driver, call.claims
-    match call:
-        case kubelet.PluginCalled(method=method, pod_uid=uid):
-            return CallStarted(node=node, driver=driver, method=method, pod_uid=uid, claims=claims)
-        case kubelet.ClaimsPrepared(pod=pod, seconds=seconds, error=error):
-            return CallEnded(
-                node=node,
-                driver=driver,
-                method=PREPARE,
-                claims=claims,
-                duration=seconds,
-                pod=pod,
-                devices=tuple(
-                    AnsweredDevice(item.pool_name, item.device_name, item.cdi_device_ids) for item in call.devices
-                ),
-                error=error,
-            )
-        case kubelet.ClaimsReleased(seconds=seconds, error=error):
-            return CallEnded(node=node, driver=driver, method=UNPREPARE, claims=claims, duration=seconds, error=error)
-
-
-def _of_start(node: str, start: kubelet.ContainerStartActivity, environment: Mapping[str, str]) -> ContainerStarted:
-    config = start.config
-    return ContainerStarted(
-        node=node,
-        container=ContainerReference(config.pod, config.name, start.status.id),
-        attempt=config.attempt,
-        image=config.image,
-        command=config.command,
-        environment=dict(environment),
-        cdi_devices=config.cdi_devices,
-        from_claims=config.edits,
-        exit=_exit(start.status.exit),
-    )
-
-
-def _exit(found: ContainerExit | None) -> ExitStatus | None:
-    return ExitStatus(found.code, found.reason, found.message) if found else None
-
-
 _LOG_LINES: Final = (1_000, 5_000)  # in a second, and at once after silence
 
 
 class DriverLogRecorder:
-    """Hands records over to the event loop that makes this; :meth:`logged` is a listener of a driver's log.
-
-    Args:
-        driver: name of the driver; empty for several.
-        append: takes the records.
-        clock: gives seconds.
-    """
+    """Hands records over to the event loop that makes this; :meth:`logged` is a listener of a driver's log."""
 
     def __init__(
         self, driver: str, append: Callable[[DriverLogged], None], clock: Callable[[], float] = time.monotonic
@@ -465,30 +361,3 @@ class ContainerOutputs:
 
 def _decoder() -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-
-class SlowCalls:
-    """The calls in progress; each slow call is reported once."""
-
-    def __init__(self) -> None:
-        self._under_way: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, PluginCalled]] = {}
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a call that has not been reported yet is in progress."""
-        return bool(self._under_way)
-
-    def begun(self, node: str, call: PluginCalled) -> None:
-        """Note that a kubelet calls the driver."""
-        self._under_way[node, call.driver, call.claims] = (time.monotonic(), call)
-
-    def ended(self, node: str, call: ClaimsPrepared | ClaimsReleased) -> None:
-        """Note that the call was answered or cancelled."""
-        self._under_way.pop((node, call.driver, call.claims), None)
-
-    def overdue(self) -> Iterator[tuple[str, PluginCalled]]:
-        """Yield the calls that have become slow since the last call of this method, each with its node."""
-        now = time.monotonic()
-        slow = [key for key, (begin, _) in self._under_way.items() if now - begin > SLOW_CALL_SECONDS]
-        for key in slow:
-            yield key[0], self._under_way.pop(key)[1]

@@ -39,9 +39,6 @@ class TimelineFile:
     Args:
         path: the path of the file. An existing file is replaced; a link is not followed.
         limit: the maximum size in bytes.
-
-    Attributes:
-        lost: the number of lost records.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT) -> None:
@@ -180,7 +177,7 @@ def read_timeline(path: Path) -> Iterator[Record]:
                 yield _decoder().decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigurationError(
-                    f"{path}: line {number} is no record of a timeline: {error}; give a file that 'dra-kit sandbox "
+                    f"{path}: line {number} is not a record of a timeline: {error}; give a file that 'dra-kit sandbox "
                     "--timeline' of this version has written"
                 ) from None
 
@@ -218,7 +215,7 @@ def _plain(value: object) -> object:
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):  # a view of an object
         return dict(value)
-    raise TypeError(f"a record holds {type(value).__name__}, which is no JSON")
+    raise TypeError(f"a record holds {type(value).__name__}, which cannot be written as JSON")
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)

@@ -40,7 +40,7 @@ class _Container(Struct):
     outputs: list[ContainerOutput] = field(default_factory=list)
 
     def add(self, output: ContainerOutput) -> None:
-        """Add what it wrote; the newest part of it stays."""
+        """Add its output; only the newest part is retained."""
         self.outputs.append(output)
         if output.late:
             self.outputs.sort(key=lambda item: item.offset)
@@ -108,7 +108,7 @@ class PodReports:
         self._output_of_deleted = 0
 
     def reports(self) -> list[dict[str, Any]]:
-        """Return the report of every pod, also of those that are deleted, in the order they came."""
+        """Return the report of every pod, also of those that are deleted, in the order of their creation."""
         return [self._report(uid, pod, pod.object) for uid, pod in self._pods.items() if pod.object is not None]
 
     def read(self, record: Record) -> None:
@@ -134,7 +134,7 @@ class PodReports:
         self._problems.read(record)
 
     def _container(self, record: ContainerOutput | ContainerEnded) -> _Container | None:
-        """Return the container of a record, unless its pod ends."""
+        """Return the container of a record, unless its pod terminates."""
         pod = self._pods.get(record.container.pod.uid)
         found = pod.containers.get(record.container.name) if pod and not pod.terminating else None
         return found if found and found.started.container.id == record.container.id else None
@@ -184,7 +184,7 @@ _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollec
 
 
 class RunReport:
-    """What became of a run and of its pods; :meth:`read` is a reader of a timeline."""
+    """The result of a run and of its pods; :meth:`read` is a reader of a timeline."""
 
     def __init__(self) -> None:
         self._pods = PodReports()
@@ -212,11 +212,7 @@ class RunReport:
 
 
 def writes_by_agent(requests: Mapping[tuple[str, str, str], int]) -> dict[str, int]:
-    """Return how often each client wrote, the busiest first.
-
-    Args:
-        requests: how many came, by user agent, verb and resource.
-    """
+    """Return how often each client wrote, the busiest first."""
     writes: Counter[str] = Counter()
     for (agent, verb, _), number in requests.items():
         if verb in _WRITES:

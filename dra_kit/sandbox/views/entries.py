@@ -21,9 +21,6 @@ _INDENT: Final = " " * 9
 class EntryPrinter:
     """Prints entries.
 
-    Args:
-        stream: to print to.
-
     Attributes:
         begin: from which the seconds of an entry are counted, by ``time.monotonic``.
         closed: nothing is printed any more.
@@ -81,26 +78,14 @@ class EntryPrinter:
 
 
 class ViewDetail(Struct, frozen=True):
-    """What belongs to an entry.
-
-    Attributes:
-        text: a line, or several.
-        colour: of it; empty for that of the terminal.
-    """
+    """What belongs to an entry."""
 
     text: str
     colour: str = ""
 
 
 class ViewEntry(Struct, frozen=True):
-    """What is shown of one record.
-
-    Attributes:
-        text: one line.
-        details: lines below it.
-        colour: the colour of the line; empty for that of the terminal.
-        bold: print the line in bold.
-    """
+    """What is shown of one record."""
 
     text: str
     details: tuple[ViewDetail, ...] = ()

@@ -46,11 +46,7 @@ from dra_kit.text import escape_unprintable
 
 
 class ObjectEntries:
-    """Compares each object with its state before.
-
-    Args:
-        names: how objects are named.
-    """
+    """Compares each object with its state before."""
 
     def __init__(self, names: ShortNames) -> None:
         self._names = names
@@ -176,11 +172,7 @@ def _wanted(number: int) -> str:
 
 
 class LiveView:
-    """Prints an entry for each record that people want to see; :meth:`read` is a reader of a timeline.
-
-    Args:
-        output: a stream, or what has printed to it so far.
-    """
+    """Prints an entry for each record that people want to see; :meth:`read` is a reader of a timeline."""
 
     def __init__(self, output: TextIO | EntryPrinter) -> None:
         self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
@@ -189,7 +181,7 @@ class LiveView:
         self._calls = CallEntries(self._names)
         self._containers = ContainerEntries(self._names)
         self.cut_off: Final = asyncio.Event()
-        """Set when nobody reads any more."""
+        """Set when the reader of the output is gone."""
         self._printer.when_cut_off(self.cut_off.set)
 
     @property
@@ -264,11 +256,7 @@ _FULL_SPECS: Final = 2  # CDI specs that are shown as a whole; the later ones lo
 
 
 class CallEntries:
-    """Shows a refusal of the scheduler once, and the first CDI specs as a whole.
-
-    Args:
-        names: how objects are named.
-    """
+    """Shows a scheduling failure once, and the first CDI specs in full."""
 
     def __init__(self, names: ShortNames) -> None:
         self._names = names
@@ -332,23 +320,14 @@ _WIDTH: Final = 2_000  # characters of a line
 
 
 class ContainerEntries:
-    """Follows each container from its start to its end.
-
-    Args:
-        names: how objects are named.
-    """
+    """Follows each container from its start to its end."""
 
     def __init__(self, names: ShortNames) -> None:
         self._names = names
         self._outputs: dict[str, OutputLines] = {}  # by the container's id
 
     def read(self, record: Record, *, deleted: bool) -> Iterator[ViewEntry]:
-        """Yield the entries for a record.
-
-        Args:
-            record: any record.
-            deleted: the container's pod is being deleted, or gone.
-        """
+        """Yield the entries for a record."""
         match record:
             case ContainerStarted():
                 self._outputs[record.container.id] = OutputLines(record)
@@ -383,23 +362,19 @@ class ContainerEntries:
 def reported_edits(edits: SpecEdits) -> Iterator[str]:
     """Yield what a container runtime would do, and the sandbox does not."""
     for mount in edits.mounts:
-        yield f"mount {mount.host_path} on {mount.container_path} (told here, not done)"
+        yield f"mount {mount.host_path} on {mount.container_path} (not applied here)"
     for node in edits.device_nodes:
-        yield f"device node {node.path} (told here, not made)"
+        yield f"device node {node.path} (not applied here)"
     for hook in edits.hooks:
-        yield f"hook {hook.hook_name} {hook.path} (told here, not run)"
+        yield f"hook {hook.hook_name} {hook.path} (not applied here)"
     for interface in edits.net_devices:
-        yield f"interface {interface.host_interface_name} as {interface.name} (told here, not moved)"
+        yield f"interface {interface.host_interface_name} as {interface.name} (not applied here)"
     if edits.additional_gids:
-        yield f"groups {', '.join(map(str, edits.additional_gids))} (told here, not given)"
+        yield f"groups {', '.join(map(str, edits.additional_gids))} (not applied here)"
 
 
 class OutputLines:
-    """The output of one container as lines for people.
-
-    Args:
-        started: the record of its start.
-    """
+    """The output of one container as lines for people."""
 
     def __init__(self, started: ContainerStarted) -> None:
         self._in_line = False  # whether the line shown last is unfinished
@@ -451,7 +426,7 @@ def driver_entries(record: Record) -> Iterator[ViewEntry]:
 
 def consequence(*, serving: bool) -> str:
     """Return what it means that new code cannot be used."""
-    return "the new code cannot be used; the code before serves on" if serving else "the driver cannot be used"
+    return "the new code cannot be used; the previous code keeps serving" if serving else "the driver cannot be used"
 
 
 def shortened(text: str) -> str:

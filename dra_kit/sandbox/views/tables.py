@@ -43,13 +43,7 @@ def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _group(devices: Sequence[Mapping[str, Any]], known: Collection[str], most: int) -> list[str]:
-    """Return devices with the same names of attributes and capacities.
-
-    Args:
-        devices: all of them.
-        known: names that are left out here.
-        most: lines.
-    """
+    """Return devices with the same names of attributes and capacities."""
     rows = _rows(devices)
     rows = _without(rows, [column for column, name in enumerate(rows[0]) if name in known])
     if len(devices) == 1:

@@ -100,5 +100,5 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pynvml", reason="the real NVML is not tested: nvidia-ml-py is not installed")
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        pytest.skip("the real NVML is not tested: there is no gcc to build a double of NVIDIA's library")
+        pytest.skip("the NVML binding is not tested: gcc is needed to build a double of NVIDIA's library")
     return build(compiler, tmp_path_factory.mktemp("driver-root"))

@@ -1,4 +1,4 @@
-"""Our own ``libnvidia-ml.so.1``: built from C, told of a profile's GPUs, and broken on order."""
+"""Our own ``libnvidia-ml.so.1``: built from C, with the GPUs of a profile and injected failures."""
 
 import ctypes
 import os
@@ -37,7 +37,7 @@ class LibraryDouble:
     Args:
         library: that :func:`build` has made.
         profile: the GPUs.
-        text: the file by which the library is told of them.
+        text: the file from which the library reads them.
         events: that its driver knows.
     """
 
@@ -48,7 +48,7 @@ class LibraryDouble:
         self.restart()
 
     def restart(self) -> None:
-        """The driver is loaded anew: nothing that was made is there any more, and every session is over."""
+        """Load the driver again: all instances are gone, and every session is closed."""
         self._c.double_restart()
 
     @property

@@ -92,7 +92,7 @@ class Session:
     def record(self) -> dict[str, Any]:
         """Return the whole of it, as JSON holds it; no process is left, whatever happens."""
         try:
-            self._ask(_LIST)  # nobody is there
+            self._ask(_LIST)  # without a daemon
             self.start()
             self._run("-d")  # a second one beside it
             files = self._files()
@@ -124,7 +124,7 @@ class Session:
             return  # it has ended by itself
 
     def _start_server(self) -> None:
-        """Start a server, which opens the GPU, and list it; one that does not come up is no reason to fail."""
+        """Start a server, which opens the GPU, and list it; a server that does not start does not fail the session."""
         self._ask(f"start_server -uid {os.getuid() if self._user is None else self._user}")
         until = time.monotonic() + _SOON
         while not self._call(text=f"{_LIST}\n").output and time.monotonic() < until:
@@ -177,7 +177,7 @@ def differences(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
         recorded: what :meth:`Session.record` returned for one.
         found: and for the other.
     """
-    told = [
+    lines = [
         f"{_command(before)}: recorded exit code {before['exit_code']} and {before['output']!r}, "
         f"found {now['exit_code']} and {now['output']!r}"
         for before, now in zip(recorded["answers"], found["answers"], strict=False)
@@ -185,8 +185,8 @@ def differences(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
     ]
     commands = [[_command(answer) for answer in session["answers"]] for session in (recorded, found)]
     if commands[0] != commands[1]:
-        told.append("the commands are others than those of the recording; make it anew with make test-gpu")
-    return told + [
+        lines.append("the commands differ from those of the recording; record again with make test-gpu")
+    return lines + [
         f"{name} of the pipe directory: recorded {sorted(recorded[name])}, found {sorted(found[name])}"
         for name in ("files", "left")
         if set(recorded[name]) != set(found[name])
@@ -203,6 +203,6 @@ def is_root() -> bool:
 
 
 def of_this_user(recording: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the session of a recording that a process of this user can have; None where there is none."""
-    found: Mapping[str, Any] | None = recording.get("root" if is_root() else "nobody")
+    """Return the recorded session of a user like this process's user, root or unprivileged; None if missing."""
+    found: Mapping[str, Any] | None = recording.get("root" if is_root() else "unprivileged")
     return found

@@ -16,7 +16,7 @@ Answer = dict[str, object]
 
 
 def ask(library: str) -> Answer:
-    """Every call that a mock of somebody else may answer, too; an error is its number."""
+    """Make every call that a mock of another project may also answer; an error is recorded as its number."""
     pynvml.nvmlLib = ctypes.CDLL(library)
     found: Answer = {"nvmlDeviceGetCount before nvmlInit": _answer(pynvml.nvmlDeviceGetCount)}
     pynvml.nvmlInitWithFlags(1)

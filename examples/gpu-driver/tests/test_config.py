@@ -47,11 +47,11 @@ def test_a_time_slice_without_interval_is_the_default(body: dict[str, Any], inte
         ("VfioDeviceConfig", {"iommu": {}}),
     ],
 )
-def test_what_is_accepted(kind: str, body: dict[str, Any]) -> None:
+def test_valid_configs_are_accepted(kind: str, body: dict[str, Any]) -> None:
     assert type(decode(kind, **body)).__name__ == kind
 
 
-def test_what_is_left_out_changes_nothing() -> None:
+def test_omitted_fields_change_nothing() -> None:
     assert decode("GpuConfig").sharing is None
     assert decode("MigDeviceConfig").sharing is None
     for body in ({}, {"iommu": {}}):
@@ -114,7 +114,7 @@ def test_what_is_left_out_changes_nothing() -> None:
         ("VfioDeviceConfig", {"iommu": {"backendPolicy": "X"}}, "PreferIommuFD"),
     ],
 )
-def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], message: str) -> None:
+def test_invalid_configs_are_rejected_when_applied(kind: str, body: dict[str, Any], message: str) -> None:
     with pytest.raises(dra.InvalidConfig, match=message):
         decode(kind, **body)
 
@@ -127,12 +127,12 @@ def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], mes
         ("VfioDeviceConfig", {}, "passthrough"),
     ],
 )
-def test_what_the_settings_switch_off_is_refused_with_the_flag(kind: str, body: dict[str, Any], gate: str) -> None:
+def test_features_disabled_by_settings_are_rejected_with_the_flag(kind: str, body: dict[str, Any], gate: str) -> None:
     with pytest.raises(dra.InvalidConfig, match=f"--{gate.replace('_', '-')}"):
         decode(kind, ALL_ON.model_copy(update={gate: False}), **body)
 
 
-def test_only_an_enforced_config_binds_and_only_to_another_one() -> None:
+def test_an_enforced_config_rejects_only_different_configs() -> None:
     mps, sliced = {"sharing": MPS}, {"sharing": TIME_SLICING}
     enforced = decode("GpuConfig", enforced=True, **mps)
     assert "remove the claim's, write the same" in enforced.refusal_of(decode("GpuConfig", **sliced))
@@ -147,16 +147,16 @@ def test_each_kind_can_be_enforced(kind: str) -> None:
     assert decode(kind, enforced=True).refusal_of(decode(kind, **other))
 
 
-def test_the_config_of_talks_is_upgraded() -> None:
+def test_the_old_config_version_is_upgraded() -> None:
     config = decode("GpuConfiguration", version="gpu.resource.nvidia.com/v1alpha1", sharing=TIME_SLICING)
     assert isinstance(config, GpuConfig)
     assert config.sharing is not None
     assert config.sharing.strategy == "TimeSlicing"
 
 
-@pytest.mark.parametrize(("limit", "told"), [("10Gi", "10240M"), ("10G", "9536M"), ("1.5Gi", "1536M"), ("1Mi", "1M")])
-def test_a_limit_is_passed_in_whole_mebibytes(limit: str, told: str) -> None:
-    assert limits(["GPU-bbb", "GPU-aaa"], dra.QuantityField(limit), {}) == {"GPU-aaa": told, "GPU-bbb": told}
+@pytest.mark.parametrize(("limit", "passed"), [("10Gi", "10240M"), ("10G", "9536M"), ("1.5Gi", "1536M"), ("1Mi", "1M")])
+def test_a_limit_is_passed_in_whole_mebibytes(limit: str, passed: str) -> None:
+    assert limits(["GPU-bbb", "GPU-aaa"], dra.QuantityField(limit), {}) == {"GPU-aaa": passed, "GPU-bbb": passed}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_limit_of_one_device_is_found_by_uuid_or_index_into_the_sorted_uuids(k
 
 
 @pytest.mark.parametrize("key", ["2", "-1", "x", "GPU-ccc", "²"])
-def test_a_limit_of_a_device_that_is_not_there_names_those_that_are(key: str) -> None:
+def test_a_limit_of_an_unknown_device_names_the_known_ones(key: str) -> None:
     with pytest.raises(dra.PermanentError, match="GPU-aaa, GPU-bbb"):
         limits(["GPU-bbb", "GPU-aaa"], None, {key: dra.QuantityField("1Gi")})
 

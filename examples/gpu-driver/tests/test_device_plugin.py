@@ -48,12 +48,12 @@ def test_the_device_plugin_is_reported_with_both_remedies(host: Path, resource: 
         refuse_beside_device_plugin(host, KUBELET)
 
 
-def test_another_vendors_plugin_is_no_hindrance(host: Path) -> None:
+def test_another_vendors_plugin_is_ignored(host: Path) -> None:
     with served(str(host / "kubelet/device-plugins/amd-gpu.sock")):
         refuse_beside_device_plugin(host, KUBELET)
 
 
-def test_the_driver_refuses_to_start_beside_it_unless_a_setting_allows_it(host: Path, node: Node) -> None:
+def test_the_driver_does_not_start_next_to_a_device_plugin_unless_allowed(host: Path, node: Node) -> None:
     hardware = replace(node.hardware, fake=False, host=host)
     settings = Settings(kubelet_root=KUBELET)
     with served(plugin(host)):
@@ -66,12 +66,12 @@ def test_the_driver_refuses_to_start_beside_it_unless_a_setting_allows_it(host: 
             pass
 
 
-def test_what_an_ended_device_plugin_has_left_is_no_hindrance(host: Path) -> None:
+def test_the_stale_socket_of_a_device_plugin_is_ignored(host: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(plugin(host))
     assert Path(plugin(host)).exists()
     refuse_beside_device_plugin(host, KUBELET)
 
 
-def test_a_node_without_one_is_served(host: Path) -> None:
+def test_a_node_without_a_device_plugin_is_served(host: Path) -> None:
     refuse_beside_device_plugin(host, KUBELET)

@@ -59,7 +59,7 @@ def instance(number: int, profile: int, start: int, size: int, compute: Sequence
     return GpuInstance(number, profile, Placement(start, size), tuple(made))
 
 
-def test_compute_instances_of_one_gpu_instance_are_devices_of_their_own() -> None:
+def test_compute_instances_of_one_gpu_instance_are_separate_devices() -> None:
     gpu = divisible("h100", enabled=True, foreign=[instance(1, 9, 4, 4, [(1, 2), (0, 1)])])
     devices = published([gpu], Settings(monitor=False))
     assert list(devices) == ["gpu-0-mig-3g40gb-9-4-c0", "gpu-0-mig-3g40gb-9-4-c1"]
@@ -82,7 +82,7 @@ def test_a_partition_that_was_destroyed_and_made_again_is_another_device() -> No
     assert identities[0] != identities[1]
 
 
-def test_the_hardware_stays_the_same_when_its_driver_is_another() -> None:
+def test_another_driver_version_does_not_change_the_identity() -> None:
     gpu = divisible("h100")
     [old], [new] = (
         inventory(Discovered(Versions(version, (13, 0)), [gpu]), Settings(monitor=False)).pools[0].devices
@@ -99,7 +99,7 @@ def test_a_gpu_in_mig_mode_is_whole_only_where_the_driver_may_switch_the_mode(
     assert [name for name, device in devices.items() if device.kind == "gpu"] == offered
 
 
-def test_what_a_foreign_partition_takes_is_not_offered_to_others() -> None:
+def test_the_place_of_a_foreign_partition_is_not_offered() -> None:
     gpu = divisible("h100", enabled=True, foreign=[instance(1, 9, 4, 4, [(0, 3)])])
     [pool] = inventory(Discovered(VERSIONS, [gpu]), Settings(dynamic_mig=True)).pools
     [counters] = pool.counter_sets
@@ -122,7 +122,7 @@ def test_a_gpu_without_a_figure_for_its_memory_is_published_and_shared_without_l
 
 @pytest.mark.filterwarnings("error::dra_kit.WholeCapacityWarning")
 @pytest.mark.parametrize("mode", ["memory", "unlimited"])
-def test_shares_are_by_the_rules_of_the_api(mode: str) -> None:
+def test_shares_obey_the_rules_of_the_api(mode: str) -> None:
     settings = Settings.model_validate({"shared_memory": mode})
     assert published([divisible("h100")], settings)["gpu-0"].allow_multiple_allocations
 
@@ -161,7 +161,7 @@ def test_a_gpu_that_can_be_cut_has_the_engines_of_its_largest_partition() -> Non
     assert "copyEngines" not in published([divisible("h100")], Settings())["gpu-0"].capacity
 
 
-def test_what_the_host_does_not_have_is_left_out() -> None:
+def test_attributes_missing_on_the_host_are_omitted() -> None:
     known = published([replace(divisible("h100"), location=Location())], Settings())["gpu-0"].attributes
     assert "resource.kubernetes.io/pcieRoot" not in known
     assert "resource.kubernetes.io/numaNode" not in known
@@ -183,7 +183,7 @@ def test_names_are_unique_valid_and_in_one_order(minors: list[int], profile: str
     assert names == list(published(gpus, settings))
 
 
-def test_sixteen_gpus_that_are_divided_in_every_way_are_one_inventory() -> None:
+def test_sixteen_fully_divided_gpus_fit_into_one_inventory() -> None:
     [pool] = inventory(Discovered(VERSIONS, [divisible("h100", minor) for minor in range(16)]), ALL).pools
     assert len(pool.counter_sets) == 16
     assert len([device for device in pool.devices if device.kind == "monitor"]) == 16  # `All` allocates 32 at most
@@ -206,7 +206,7 @@ def test_a_lost_gpu_stays_published_and_so_does_the_other(node: Node, last_seen:
     assert minors(node, LastSeen(tmp_path / "gpus.json")) == [0, 1]
 
 
-def test_a_gpu_that_has_left_the_host_is_forgotten(node: Node, last_seen: LastSeen) -> None:
+def test_a_gpu_removed_from_the_host_is_forgotten(node: Node, last_seen: LastSeen) -> None:
     minors(node, last_seen)
     injection.lose(node.nvml.state, node.first)
     pci = node.nvml.profile.gpus[0].pci
@@ -214,29 +214,29 @@ def test_a_gpu_that_has_left_the_host_is_forgotten(node: Node, last_seen: LastSe
     assert minors(node, last_seen) == [1]
 
 
-def test_a_gpu_that_answers_half_takes_no_other_away(node: Node, last_seen: LastSeen, tmp_path: Path) -> None:
+def test_a_gpu_that_answers_partially_hides_no_other_gpu(node: Node, last_seen: LastSeen, tmp_path: Path) -> None:
     fault = Fault(call="nvmlDeviceGetGpuInstances", gpu=0, times=None, error=NvmlReturn.UNKNOWN.name)
     faulty = Faults((fault,), node.nvml.state)
     well, node.nvml._faults = node.nvml._faults, faulty
-    assert minors(node, last_seen) == [1]  # never seen well: nobody knows whether it is divided
+    assert minors(node, last_seen) == [1]  # no known state: it is unknown whether it is divided
     node.nvml._faults = well
     before = find(node.hardware, (), last_seen)
     node.nvml._faults = faulty
     assert find(node.hardware, (), last_seen) == before
 
 
-def test_what_was_remembered_and_cannot_be_read_is_seen_anew(node: Node, tmp_path: Path) -> None:
+def test_an_unreadable_last_seen_file_is_replaced(node: Node, tmp_path: Path) -> None:
     (tmp_path / "gpus.json").write_text('[{"facts": 3}]')
     assert minors(node, LastSeen(tmp_path / "gpus.json")) == [0, 1]
 
 
-def test_a_remembered_gpu_gives_way_to_one_with_its_minor_number(last_seen: LastSeen) -> None:
+def test_a_gpu_with_the_same_minor_number_replaces_a_remembered_gpu(last_seen: LastSeen) -> None:
     last_seen.complete([divisible("h100", 0)], lambda _: True)
     other = replace(divisible("h100", 1), facts=replace(divisible("h100", 1).facts, minor=0))
     assert last_seen.complete([other], lambda _: True) == [other]
 
 
-def test_what_was_seen_is_on_disk_before_it_replaces_what_was_seen_before(
+def test_the_last_seen_file_is_synced_before_it_is_replaced(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []

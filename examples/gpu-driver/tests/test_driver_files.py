@@ -72,7 +72,7 @@ def double(node: Node) -> Double:
     return Double(node)
 
 
-def test_the_libraries_of_the_drivers_version_come_under_all_their_names(node: Node) -> None:
+def test_libraries_of_the_drivers_version_are_mounted_with_all_names(node: Node) -> None:
     mounts = {mount.container_path: mount for mount in driver_files(replace(node.hardware, fake=False), Path("/"))}
     library = mounts["/usr/local/nvidia/lib64/libcuda.so.1"]
     assert library.host_path == f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
@@ -80,7 +80,7 @@ def test_the_libraries_of_the_drivers_version_come_under_all_their_names(node: N
     assert "ro" in library.options
 
 
-def test_the_libraries_of_a_driver_in_a_folder_of_its_own_have_the_hosts_paths(node: Node) -> None:
+def test_libraries_below_a_driver_root_are_mounted_at_the_hosts_paths(node: Node) -> None:
     root = node.hardware.host / "run/nvidia/driver"
     root.mkdir(parents=True)
     (node.hardware.host / "usr").rename(root / "usr")
@@ -88,7 +88,7 @@ def test_the_libraries_of_a_driver_in_a_folder_of_its_own_have_the_hosts_paths(n
     assert f"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}" in paths
 
 
-def test_libraries_that_the_system_has_links_to_are_mounted_from_where_they_are(node: Node) -> None:
+def test_linked_libraries_are_mounted_from_their_real_paths(node: Node) -> None:
     """Such as where the driver is a file system image of its own; ``/`` of the links is the host's."""
     host = node.hardware.host
     (host / "usr/lib/x86_64-linux-gnu").rename(host / "image")
@@ -102,7 +102,7 @@ def test_libraries_that_the_system_has_links_to_are_mounted_from_where_they_are(
     )
 
 
-def test_fake_libraries_are_mounted_from_where_they_are(node: Node) -> None:
+def test_fake_libraries_are_mounted_from_their_real_paths(node: Node) -> None:
     assert all(Path(mount.host_path).exists() for mount in driver_files(node.hardware, Path("/")))
 
 
@@ -124,7 +124,7 @@ def test_nvidia_ctk_lists_the_driver_where_it_is_installed(node: Node, double: D
     assert f"--driver-root {node.hardware.host}" in double.runs[0]
 
 
-def test_nvidia_ctk_is_run_once_until_the_driver_is_another(node: Node, double: Double) -> None:
+def test_nvidia_ctk_runs_once_per_driver_version(node: Node, double: Double) -> None:
     common = CommonEdits()
     settings = Settings()
     assert common.of(node.hardware, settings) == common.of(node.hardware, settings)
@@ -135,7 +135,7 @@ def test_nvidia_ctk_is_run_once_until_the_driver_is_another(node: Node, double: 
     assert len(double.runs) == 2
 
 
-def test_a_control_node_that_goes_is_missed_although_the_rest_is_known(node: Node, double: Double) -> None:
+def test_a_missing_control_node_is_reported_although_files_are_cached(node: Node, double: Double) -> None:
     common = CommonEdits()
     common.of(node.hardware, Settings())
     (node.hardware.host / "dev/nvidia-uvm").unlink()
@@ -144,7 +144,7 @@ def test_a_control_node_that_goes_is_missed_although_the_rest_is_known(node: Nod
 
 
 @pytest.mark.parametrize("tool", ["nvidia-ctk", ""])
-def test_files_that_are_gone_are_looked_for_again(node: Node, double: Double, tool: str) -> None:
+def test_missing_cached_files_are_searched_again(node: Node, double: Double, tool: str) -> None:
     common, settings = CommonEdits(), Settings(nvidia_ctk=tool)
     before = common.of(node.hardware, settings)
     library = node.hardware.host / f"usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
@@ -159,35 +159,35 @@ def test_files_that_are_gone_are_looked_for_again(node: Node, double: Double, to
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
-    [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no CDI spec"), ("{}", 0, "no CDI spec")],
+    ("text", "code", "problem"),
+    [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no valid CDI spec"), ("{}", 0, "no valid CDI spec")],
 )
 def test_an_nvidia_ctk_that_fails_is_reported_and_run_again(
-    node: Node, double: Double, text: str, code: int, told: str
+    node: Node, double: Double, text: str, code: int, problem: str
 ) -> None:
     common = CommonEdits()
     good = double.program.read_text()
     double.says(text, code)
-    with pytest.raises(dra.TransientError, match=told):
+    with pytest.raises(dra.TransientError, match=problem):
         common.of(node.hardware, Settings())
     double.program.write_text(good)
     assert common.of(node.hardware, Settings()).mounts
 
 
-def test_nvidia_ctk_may_be_done_without(node: Node, double: Double) -> None:
+def test_nvidia_ctk_is_optional(node: Node, double: Double) -> None:
     edits = CommonEdits().of(replace(node.hardware), Settings(nvidia_ctk=""))
     assert edits.mounts[0].container_path.startswith("/usr/local/nvidia/lib64")
     assert not double.calls.exists()
 
 
-def test_a_whole_gpu_comes_with_its_files_for_rendering_and_a_partition_does_not(node: Node) -> None:
+def test_a_whole_gpu_has_render_nodes_and_a_partition_does_not(node: Node) -> None:
     [whole] = node.bench.prepare("render", [node.devices["gpu-1"]])
     assert [item.path for item in whole.device_nodes] == ["/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"]
     [part] = node.bench.prepare("train", [node.devices["gpu-0-mig-3g40gb-9-0"]])
     assert not any(item.path.startswith("/dev/dri") for item in part.device_nodes)
 
 
-def test_a_gpu_without_files_for_rendering_is_given_all_the_same(node: Node) -> None:
+def test_a_gpu_without_render_nodes_is_prepared(node: Node) -> None:
     shutil.rmtree(node.hardware.host / "sys/bus/pci/devices/0000:07:00.0/drm")
     [whole] = node.bench.prepare("compute", [node.devices["gpu-0"]])
     assert [item.path for item in whole.device_nodes] == ["/dev/nvidia0"]

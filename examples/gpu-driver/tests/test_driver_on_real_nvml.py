@@ -40,7 +40,7 @@ def real(fake: Hardware, profile: str, nvml_library: Path, tmp_path: Path) -> It
 
 
 @pytest.mark.parametrize("profile", ["h100", "a100-t4", "gb200", "l4"])
-def test_the_devices_are_those_of_the_fake(fake: Hardware, real: Hardware, tmp_path: Path) -> None:
+def test_real_nvml_finds_the_devices_of_the_fake(fake: Hardware, real: Hardware, tmp_path: Path) -> None:
     ours, theirs = (
         inventory(find(hardware, (), LastSeen(tmp_path / f"{name}.json")), SETTINGS)
         for name, hardware in (("ours", fake), ("theirs", real))
@@ -48,7 +48,7 @@ def test_the_devices_are_those_of_the_fake(fake: Hardware, real: Hardware, tmp_p
     assert theirs == ours
 
 
-def test_a_partition_is_made_and_goes_with_its_claim(fake: Hardware, real: Hardware, tmp_path: Path) -> None:
+def test_a_partition_is_created_and_deleted_with_its_claim(fake: Hardware, real: Hardware, tmp_path: Path) -> None:
     uuid = real.nvml.gpus()[0].uuid
     fake.nvml.set_mig_mode(uuid, enabled=True)
     twin = fake.nvml.create_gpu_instance(uuid, 9, Placement(0, 4))

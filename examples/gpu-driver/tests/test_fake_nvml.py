@@ -44,14 +44,14 @@ def refused(error: pytest.ExceptionInfo[NvmlError]) -> NvmlReturn:
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_profile_can_be_read_and_its_gpus_come_by_pci_bus_id(name: str, tmp_path: Path) -> None:
+def test_every_profile_is_valid_and_its_gpus_are_ordered_by_pci_bus_id(name: str, tmp_path: Path) -> None:
     gpus = FakeNvml(load(name), tmp_path).gpus()
     assert [gpu.pci_bus_id for gpu in gpus] == sorted(gpu.pci_bus_id for gpu in gpus)
     assert gpus
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_instances_of_a_profile_that_fit_at_once_are_as_many_as_its_table_says(name: str) -> None:
+def test_as_many_instances_fit_as_the_table_of_profiles_says(name: str) -> None:
     for kind in load(name).gpu_types.values():
         for row in kind.mig.gi if kind.mig else ():
             assert kind.mig is not None
@@ -62,7 +62,7 @@ def test_the_instances_of_a_profile_that_fit_at_once_are_as_many_as_its_table_sa
             assert len(made) == row.instances, row.name
 
 
-def test_another_process_sees_what_was_made(hopper: FakeNvml, tmp_path: Path) -> None:
+def test_another_process_sees_created_instances(hopper: FakeNvml, tmp_path: Path) -> None:
     uuid = first(hopper)
     hopper.set_mig_mode(uuid, enabled=True)
     make(hopper, uuid, "2g.20gb", 2)
@@ -70,7 +70,7 @@ def test_another_process_sees_what_was_made(hopper: FakeNvml, tmp_path: Path) ->
     assert instance.placement == Placement(2, 2)
 
 
-def test_a_reboot_takes_the_instances_and_gives_new_uuids(hopper: FakeNvml) -> None:
+def test_a_reboot_deletes_instances_and_changes_uuids(hopper: FakeNvml) -> None:
     uuid = first(hopper)
     uuids = []
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_reboot_takes_the_instances_and_gives_new_uuids(hopper: FakeNvml) -> N
 
 
 @pytest.mark.parametrize(("name", "stays"), [("a100-mig", True), ("h100", False)])
-def test_mig_mode_outlives_a_reboot_before_hopper_alone(name: str, stays: bool, tmp_path: Path) -> None:
+def test_mig_mode_survives_a_reboot_only_before_hopper(name: str, stays: bool, tmp_path: Path) -> None:
     nvml = FakeNvml(load(name), tmp_path)
     uuid = [gpu.uuid for gpu in nvml.gpus()][1]
     if not stays:
@@ -92,7 +92,7 @@ def test_mig_mode_outlives_a_reboot_before_hopper_alone(name: str, stays: bool, 
     assert nvml.gpu_instances(uuid) == []
 
 
-def test_a_fault_comes_after_its_number_of_calls_also_in_a_new_process(tmp_path: Path) -> None:
+def test_a_fault_occurs_after_its_number_of_calls_across_processes(tmp_path: Path) -> None:
     broken = Fault(call="nvmlDeviceGetComputeMode", after=1, error="TIMEOUT")
     profile = load("l4").model_copy(update={"faults": (broken,)})
     uuid = first(FakeNvml(profile, tmp_path))
@@ -103,7 +103,7 @@ def test_a_fault_comes_after_its_number_of_calls_also_in_a_new_process(tmp_path:
     FakeNvml(profile, tmp_path).compute_mode(uuid)
 
 
-def test_a_call_that_hangs_holds_up_no_other_gpu(tmp_path: Path) -> None:
+def test_a_hanging_call_does_not_block_other_gpus(tmp_path: Path) -> None:
     profile = load("l4").model_copy(update={"faults": (Fault(call="nvmlDeviceGetComputeMode", gpu=0, hang=True),)})
     nvml = FakeNvml(profile, tmp_path)
     hanging = threading.Thread(target=nvml.compute_mode, args=[profile.gpus[0].uuid], daemon=True)
@@ -143,7 +143,7 @@ def test_nvml_is_opened_once_and_again_after_it_was_closed(tmp_path: Path) -> No
     assert opened == [1, 1, 2, 2]
 
 
-def test_nvml_that_does_not_open_is_opened_by_the_next_call(tmp_path: Path) -> None:
+def test_a_failed_open_is_retried_by_the_next_call(tmp_path: Path) -> None:
     broken = Fault(call="nvmlInitWithFlags", error="DRIVER_NOT_LOADED")
     nvml = FakeNvml(load("l4").model_copy(update={"faults": (broken,)}), tmp_path)
     with pytest.raises(NvmlError) as error:
@@ -154,7 +154,7 @@ def test_nvml_that_does_not_open_is_opened_by_the_next_call(tmp_path: Path) -> N
 
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(TABLES)), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 7)), max_size=12))
-def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted: list[tuple[int, int]]) -> None:
+def test_instances_never_overlap_or_exceed_the_gpu(kind: str, wanted: list[tuple[int, int]]) -> None:
     table = TABLES[kind]
     made: list[tuple[mig_rules.GpuInstanceRow, Placement]] = []
     for number, start in wanted:
@@ -167,7 +167,7 @@ def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted:
     assert sum(row.c for row, _ in made) <= table.compute_slices
 
 
-def test_nothing_is_stored_of_gpus_that_are_as_they_were(hopper: FakeNvml, tmp_path: Path) -> None:
+def test_unchanged_gpus_are_not_stored(hopper: FakeNvml, tmp_path: Path) -> None:
     uuid = first(hopper)
     hopper.set_mig_mode(uuid, enabled=True)
     made = hopper.create_gpu_instance(uuid, 9, Placement(0, 4))
@@ -178,7 +178,7 @@ def test_nothing_is_stored_of_gpus_that_are_as_they_were(hopper: FakeNvml, tmp_p
     assert not list((tmp_path / "host/dev/nvidia-caps").iterdir())
 
 
-def test_what_is_done_to_a_gpu_is_shown_and_so_is_its_end(hopper: FakeNvml, tmp_path: Path) -> None:
+def test_injected_faults_and_their_end_are_visible(hopper: FakeNvml, tmp_path: Path) -> None:
     uuid, file = first(hopper), tmp_path / "gpus/gpu-0"
     before = file.read_text()
     assert before == (
@@ -197,7 +197,7 @@ def test_what_is_done_to_a_gpu_is_shown_and_so_is_its_end(hopper: FakeNvml, tmp_
     assert file.read_text() == before
 
 
-def test_a_lost_gpu_is_shown_as_lost(hopper: FakeNvml, tmp_path: Path) -> None:
+def test_a_lost_gpu_is_reported_as_lost(hopper: FakeNvml, tmp_path: Path) -> None:
     injection.lose(hopper.state, first(hopper))
     assert (tmp_path / "gpus/gpu-0").read_text().startswith("driver: lost\n")
 
@@ -216,7 +216,7 @@ def test_an_event_of_a_profile_happens_at_its_time_and_once(tmp_path: Path) -> N
     assert [event.kind for _, event in nvml.state.read().events] == ["lost"]
 
 
-def test_events_of_a_profile_reach_who_listens(tmp_path: Path) -> None:
+def test_events_of_a_profile_reach_listeners(tmp_path: Path) -> None:
     nvml = FakeNvml(scheduled({"at": 3600, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
     uuid = first(nvml)
     events = nvml.events([uuid])
@@ -227,7 +227,7 @@ def test_events_of_a_profile_reach_who_listens(tmp_path: Path) -> None:
     assert events.wait(60) == NvmlEvent("xid", uuid, 94, gpu_instance=3)
 
 
-def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
+def test_a_recovery_action_of_a_profile_occurs_at_its_time(tmp_path: Path) -> None:
     nvml = FakeNvml(scheduled({"at": 0, "gpu": 2, "recoveryAction": "GPU_RESET"}), tmp_path)
     assert nvml.recovery_action(nvml.gpus()[2].uuid) is RecoveryAction.GPU_RESET
 
@@ -237,11 +237,11 @@ def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
     [
         ({"at": 0, "gpu": 0}, "one of xid, lost: true and recoveryAction"),
         ({"at": 0, "gpu": 0, "xid": 1, "lost": True}, "one of xid, lost: true and recoveryAction"),
-        ({"at": 0, "gpu": 0, "recoveryAction": "PRAY"}, "there is no recoveryAction PRAY; NONE, GPU_RESET"),
+        ({"at": 0, "gpu": 0, "recoveryAction": "PRAY"}, "unknown recoveryAction PRAY; write NONE, GPU_RESET"),
         ({"at": 0, "gpu": 9, "xid": 79}, "an event is of GPU 9, which the profile does not have"),
     ],
 )
-def test_an_event_that_cannot_be_is_named(event: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_an_invalid_event_is_reported(event: dict[str, object], message: str, tmp_path: Path) -> None:
     refuse("l4", {"events": [event]}, message, tmp_path)
 
 
@@ -259,7 +259,7 @@ def refuse(profile: str, changed: dict[str, object], message: str, folder: Path)
         ({"call": "*", "gpu": "GPU-x"}, "a fault is of GPU 'GPU-x', which the profile does not have"),
     ],
 )
-def test_a_fault_that_cannot_be_is_named(fault: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_an_invalid_fault_is_reported(fault: dict[str, object], message: str, tmp_path: Path) -> None:
     refuse("l4", {"faults": [fault]}, message, tmp_path)
 
 
@@ -271,17 +271,19 @@ def test_a_fault_that_cannot_be_is_named(fault: dict[str, object], message: str,
         (
             "h100",
             {"migMode": True, "foreign": [{"profile": "9g", "start": 0}]},
-            "no MIG profile 9g; there are 1g.10gb,",
+            "unknown MIG profile 9g; write 1g.10gb,",
         ),
         ("h100", {"migMode": True, "foreign": [{"profile": "3g.40gb", "start": 1}]}, "3g.40gb begins at 0, 4"),
     ],
 )
-def test_mig_that_cannot_be_is_named(profile: str, changed: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_an_invalid_mig_section_is_reported(
+    profile: str, changed: dict[str, object], message: str, tmp_path: Path
+) -> None:
     gpus = [gpu.model_dump(mode="json", by_alias=True) for gpu in load(profile).gpus]
     refuse(profile, {"gpus": [{**gpus[0], **changed}, *gpus[1:]]}, message, tmp_path)
 
 
-def test_the_page_of_profiles_names_every_field() -> None:
+def test_the_profiles_page_documents_every_field() -> None:
     page = Path(__file__).parents[1].joinpath("docs/profiles.md").read_text(encoding="utf-8")
     fields = {field.alias or name for part in _Part.__subclasses__() for name, field in part.model_fields.items()}
     assert {field for field in fields if f"`{field}`" not in page} == set()

@@ -1,4 +1,4 @@
-"""What is told of GPUs: XIDs, lost GPUs, recovery, and how that ends."""
+"""Health of GPUs: XIDs, lost GPUs, recovery."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_a_healthy_node_reports_nothing(watched: Watched) -> None:
     assert watched.look() == {}
 
 
-def test_a_fatal_xid_stays_until_the_driver_asks_for_nothing_more(node: Node, watched: Watched) -> None:
+def test_a_fatal_xid_lasts_until_no_recovery_action_is_pending(node: Node, watched: Watched) -> None:
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     injection.xid(node.nvml.state, node.first, 79)
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_a_fatal_xid_stays_until_the_driver_asks_for_nothing_more(node: Node, wa
     assert watched.source.recovered(node.devices["gpu-0"], "xid")
 
 
-def test_an_xid_of_a_program_is_no_reason_to_keep_claims_away(node: Node, watched: Watched) -> None:
+def test_an_application_xid_adds_no_taint(node: Node, watched: Watched) -> None:
     injection.xid(node.nvml.state, node.first, 31)
     for _ in range(2):
         found = of_gpu_0(watched.look())
@@ -82,7 +82,7 @@ def test_an_xid_of_a_program_is_no_reason_to_keep_claims_away(node: Node, watche
     assert GpuHealth.policy["application-xid"].taint == "None"
 
 
-def test_what_was_wrong_before_the_driver_started_is_reported_first(node: Node) -> None:
+def test_problems_from_before_the_start_are_reported_first(node: Node) -> None:
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.NODE_REBOOT)
     assert of_gpu_0(Watched(node).ill) == {("gpu-0", "recovery", "node_reboot")}
 
@@ -101,7 +101,7 @@ def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node,
     assert watched.source.recovered(watched.source.devices[0], "gpu-lost")
 
 
-def test_a_gpu_that_comes_back_from_a_virtual_machine_is_listened_to(node: Node) -> None:
+def test_a_gpu_returned_by_a_virtual_machine_is_monitored(node: Node) -> None:
     def bind(driver: str) -> None:
         with node.nvml.state.changing() as state:
             state.gpus[node.first].driver = driver
@@ -122,7 +122,7 @@ def node_names(watched: Watched) -> list[str]:
     return [device.name for device in watched.source.devices]
 
 
-def test_an_xid_of_no_known_gpu_concerns_all(node: Node, watched: Watched) -> None:
+def test_an_xid_of_an_unknown_gpu_affects_all_gpus(node: Node, watched: Watched) -> None:
     injection.xid(node.nvml.state, "", 79)
     for _ in range(2):
         found = watched.look()
@@ -144,12 +144,12 @@ def test_an_xid_of_a_partition_is_reported_for_that_partition(node: Node) -> Non
     events = source.watch()
     next(events)
     injection.xid(node.nvml.state, node.first, 94, gpu_instance=instance.id)
-    told = {
+    reported = {
         report.device.name
         for _, report in zip(range(30), events, strict=False)
         if getattr(report, "reason", "") == "xid"
     }
-    assert told == {"gpu-0-mig-3g40gb-9-0"}
+    assert reported == {"gpu-0-mig-3g40gb-9-0"}
 
 
 def inventory_with_own(node: Node) -> list[dra.Device]:
@@ -178,7 +178,7 @@ def old(node: Node) -> Node:
 
 
 @pytest.mark.parametrize("profile", ["l4"])
-def test_an_old_driver_names_no_lost_gpu_and_the_others_are_not_taken_for_it(old: Node) -> None:
+def test_a_lost_gpu_without_uuid_does_not_affect_other_gpus(old: Node) -> None:
     watched = Watched(old)
     injection.lose(old.nvml.state, old.first)
     for _ in range(3):
@@ -188,7 +188,7 @@ def test_an_old_driver_names_no_lost_gpu_and_the_others_are_not_taken_for_it(old
 
 @pytest.mark.parametrize("profile", ["l4"])
 @pytest.mark.parametrize(("number", "reason"), [(31, "application-xid"), (79, "xid")])
-def test_of_an_old_driver_the_number_tells_whether_an_xid_is_a_programs(old: Node, number: int, reason: str) -> None:
+def test_old_drivers_classify_xids_by_number(old: Node, number: int, reason: str) -> None:
     watched = Watched(old)
     injection.xid(old.nvml.state, old.first, number)
     for _ in range(2):
@@ -199,7 +199,7 @@ def test_of_an_old_driver_the_number_tells_whether_an_xid_is_a_programs(old: Nod
     assert bool(of_gpu_0(watched.look())) is (reason == "xid"), "what a program did is old news some time"
 
 
-def test_a_query_that_fails_keeps_what_is_known(node: Node, watched: Watched) -> None:
+def test_a_failed_query_keeps_the_known_health(node: Node, watched: Watched) -> None:
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     watched.look()
     watched.look()
@@ -212,7 +212,7 @@ def test_a_query_that_fails_keeps_what_is_known(node: Node, watched: Watched) ->
         watched.source.recovered(node.devices["gpu-0"], "xid")
 
 
-def test_an_xid_of_a_part_that_cannot_be_looked_for_concerns_the_whole_gpu(node: Node, watched: Watched) -> None:
+def test_an_xid_of_an_unknown_partition_affects_the_whole_gpu(node: Node, watched: Watched) -> None:
     node.nvml._faults = type(node.nvml._faults)(
         (Fault(call="nvmlDeviceGetGpuInstances", times=None, error="GPU_IS_LOST"),), node.nvml.state
     )
@@ -223,12 +223,12 @@ def test_an_xid_of_a_part_that_cannot_be_looked_for_concerns_the_whole_gpu(node:
     assert ("gpu-0", "xid", "79") in of_gpu_0(watched.ill)
 
 
-def test_who_listens_goes_on_when_nvml_was_closed_for_a_gpu_that_changes_hands(
+def test_monitoring_continues_after_nvml_was_closed_for_a_driver_change(
     node: Node, nvml_library: Path, tmp_path: Path
 ) -> None:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "told")
+    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "profile")
     nvml = NvmlLibrary(nvml_library)
     watched = Watched(replace(node, hardware=replace(node.hardware, nvml=nvml)))
     nvml.close()

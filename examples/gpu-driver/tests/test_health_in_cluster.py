@@ -52,7 +52,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             node.events.clear()
 
 
-def test_a_fatal_xid_keeps_claims_away_until_the_gpu_is_well_again(cluster: Cluster) -> None:
+def test_a_fatal_xid_taints_the_gpu_until_it_recovers(cluster: Cluster) -> None:
     state = cluster.nvml.state
     injection.want_recovery(state, cluster.first, RecoveryAction.GPU_RESET)
     injection.xid(state, cluster.first, 79)
@@ -74,7 +74,7 @@ def test_a_fatal_xid_keeps_claims_away_until_the_gpu_is_well_again(cluster: Clus
     cluster.dra.wait_for(lambda: cluster.health() == ("Healthy",))
 
 
-def test_a_gpu_that_is_lost_while_a_pod_has_it_stays_published_until_it_answers_again(cluster: Cluster) -> None:
+def test_a_gpu_lost_during_use_stays_published(cluster: Cluster) -> None:
     injection.lose(cluster.nvml.state, cluster.first)
     cluster.dra.wait_for(lambda: ("gpu.nvidia.com/gpu-lost", "", "NoSchedule") in cluster.taints("gpu-0"))
     cluster.dra.wait_for(lambda: cluster.health() == ("Unhealthy",))

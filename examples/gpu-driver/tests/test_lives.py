@@ -81,7 +81,7 @@ def test_clients_keep_their_daemon_while_the_driver_is_upgraded_and_rolled_back(
 
 
 @pytest.mark.dra_process
-def test_a_daemon_that_was_killed_with_the_driver_comes_back(dra: Harness) -> None:
+def test_a_daemon_killed_with_the_driver_is_restarted(dra: Harness) -> None:
     dra.apply("serve.yaml")
     killed = pid(dra)
     dra.kill(restart=False)
@@ -91,7 +91,7 @@ def test_a_daemon_that_was_killed_with_the_driver_comes_back(dra: Harness) -> No
 
 
 @pytest.mark.dra_process
-def test_a_daemon_outlives_a_driver_that_is_killed_and_ends_with_its_claim(dra: Harness) -> None:
+def test_a_daemon_survives_a_killed_driver_and_stops_with_its_claim(dra: Harness) -> None:
     dra.apply("serve.yaml")
     before = pid(dra)
     dra.kill()
@@ -100,7 +100,7 @@ def test_a_daemon_outlives_a_driver_that_is_killed_and_ends_with_its_claim(dra: 
     dra.wait_for(lambda: not runs(before))
 
 
-def test_a_folder_whose_record_was_lost_goes_and_that_of_a_claim_stays(dra: Harness) -> None:
+def test_a_folder_without_a_record_is_removed_and_that_of_a_claim_stays(dra: Harness) -> None:
     dra.apply("serve.yaml")
     pipe = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"])
     age(MpsFolder(path=pipe.parent), HOUR)
@@ -111,7 +111,7 @@ def test_a_folder_whose_record_was_lost_goes_and_that_of_a_claim_stays(dra: Harn
 
 
 @pytest.mark.dra_process
-def test_after_a_reboot_clients_have_a_daemon_again_with_its_limits(dra: Harness) -> None:
+def test_after_a_reboot_the_daemon_has_its_limits_again(dra: Harness) -> None:
     dra.apply("serve.yaml")
     before = pid(dra)
     dra.reboot(lost=["fake_folder"])
@@ -121,7 +121,7 @@ def test_after_a_reboot_clients_have_a_daemon_again_with_its_limits(dra: Harness
 
 
 @pytest.mark.dra_process
-def test_after_a_reboot_a_partition_is_made_again(dra: Harness) -> None:
+def test_after_a_reboot_a_partition_is_created_again(dra: Harness) -> None:
     dra.apply("train.yaml")
     assert "GPU_0_MIG_3G40GB_9_0_UUID" in variables(dra, "train")
     dra.reboot(lost=["fake_folder"])
@@ -129,7 +129,7 @@ def test_after_a_reboot_a_partition_is_made_again(dra: Harness) -> None:
 
 
 @pytest.mark.dra_killed(*every_step(effects=3))
-def test_killed_at_any_step_mps_comes_up_and_leaves_nothing(dra: Harness) -> None:
+def test_mps_recovers_from_a_kill_at_any_step_without_leftovers(dra: Harness) -> None:
     """Compute mode, folder, daemon."""
     dra.apply("serve.yaml")
     dra.wait("servers", phase="Running")
@@ -137,7 +137,7 @@ def test_killed_at_any_step_mps_comes_up_and_leaves_nothing(dra: Harness) -> Non
 
 
 @pytest.mark.dra_killed(*every_step(effects=3))
-def test_killed_at_any_step_a_partition_is_made_once_and_goes(dra: Harness) -> None:
+def test_a_partition_recovers_from_a_kill_at_any_step_without_leftovers(dra: Harness) -> None:
     """MIG mode, GPU instance, compute instance."""
     dra.apply("train.yaml")
     dra.wait("train", phase="Running")
@@ -145,7 +145,7 @@ def test_killed_at_any_step_a_partition_is_made_once_and_goes(dra: Harness) -> N
 
 
 @pytest.mark.dra_killed(*(f"{step}:{number}" for step in FOR_EACH_EFFECT for number in (3, 4)))
-def test_killed_amid_shares_of_a_partition_each_is_made_once_and_goes(dra: Harness) -> None:
+def test_shares_of_a_partition_recover_from_a_kill_without_leftovers(dra: Harness) -> None:
     """Two compute instances, behind MIG mode and GPU instance."""
     dra.apply("../stories/11-mig-shared-memory/two-shares.yaml")
     dra.wait("both", phase="Running")
@@ -153,7 +153,7 @@ def test_killed_amid_shares_of_a_partition_each_is_made_once_and_goes(dra: Harne
 
 
 @pytest.mark.dra_killed(*every_step(effects=2))
-def test_killed_at_any_step_a_gpu_changes_hands_and_comes_back(dra: Harness) -> None:
+def test_a_driver_change_recovers_from_a_kill_at_any_step(dra: Harness) -> None:
     """MIG mode, driver of the kernel."""
     dra.apply("../stories/06-vfio-swap/machine.yaml")
     dra.wait("machine", phase="Running")

@@ -36,7 +36,7 @@ class Prepared(dra.Context[None]):
         raise NotImplementedError
 
 
-def told(context: dra.Context[None]) -> dict[str, str]:
+def read_metrics(context: dra.Context[None]) -> dict[str, str]:
     """The figure of each kind."""
     registry = CollectorRegistry()
     registry.register(PreparedDevices(context))
@@ -50,11 +50,17 @@ def told(context: dra.Context[None]) -> dict[str, str]:
     }
 
 
-def test_every_kind_is_counted_also_those_without_devices() -> None:
+def test_every_kind_is_counted_even_without_devices() -> None:
     devices = [("gpu-0", None), ("gpu-1", None), ("gpu-2-mig-1g10gb-19-3", None), ("gpu-3", "a"), ("gpu-3", "b")]
-    assert told(Prepared(*devices)) == {"gpu": "2.0", "mig": "1.0", "vfio": "0.0", "share": "2.0", "monitor": "0.0"}
+    assert read_metrics(Prepared(*devices)) == {
+        "gpu": "2.0",
+        "mig": "1.0",
+        "vfio": "0.0",
+        "share": "2.0",
+        "monitor": "0.0",
+    }
 
 
 @pytest.mark.parametrize("profile", ["h100", "a100-mig", "l4"])
-def test_a_devices_kind_follows_from_its_name(node: Node) -> None:
+def test_the_kind_of_a_device_is_derived_from_its_name(node: Node) -> None:
     assert all(names.kind(name) == device.kind for name, device in node.devices.items())

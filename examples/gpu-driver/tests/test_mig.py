@@ -31,7 +31,7 @@ def by_hand(nvml: NvmlBackend, uuid: str, start: int = 0) -> None:
     nvml.create_compute_instance(uuid, made.id, 2)
 
 
-def test_a_partition_is_made_at_its_place_and_goes_with_its_claim(node: Node) -> None:
+def test_a_partition_is_created_at_its_placement_and_deleted_with_its_claim(node: Node) -> None:
     [prepared] = node.bench.prepare("train", [node.devices[LARGE]])
     assert prepared.env["GPU_0_MIG_3G40GB_9_0_UUID"].startswith("MIG-")
     assert list(prepared.hardware_ids) == [prepared.env["GPU_0_MIG_3G40GB_9_0_UUID"]], "as nvidia-smi names it"
@@ -59,7 +59,7 @@ def test_the_container_gets_the_gpu_and_two_capabilities(node: Node) -> None:
     assert all((node.hardware.host / path.lstrip("/")).exists() for path in paths)
 
 
-def test_capabilities_that_procfs_does_not_have_yet_are_waited_for(tmp_path: Path) -> None:
+def test_prepare_waits_for_capabilities_in_procfs(tmp_path: Path) -> None:
     with pytest.raises(dra.NotYet, match="nvidia-modprobe -f caps"):
         capability_nodes(tmp_path, minor=0, gpu_instance=1, compute_instance=0)
     (tmp_path / "proc").mkdir()
@@ -68,7 +68,7 @@ def test_capabilities_that_procfs_does_not_have_yet_are_waited_for(tmp_path: Pat
         capability_nodes(tmp_path, minor=0, gpu_instance=1, compute_instance=0)
 
 
-def test_a_partition_that_an_administrator_destroyed_is_made_again(node: Node) -> None:
+def test_a_partition_destroyed_by_an_administrator_is_created_again(node: Node) -> None:
     device = node.devices[LARGE]
     [first] = node.bench.prepare("train", [device])
     [instance] = node.nvml.gpu_instances(node.first)
@@ -79,7 +79,7 @@ def test_a_partition_that_an_administrator_destroyed_is_made_again(node: Node) -
     assert again.env != first.env
 
 
-def test_what_an_administrator_made_meanwhile_is_not_taken(node: Node) -> None:
+def test_a_partition_created_by_an_administrator_is_not_used(node: Node) -> None:
     device = node.devices[LARGE]
     by_hand(node.nvml, node.first)
     with pytest.raises(dra.TransientError, match="this driver has not made it"):
@@ -95,7 +95,7 @@ def test_a_place_under_a_partition_of_an_administrator_is_not_offered(node: Node
     assert "gpu-0" not in node.devices
 
 
-def test_a_partition_of_an_administrator_outlives_the_claims_beside_it(node: Node) -> None:
+def test_a_partition_of_an_administrator_survives_neighboring_claims(node: Node) -> None:
     by_hand(node.nvml, node.first, start=4)
     node.bench.prepare("train", [node.devices[LARGE]])
     node.bench.unprepare("train")
@@ -103,7 +103,7 @@ def test_a_partition_of_an_administrator_outlives_the_claims_beside_it(node: Nod
     assert node.nvml.mig_mode(node.first).current
 
 
-def test_shares_of_a_partition_have_compute_instances_of_their_own(node: Node) -> None:
+def test_shares_of_a_partition_have_separate_compute_instances(node: Node) -> None:
     shared = node.devices[SHARED]
     prepared = [node.bench.prepare(name, [shared])[0] for name in ("one", "two")]
     [instance] = node.nvml.gpu_instances(node.first)
@@ -129,7 +129,7 @@ def shares(node: Node) -> list[CreateComputeInstance]:
 
 
 @pytest.mark.parametrize("begun_again", [True, False])
-def test_mig_mode_that_was_set_before_a_crash_is_taken_back(node: Node, begun_again: bool) -> None:
+def test_mig_mode_set_before_a_crash_is_reverted(node: Node, begun_again: bool) -> None:
     effect = SetMigMode(uuid=node.first, enabled=True).with_hardware(node.hardware)
     effect.apply(None)  # the driver was killed before it could store what there was
     effect.revert(effect.apply(None) if begun_again else None)
@@ -137,7 +137,7 @@ def test_mig_mode_that_was_set_before_a_crash_is_taken_back(node: Node, begun_ag
     assert not list((node.hardware.host.parent / "journal").glob("*"))
 
 
-def test_a_gpu_instance_that_was_made_before_a_crash_is_found_again(node: Node) -> None:
+def test_a_gpu_instance_created_before_a_crash_is_found(node: Node) -> None:
     node.nvml.set_mig_mode(node.first, enabled=True)
     effect = parent(node)
     made = effect.apply(None)
@@ -146,7 +146,7 @@ def test_a_gpu_instance_that_was_made_before_a_crash_is_found_again(node: Node) 
     assert instances(node.nvml, node.first) == []
 
 
-def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(node: Node) -> None:
+def test_a_compute_instance_of_another_share_is_not_adopted(node: Node) -> None:
     node.nvml.set_mig_mode(node.first, enabled=True)
     made = parent(node).apply(None)
     mine = CreateComputeInstance(parent=parent(node), slices=1, owner="mine").with_hardware(node.hardware)
@@ -159,7 +159,7 @@ def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(nod
     assert made == node.nvml.gpu_instances(node.first)[0].id
 
 
-def test_shares_that_are_prepared_in_another_order_after_a_reboot_have_compute_instances_of_their_own(
+def test_shares_prepared_in_another_order_after_a_reboot_are_separate(
     node: Node,
 ) -> None:
     one, two = shares(node)
@@ -174,7 +174,7 @@ def test_shares_that_are_prepared_in_another_order_after_a_reboot_have_compute_i
     assert one.apply(before[0]).mig_uuid != second.mig_uuid
 
 
-def test_a_share_that_ends_after_a_reboot_leaves_the_compute_instance_that_another_has_in_its_place(node: Node) -> None:
+def test_a_share_released_after_a_reboot_keeps_the_instance_of_another_share(node: Node) -> None:
     one, two = shares(node)
     node.nvml.set_mig_mode(node.first, enabled=True)
     parent(node).apply(None)
@@ -201,7 +201,7 @@ def test_a_partition_in_use_is_not_destroyed_and_the_error_says_why(node: Node) 
     assert instances(node.nvml, node.first) == []
 
 
-def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) -> None:
+def test_a_partition_of_a_lost_gpu_is_released(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     injection.lose(node.nvml.state, node.first)
     node.bench.unprepare("train")
@@ -209,7 +209,7 @@ def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) 
     assert not list((node.hardware.host.parent / "journal").glob("*"))
 
 
-def test_a_partition_of_a_gpu_that_is_not_in_the_node_any_more_is_released_all_the_same(node: Node) -> None:
+def test_a_partition_of_a_removed_gpu_is_released(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     with node.nvml.state.changing() as state:
         state.gpus[node.first].driver = ""
@@ -222,9 +222,7 @@ def test_a_partition_of_a_gpu_that_is_not_in_the_node_any_more_is_released_all_t
     "call", ["nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstanceWithPlacement"]
 )
 @pytest.mark.parametrize("code", ["INSUFFICIENT_RESOURCES", "IN_USE", "NO_PERMISSION", "UNKNOWN"])
-def test_a_partition_whose_creation_is_refused_leaves_nothing_and_is_made_when_it_is_allowed(
-    node: Node, call: str, code: str
-) -> None:
+def test_a_failed_creation_leaves_nothing_and_is_retried(node: Node, call: str, code: str) -> None:
     before, device = node.nvml.state.read(), node.devices[LARGE]
     well, node.nvml._faults = node.nvml._faults, Faults((Fault(call=call, times=None, error=code),), node.nvml.state)
     with pytest.raises(dra.PrepareError, match=rf"{node.first}"):
@@ -237,7 +235,7 @@ def test_a_partition_whose_creation_is_refused_leaves_nothing_and_is_made_when_i
 
 
 @pytest.mark.parametrize("profile", ["a100-40gb"])
-def test_ampere_without_mig_is_offered_whole_alone_since_cutting_takes_a_reset(node: Node) -> None:
+def test_ampere_without_mig_is_offered_only_whole_because_mig_needs_a_reset(node: Node) -> None:
     assert [name for name in node.devices if name.startswith("gpu-0")] == ["gpu-0", "gpu-0-monitor"]
 
 
@@ -260,7 +258,7 @@ def test_a_management_pod_changes_nothing_and_gets_every_gpu(node: Node) -> None
     assert node.nvml.state.read() == before
 
 
-def test_admin_access_to_a_partition_makes_none(node: Node) -> None:
+def test_admin_access_to_a_partition_creates_none(node: Node) -> None:
     before = node.nvml.state.read()
     with pytest.raises(dra.PrepareError):
         node.bench.prepare("look", [node.devices[LARGE]], admin_access=True)
@@ -268,7 +266,7 @@ def test_admin_access_to_a_partition_makes_none(node: Node) -> None:
     assert node.nvml.state.read() == before
 
 
-def test_admin_access_to_a_partition_in_force_sees_it_and_leaves_it(node: Node) -> None:
+def test_admin_access_to_an_existing_partition_does_not_change_it(node: Node) -> None:
     device = node.devices[LARGE]
     [tenant] = node.bench.prepare("train", [device])
     [admin] = node.bench.prepare("look", [device], admin_access=True)
@@ -277,7 +275,7 @@ def test_admin_access_to_a_partition_in_force_sees_it_and_leaves_it(node: Node) 
     assert instances(node.nvml, node.first) == [(9, 0)]
 
 
-def test_two_partitions_of_one_claim_are_both_made_and_the_control_nodes_given_once(node: Node) -> None:
+def test_two_partitions_of_one_claim_share_the_control_nodes(node: Node) -> None:
     large, small = node.bench.prepare("both", [node.devices[LARGE], node.devices[SMALL]])
     assert sorted(instances(node.nvml, node.first)) == [(9, 0), (19, 4)]
     assert large.claim_edits == small.claim_edits

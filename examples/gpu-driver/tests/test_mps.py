@@ -134,14 +134,14 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
     assert node.nvml.state.read() == before
 
 
-def test_a_daemon_that_is_needed_no_more_is_asked_to_quit(node: Node) -> None:
+def test_an_unneeded_daemon_is_stopped_with_quit(node: Node) -> None:
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
     with (pipe(prepared).parent / "log/double.log").open() as log:  # it is read when its folder is gone
         node.bench.unprepare("serve")
         assert log.read().splitlines()[-2].endswith("Cmd:quit -t 3")
 
 
-def test_what_it_writes_when_it_is_asked_does_not_fill_the_log(node: Node, tmp_path: Path) -> None:
+def test_output_of_queries_is_not_logged(node: Node, tmp_path: Path) -> None:
     daemon = MpsDaemon(devices=(node.first,), folder=MpsFolder(path=tmp_path))
     clock = "[2026-11-26 10:36:39.472 Control  2647] "
     chatter = ("NEW UI", "Cmd:get_default_active_thread_percentage", "100.0", "2G", "UI closed")
@@ -160,14 +160,14 @@ def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> 
     assert ask(node, one, "get_default_device_pinned_mem_limit 1") == "2G"
 
 
-def test_limits_of_a_device_that_is_not_there_are_refused_and_nothing_is_started(node: Node) -> None:
+def test_limits_of_an_unknown_device_are_rejected_before_the_start(node: Node) -> None:
     wrong = config(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"})
-    with pytest.raises(dra.PermanentError, match="there is no device 1 in this group of 1"):
+    with pytest.raises(dra.PermanentError, match="device 1 does not exist in this group of 1"):
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=wrong)
     assert nothing_left(node)
 
 
-def test_a_limit_that_the_daemon_ignores_is_an_error_and_nothing_is_left(node: Node) -> None:
+def test_a_limit_ignored_by_the_daemon_is_an_error_without_leftovers(node: Node) -> None:
     order(node, "ignores-limits")
     with pytest.raises(dra.PermanentError, match="did not take the active thread percentage 25"):
         node.bench.prepare(
@@ -176,7 +176,7 @@ def test_a_limit_that_the_daemon_ignores_is_an_error_and_nothing_is_left(node: N
     assert nothing_left(node)
 
 
-def test_a_daemon_that_never_gets_ready_is_waited_for_and_then_released(node: Node) -> None:
+def test_a_daemon_that_is_never_ready_is_released_after_the_timeout(node: Node) -> None:
     order(node, "silent")
     with pytest.raises(dra.NotYet, match="not ready yet"):
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=1)
@@ -184,14 +184,14 @@ def test_a_daemon_that_never_gets_ready_is_waited_for_and_then_released(node: No
     assert nothing_left(node)
 
 
-def test_a_daemon_that_ends_at_once_is_reported_with_its_output(node: Node) -> None:
+def test_a_daemon_that_exits_at_once_is_reported_with_its_output(node: Node) -> None:
     order(node, "ends")
     with pytest.raises(dra.TransientError, match="failed to start"):
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
     assert nothing_left(node)
 
 
-def test_a_killed_daemon_comes_back_with_its_limits(node: Node) -> None:
+def test_a_killed_daemon_is_restarted_with_its_limits(node: Node) -> None:
     device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25)
     [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
     killed = pid(prepared)
@@ -201,7 +201,7 @@ def test_a_killed_daemon_comes_back_with_its_limits(node: Node) -> None:
     assert ask(node, again, "get_default_active_thread_percentage") == "25.0"
 
 
-def test_a_daemon_that_hangs_is_started_anew(node: Node) -> None:
+def test_a_hanging_daemon_is_restarted(node: Node) -> None:
     device = node.devices["gpu-0"]
     [prepared] = node.bench.prepare("serve", [device], config=config(), within=SOON)
     stopped = pid(prepared)
@@ -226,7 +226,7 @@ def test_mps_and_a_time_slice_on_one_gpu_conflict(node: Node) -> None:
         node.bench.prepare("two", [device], config=sliced)
 
 
-def test_mps_on_a_partition(node: Node) -> None:
+def test_mps_works_on_a_partition(node: Node) -> None:
     device = node.devices["gpu-0-mig-3g40gb-9-0"]
     limited = config("MigDeviceConfig", defaultActiveThreadPercentage=50)
     [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
@@ -247,12 +247,12 @@ def test_groups_of_a_claim_and_claims_never_share_a_folder(groups: set[tuple[str
     assert len({identity(claim, entry, [device]) for claim, entry, device in groups}) == len(groups)
 
 
-def test_several_users_take_an_option_of_the_daemon(node: Node) -> None:
+def test_several_users_need_an_option_of_the_daemon(node: Node) -> None:
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(multiUser=True), within=SOON)
     assert "Multi-user server enabled" in (pipe(prepared).parent / "log/double.log").read_text()
 
 
-def test_several_users_are_refused_on_a_gpu_that_is_too_old(node: Node) -> None:
+def test_several_users_are_rejected_on_old_gpus(node: Node) -> None:
     old = node.devices["gpu-0"].model_copy(update={"compute_capability": (6, 1)})
     with pytest.raises(dra.PermanentError, match=r"compute capability 6\.1, and multiUser takes 7\.0"):
         node.bench.prepare("serve", [old], config=config(multiUser=True))
@@ -264,7 +264,7 @@ def test_a_folder_with_too_long_a_path_is_refused(node: Node, tmp_path: Path) ->
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=config())
 
 
-def test_without_a_daemon_the_double_answers_as_the_real_one_does(node: Node, tmp_path: Path) -> None:
+def test_without_a_daemon_the_double_answers_as_the_real_program(node: Node, tmp_path: Path) -> None:
     program = node.hardware.program("nvidia-cuda-mps-control")
     assert program is not None
     environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
@@ -305,7 +305,7 @@ _BODIES = st.fixed_dictionaries(
 
 @given(_BODIES)
 @hypothesis_settings(max_examples=300)
-def test_what_is_admitted_is_something_that_a_daemon_can_be_given(sharing: dict[str, Any]) -> None:
+def test_accepted_limits_can_be_passed_to_a_daemon(sharing: dict[str, Any]) -> None:
     """Only a device that the claim does not have is an error later: nothing knows that before the allocation."""
     try:
         admitted = driver.configs.decode({**config(), "sharing": sharing})
@@ -317,7 +317,7 @@ def test_what_is_admitted_is_something_that_a_daemon_can_be_given(sharing: dict[
             ["GPU-0"], wanted.default_pinned_device_memory_limit, wanted.default_per_device_pinned_memory_limit
         )
     except dra.PermanentError as error:
-        assert re.search("there is no device .* in this group|is no device of this group", str(error))
+        assert re.search("device .* does not exist in this group|is not a device of this group", str(error))
         return
     double = AnsweringDouble()
     Limits(percentage=wanted.default_active_thread_percentage, memory=dict(enumerate(memory.values()))).set_in(double)
@@ -347,7 +347,7 @@ class TestPods:
         made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
         return made
 
-    def test_a_claim_waits_for_its_pod_which_goes_with_it(self, node: Node) -> None:
+    def test_a_claim_waits_for_its_pod_and_deletes_it(self, node: Node) -> None:
         device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25, multiUser=True)
         with pytest.raises(dra.NotYet, match=r"Pod dra/mps-uid-serve-.* is not ready yet"):
             node.bench.prepare("serve", [device], config=limited)
@@ -379,7 +379,9 @@ class TestPods:
             node.bench.prepare("two", [device], config={**config(), "sharing": {"strategy": "TimeSlicing"}})
 
     @pytest.mark.parametrize("double", [True, False], ids=["of-the-image", "on-path"])
-    def test_what_the_pod_runs_sets_limits_answers_and_quits(self, node: Node, tmp_path: Path, double: bool) -> None:
+    def test_the_program_of_the_pod_sets_limits_answers_and_quits(
+        self, node: Node, tmp_path: Path, double: bool
+    ) -> None:
         program = node.hardware.program("nvidia-cuda-mps-control")
         assert program is not None
         root = Path(tempfile.mkdtemp(prefix="mps-")) if double else Path("/")
@@ -391,7 +393,7 @@ class TestPods:
         assert not (folder.pipe / PID_FILE).exists()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="another root directory is NOT tested: that takes the rights of root")
-    def test_the_hosts_daemon_runs_in_the_hosts_system(self, node: Node, tmp_path: Path) -> None:
+    def test_the_hosts_daemon_runs_in_the_root_of_the_host(self, node: Node, tmp_path: Path) -> None:
         root = system_with_a_shell(tmp_path / "driver")
         daemon = root / "usr/bin/nvidia-cuda-mps-control"
         daemon.write_text(_DOUBLE_OF_SHELL)
@@ -435,7 +437,7 @@ class TestPods:
             served.terminate()
             assert served.wait(SOON) == 0
 
-    def test_another_release_of_the_driver_leaves_it_as_it_is(self, node: Node) -> None:
+    def test_another_release_of_the_driver_does_not_change_the_pod(self, node: Node) -> None:
         device = node.devices["gpu-0"]
         with pytest.raises(dra.NotYet):
             node.bench.prepare("serve", [device], config=config())
@@ -447,7 +449,7 @@ class TestPods:
         assert kept["metadata"]["uid"] == pod["metadata"]["uid"]
         assert kept["spec"]["containers"][0]["image"] == "gpu-driver:1"
 
-    def test_one_that_the_nodes_shutdown_ended_is_made_anew(self, node: Node) -> None:
+    def test_a_pod_terminated_by_node_shutdown_is_created_again(self, node: Node) -> None:
         device = node.devices["gpu-0"]
         with pytest.raises(dra.NotYet):
             node.bench.prepare("serve", [device], config=config())
@@ -459,7 +461,7 @@ class TestPods:
             node.bench.prepare("serve", [device], config=config())
         assert self.come_up(node)["metadata"]["uid"] != ended["metadata"]["uid"]
 
-    def test_the_values_of_the_chart_grant_what_such_pods_take_and_child_processes_take_nothing(self) -> None:
+    def test_chart_values_grant_the_rights_of_daemon_pods(self) -> None:
         values = yaml.safe_load((PROJECT / "values.yaml").read_text(encoding="utf-8"))["node"]
         [(namespace, granted)] = values["namespacedRules"].items()
         assert namespace == values["settings"]["mps_namespace"]

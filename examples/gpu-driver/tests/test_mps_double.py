@@ -37,14 +37,16 @@ def session(hardware: Hardware, folder: Path, within: float = 60.0) -> Session:
     return Session(hardware.needed(PROGRAM), environment, folder, within=within)
 
 
-def test_it_answers_as_a_real_one_did(hardware: Hardware, folder: Path) -> None:
+def test_the_double_gives_the_recorded_answers(hardware: Hardware, folder: Path) -> None:
     recorded = of_this_user(json.loads(RECORDING.read_text(encoding="utf-8")))
     if recorded is None:
         pytest.skip("the recording is of another user than this one")
     assert differences(recorded, session(hardware, folder).record()) == []
 
 
-def test_in_the_foreground_it_writes_to_its_output_and_ends_with_quit(hardware: Hardware, folder: Path) -> None:
+def test_in_the_foreground_the_double_writes_to_its_output_and_stops_with_quit(
+    hardware: Hardware, folder: Path
+) -> None:
     environment = session(hardware, folder).environment
     program = hardware.needed(PROGRAM)
     with subprocess.Popen([program, "-f"], env=environment, stdout=subprocess.PIPE, text=True) as daemon:
@@ -59,7 +61,7 @@ def test_in_the_foreground_it_writes_to_its_output_and_ends_with_quit(hardware: 
     assert not (folder / "l/control.log").exists()
 
 
-def test_a_signal_leaves_its_files_and_the_next_one_starts_among_them(hardware: Hardware, folder: Path) -> None:
+def test_a_signal_leaves_files_and_the_next_daemon_starts_with_them(hardware: Hardware, folder: Path) -> None:
     running = session(hardware, folder)
     running.start()
     number = int((running.pipe / PID_FILE).read_text())
@@ -97,22 +99,22 @@ def test_limits_of_every_size_are_set_and_read_back(hardware: Hardware, folder: 
         running.kill()
 
 
-def test_what_differs_between_two_sessions_is_named_by_its_command(hardware: Hardware, folder: Path) -> None:
+def test_differences_between_sessions_are_reported_by_command(hardware: Hardware, folder: Path) -> None:
     found = session(hardware, folder).record()
     assert differences(found, found) == []
     other = copy.deepcopy(found)
     other["answers"][4]["output"] = "50.0"
     other["left"]["log"] = "prw-rw-rw-"
     del other["answers"][-1]
-    told = differences(other, found)
-    assert [line.split(":")[0] for line in told] == [
+    lines = differences(other, found)
+    assert [line.split(":")[0] for line in lines] == [
         "set_default_active_thread_percentage 0",
-        "the commands are others than those of the recording; make it anew with make test-gpu",
+        "the commands differ from those of the recording; record again with make test-gpu",
         "left of the pipe directory",
     ]
 
 
-def test_a_daemon_that_hangs_is_killed(hardware: Hardware, folder: Path, tmp_path: Path) -> None:
+def test_a_hanging_daemon_is_killed(hardware: Hardware, folder: Path, tmp_path: Path) -> None:
     running = session(hardware, folder)
     running.start()
     try:

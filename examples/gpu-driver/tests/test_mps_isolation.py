@@ -32,7 +32,7 @@ from tests.test_mps_leftovers import HOUR, age, left_by_a_daemon
 MIB = 2**20
 as_root = pytest.mark.skipif(not IS_ROOT, reason="file systems of a claim's own are NOT tested: that takes root")
 UNPRIVILEGED = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"] if IS_ROOT else []
-"""Before a command that may not mount file systems, whoever runs it."""
+"""Prefix of a command that must not be able to mount file systems, even as root."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def fill(folder: Path) -> int:
 class TestFoldersWithSize:
     pytestmark = as_root
 
-    def test_containers_and_daemon_share_memory_that_is_the_claims_own(self, node: Node) -> None:
+    def test_containers_and_daemon_share_the_memory_of_the_claim(self, node: Node) -> None:
         prepared = prepare(node)
         memory = Path(mount_at(prepared, "/dev/shm").host_path)
         of_daemon = Path(f"/proc/{pid(prepared)}/root/dev/shm")
@@ -75,7 +75,7 @@ class TestFoldersWithSize:
         one, two = (mount_at(prepare(node, name, gpu), "/dev/shm") for name, gpu in (("a", "gpu-0"), ("b", "gpu-1")))
         assert Path(one.host_path).stat().st_dev != Path(two.host_path).stat().st_dev
 
-    def test_a_claim_that_fills_its_memory_fills_nothing_else(self, node: Node) -> None:
+    def test_a_claim_can_fill_only_its_own_memory(self, node: Node) -> None:
         prepared = prepare(node)
         memory = Path(mount_at(prepared, "/dev/shm").host_path)
         root = node.settings.mps_root
@@ -89,7 +89,7 @@ class TestFoldersWithSize:
         node.bench.unprepare("serve")
         assert nothing_left(node)
 
-    def test_a_claim_that_fills_the_folder_of_its_sockets_fills_nothing_else(self, node: Node) -> None:
+    def test_a_claim_can_fill_only_its_own_socket_folder(self, node: Node) -> None:
         prepared = prepare(node)
         assert fill(pipe(prepared)) <= 16
         node.bench.unprepare("serve")
@@ -99,20 +99,20 @@ class TestFoldersWithSize:
         memory = Path(mount_at(prepare(node), "/dev/shm").host_path)
         assert os.statvfs(memory).f_files == 64 * 64
 
-    def test_a_program_in_the_memory_cannot_be_run_and_a_device_not_opened(self, node: Node) -> None:
+    def test_the_shared_memory_is_mounted_noexec_and_nodev(self, node: Node) -> None:
         memory = Path(mount_at(prepare(node), "/dev/shm").host_path)
         flags = os.statvfs(memory).f_flag
         assert flags & os.ST_NOSUID
         assert flags & os.ST_NODEV
         assert flags & os.ST_NOEXEC
 
-    def test_a_folder_whose_file_system_is_gone_is_made_again(self, node: Node) -> None:
+    def test_a_folder_with_a_missing_mount_is_created_again(self, node: Node) -> None:
         prepared = prepare(node)
         folders.unmount(pipe(prepared).parent)
         again = prepare(node)
         assert Path(mount_at(again, "/dev/shm").host_path).is_mount()
 
-    def test_a_folder_that_was_half_made_is_completed(self, node: Node) -> None:
+    def test_a_partially_created_folder_is_completed(self, node: Node) -> None:
         folder = MpsFolder(path=Path(str(node.settings.mps_root)) / "0123456789ab")
         folder.path.mkdir()
         folders.mount_memory(folder.path, MIB)
@@ -134,7 +134,7 @@ class TestFoldersWithSize:
         assert (folder.pipe / "control").exists()
         assert not folder.path.is_mount()
 
-    def test_another_size_in_the_settings_is_for_claims_to_come(self, node: Node) -> None:
+    def test_a_changed_size_applies_to_new_claims_only(self, node: Node) -> None:
         before = pid(prepare(node))
         node.settings.mps_shm_size = "128Mi"
         again = prepare(node)
@@ -144,7 +144,7 @@ class TestFoldersWithSize:
         assert shutil.disk_usage(mount_at(other, "/dev/shm").host_path).total == 128 * MIB
 
 
-def test_containers_write_to_the_shared_memory_and_to_nothing_else_of_mps(node: Node) -> None:
+def test_containers_can_write_only_to_the_shared_memory(node: Node) -> None:
     prepared = prepare(node)
     memory, sockets = mount_at(prepared, "/dev/shm"), mount_at(prepared, str(pipe(prepared)))
     assert "ro" in sockets.options
@@ -171,7 +171,7 @@ def without_rights(root: Path, state: Path, *, fake: bool, unlimited: bool) -> s
 
 
 @pytest.mark.parametrize(("fake", "unlimited"), [(True, False), (False, True)], ids=["fake-gpus", "by-a-setting"])
-def test_without_the_right_to_mount_a_plain_folder_is_made_where_that_is_permitted(
+def test_without_the_right_to_mount_a_plain_folder_is_used_if_permitted(
     tmp_path: Path, fake: bool, unlimited: bool
 ) -> None:
     done = without_rights(tmp_path / "mps", tmp_path / "state", fake=fake, unlimited=unlimited)
@@ -180,7 +180,7 @@ def test_without_the_right_to_mount_a_plain_folder_is_made_where_that_is_permitt
     assert MpsFolder(path=tmp_path / "mps/0123456789ab").is_complete()
 
 
-def test_without_the_right_to_mount_real_gpus_have_no_mps(tmp_path: Path) -> None:
+def test_without_the_right_to_mount_mps_on_real_gpus_is_rejected(tmp_path: Path) -> None:
     done = without_rights(tmp_path / "mps", tmp_path / "state", fake=False, unlimited=False)
     assert "PermanentError" in done.stderr
     assert "run the driver as root (in a container: privileged), or set --mps-unlimited" in done.stderr
@@ -188,7 +188,7 @@ def test_without_the_right_to_mount_real_gpus_have_no_mps(tmp_path: Path) -> Non
 
 @as_root
 @pytest.mark.parametrize("propagation", ["shared", "private"])
-def test_whether_the_host_sees_a_mount_is_known(propagation: str) -> None:
+def test_mount_propagation_to_the_host_is_detected(propagation: str) -> None:
     code = "from pathlib import Path; from gpu_driver.host.folders import *; print(is_propagated(Path('/run/mps')))"
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", propagation, sys.executable, "-c", code],
@@ -205,17 +205,17 @@ class TestInAContainer:
         monkeypatch.setattr(sharing, "is_propagated", lambda folder: False)
         node.settings.host_root = Path("/host")
 
-    def test_what_the_host_would_not_see_is_an_error(self, node: Node) -> None:
+    def test_a_mount_invisible_to_the_host_is_an_error(self, node: Node) -> None:
         with pytest.raises(dra.PermanentError, match="mountPropagation: Bidirectional"):
             prepare(node)
 
-    def test_a_plain_folder_is_made_where_a_setting_permits_it(self, node: Node) -> None:
+    def test_a_plain_folder_is_used_if_a_setting_permits_it(self, node: Node) -> None:
         node.settings.mps_unlimited = True
         assert not Path(mount_at(prepare(node), "/dev/shm").host_path).is_mount()
 
 
 @pytest.mark.parametrize("text", ["63Mi", "0", "-1Gi", "1025Gi", "much", "9" * 5000, "1e99999"])
-def test_a_size_that_no_shared_memory_can_have_is_no_setting(text: str) -> None:
+def test_an_invalid_shared_memory_size_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="mps_shm_size"):
         Settings(mps_shm_size=text)
 
@@ -279,7 +279,7 @@ hostile = pytest.mark.parametrize("attack", [pytest.param(attack, id=name) for n
 
 
 @hostile
-def test_a_claim_is_released_at_once_whatever_it_leaves(node: Node, attack: Callable[[Path], None]) -> None:
+def test_a_claim_is_released_at_once_with_any_leftovers(node: Node, attack: Callable[[Path], None]) -> None:
     prepared = prepare(node)
     daemon = pid(prepared)
     attack(pipe(prepared))
@@ -289,7 +289,7 @@ def test_a_claim_is_released_at_once_whatever_it_leaves(node: Node, attack: Call
 
 
 @hostile
-def test_a_plain_folder_goes_whatever_is_in_it(tmp_path: Path, attack: Callable[[Path], None]) -> None:
+def test_a_plain_folder_is_removed_with_any_content(tmp_path: Path, attack: Callable[[Path], None]) -> None:
     with mps_root() as root:
         folder = MpsFolder(path=root / "0123456789ab")
         folder.make()
@@ -299,9 +299,7 @@ def test_a_plain_folder_goes_whatever_is_in_it(tmp_path: Path, attack: Callable[
 
 
 @hostile
-def test_a_daemon_that_was_killed_comes_back_whatever_is_beside_its_sockets(
-    node: Node, attack: Callable[[Path], None]
-) -> None:
+def test_a_killed_daemon_is_restarted_next_to_any_files(node: Node, attack: Callable[[Path], None]) -> None:
     killed = pid(prepare(node))
     os.kill(killed, 9)
     attack(pipe(prepare_folder_of(node)))
@@ -318,7 +316,7 @@ def prepare_folder_of(node: Node) -> dra.Prepared:
     return dra.Prepared(env={"CUDA_MPS_PIPE_DIRECTORY": str(folder / "pipe")})
 
 
-def test_links_lead_to_nothing_that_is_removed(node: Node, tmp_path: Path) -> None:
+def test_links_are_not_followed_on_removal(node: Node, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "folder").mkdir(parents=True)
     (outside / "folder/file").write_text("precious")
@@ -335,7 +333,7 @@ def test_links_lead_to_nothing_that_is_removed(node: Node, tmp_path: Path) -> No
 
 
 @as_root
-def test_what_is_mounted_in_a_folder_is_unmounted_and_stays(tmp_path: Path) -> None:
+def test_mounts_in_a_folder_are_unmounted_and_their_content_stays(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("precious")
@@ -377,7 +375,7 @@ def plant(path: Path, tree: object, outside: Path) -> None:
 
 
 @given(st.dictionaries(_NAMES, _TREES, max_size=5))
-def test_a_folder_is_emptied_of_any_tree_and_nothing_outside_is_touched(tree: dict[str, object]) -> None:
+def test_removing_any_tree_touches_nothing_outside(tree: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory(prefix="t-") as made:
         outside, folder = Path(made, "outside"), Path(made, "folder")
         outside.mkdir()
@@ -391,7 +389,7 @@ def test_a_folder_is_emptied_of_any_tree_and_nothing_outside_is_touched(tree: di
 class TestSocketsOfOthers:
     """A container puts links to the sockets of another claim's daemon in the place of its own."""
 
-    def test_the_end_of_one_claim_does_not_end_the_daemon_of_another(self, node: Node) -> None:
+    def test_releasing_a_claim_does_not_stop_the_daemon_of_another(self, node: Node) -> None:
         victim, attacker = prepare(node, "victim", "gpu-0"), prepare(node, "attacker", "gpu-1")
         for name in ("control", "control_privileged"):
             (pipe(attacker) / name).unlink()
@@ -409,7 +407,7 @@ class TestSocketsOfOthers:
         prepare(node, "attacker", "gpu-1", defaultActiveThreadPercentage=100)
         assert ask(node, victim, "get_default_active_thread_percentage") == "25.0"
 
-    def test_a_pid_in_the_folder_is_no_process_that_the_driver_ends(self, node: Node) -> None:
+    def test_a_pid_file_does_not_make_the_driver_kill_a_process(self, node: Node) -> None:
         with subprocess.Popen(["sleep", "600"]) as innocent:
             prepared = prepare(node)
             daemon = pid(prepared)
@@ -419,7 +417,7 @@ class TestSocketsOfOthers:
             assert not runs(daemon)
             innocent.kill()
 
-    def test_a_link_to_a_served_socket_is_none(self, tmp_path: Path) -> None:
+    def test_a_link_to_a_served_socket_is_not_a_daemon(self, tmp_path: Path) -> None:
         with mps_root() as root, socket.socket(socket.AF_UNIX) as served:
             served.bind(str(root / "real"))
             served.listen()
@@ -431,12 +429,12 @@ class TestSocketsOfOthers:
 
 
 @pytest.mark.parametrize("program", [["yes"], ["cat", "/dev/zero"]])
-def test_an_answer_without_end_is_cut_off(program: list[str]) -> None:
+def test_an_endless_answer_is_truncated(program: list[str]) -> None:
     with pytest.raises(MpsError, match="longer than 65536 bytes"):
         MpsControl(program, dict(os.environ)).ask("get_server_list", patience=SOON)
 
 
-def test_a_number_of_any_length_in_an_answer_is_a_limit_that_is_not_set(node: Node, tmp_path: Path) -> None:
+def test_a_number_of_any_length_in_an_answer_is_not_the_limit(node: Node, tmp_path: Path) -> None:
     talker = tmp_path / "talker"
     talker.write_text(f"#!/bin/sh\ncat > {os.devnull}\necho {'9' * 5000}M\n")
     talker.chmod(0o755)
@@ -447,7 +445,7 @@ def test_a_number_of_any_length_in_an_answer_is_a_limit_that_is_not_set(node: No
         assert len(str(caught.value)) < 800
 
 
-def test_a_folder_from_the_future_is_a_leftover_too() -> None:
+def test_a_leftover_folder_with_a_future_time_is_removed() -> None:
     with mps_root() as root:
         left = age(left_by_a_daemon(root), HOUR)
         os.utime(left.pipe, (2**33, 2**33))
@@ -455,7 +453,7 @@ def test_a_folder_from_the_future_is_a_leftover_too() -> None:
         assert not left.path.exists()
 
 
-def test_a_folder_with_a_link_to_a_daemon_is_a_leftover_too() -> None:
+def test_a_leftover_folder_with_a_link_to_a_daemon_is_removed() -> None:
     with mps_root() as root, socket.socket(socket.AF_UNIX) as served:
         served.bind(str(root / "daemon"))
         served.listen()
@@ -469,7 +467,7 @@ def test_a_folder_with_a_link_to_a_daemon_is_a_leftover_too() -> None:
 
 
 @as_root
-def test_a_leftover_with_a_file_system_of_its_own_is_removed_with_it() -> None:
+def test_a_leftover_folder_is_unmounted_and_removed() -> None:
     with mps_root() as root:
         folder = MpsFolder(path=root / "0123456789ab")
         folder.make_with_size(64 * MIB)

@@ -45,31 +45,31 @@ def age(folder: MpsFolder, seconds: float) -> MpsFolder:
     return folder
 
 
-def test_a_folder_that_no_effect_names_and_no_daemon_uses_is_removed(root: Path) -> None:
+def test_an_unused_folder_is_removed(root: Path) -> None:
     left = left_by_a_daemon(root)
     remove_leftovers(root, lambda: ())
     assert not left.path.exists()
 
 
-def test_a_folder_in_which_something_has_just_changed_stays(root: Path) -> None:
+def test_a_recently_changed_folder_stays(root: Path) -> None:
     left = left_by_a_daemon(root, seconds_ago=60)
     remove_leftovers(root, lambda: ())
     assert left.path.exists()
 
 
-def test_a_folder_that_is_none_of_this_drivers_stays(root: Path) -> None:
-    other = left_by_a_daemon(root, "of-somebody-else")
+def test_a_folder_of_another_driver_stays(root: Path) -> None:
+    other = left_by_a_daemon(root, "of-another-driver")
     remove_leftovers(root, lambda: ())
     assert other.path.exists()
 
 
-def test_where_no_folder_was_ever_made_there_is_nothing_to_do(root: Path) -> None:
+def test_a_missing_root_folder_is_ignored(root: Path) -> None:
     remove_leftovers(root / "none", lambda: ())
     assert not (root / "none").exists()
 
 
 @pytest.mark.parametrize("state", ["answers", "hangs"])
-def test_the_folder_of_a_live_daemon_stays_although_its_record_is_lost(root: Path, tmp_path: Path, state: str) -> None:
+def test_the_folder_of_a_running_daemon_without_a_record_stays(root: Path, tmp_path: Path, state: str) -> None:
     hardware = fake_hardware("l4", tmp_path)
     folder = MpsFolder(path=root / "0123456789ab")
     folder.make()

@@ -38,7 +38,7 @@ def control_log(dra: Harness) -> str:
 
 
 @pytest.mark.dra_process
-def test_clients_keep_the_daemon_of_a_pod_while_the_driver_is_upgraded_and_killed(dra: Harness) -> None:
+def test_clients_keep_the_daemon_pod_during_upgrade_and_kill_of_the_driver(dra: Harness) -> None:
     dra.apply("serve.yaml")
     dra.wait_for(lambda: is_up(dra))
     before = pid(dra)
@@ -51,7 +51,7 @@ def test_clients_keep_the_daemon_of_a_pod_while_the_driver_is_upgraded_and_kille
 
 
 @pytest.mark.dra_process
-def test_after_a_reboot_clients_have_the_daemon_of_a_pod_again_with_its_limits(dra: Harness) -> None:
+def test_after_a_reboot_the_daemon_pod_has_its_limits_again(dra: Harness) -> None:
     dra.apply("serve.yaml")
     dra.wait_for(lambda: is_up(dra))
     before = pid(dra)
@@ -61,7 +61,7 @@ def test_after_a_reboot_clients_have_the_daemon_of_a_pod_again_with_its_limits(d
 
 
 @pytest.mark.dra_process
-def test_a_daemon_that_was_killed_with_the_driver_comes_back_in_its_pod(dra: Harness) -> None:
+def test_a_daemon_killed_with_the_driver_is_restarted_in_its_pod(dra: Harness) -> None:
     dra.apply("serve.yaml")
     dra.wait_for(lambda: is_up(dra))
     before = pid(dra)
@@ -73,14 +73,14 @@ def test_a_daemon_that_was_killed_with_the_driver_comes_back_in_its_pod(dra: Har
 
 
 @pytest.mark.dra_killed(*(f"{step}:3" for step in FOR_EACH_EFFECT))
-def test_killed_at_each_step_of_its_pod_a_daemon_comes_up_once_and_goes(dra: Harness) -> None:
+def test_a_daemon_pod_recovers_from_a_kill_at_each_step(dra: Harness) -> None:
     """Compute mode and folder are there before it."""
     dra.apply("serve.yaml")
     dra.wait_for(lambda: is_up(dra))
     dra.delete("Pod/servers")
 
 
-def test_the_program_of_the_pod_says_where_there_is_no_daemon(tmp_path: Path) -> None:
+def test_the_program_of_the_pod_reports_a_missing_daemon(tmp_path: Path) -> None:
     folder = MpsFolder(path=tmp_path / "mps")
     folder.make()
     done = subprocess.run(

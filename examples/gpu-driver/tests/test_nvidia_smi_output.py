@@ -34,14 +34,14 @@ GPU  0 Profile ID  0 Placement : {0}:8
 """
 
 
-def test_profiles_are_those_of_the_table() -> None:
+def test_profiles_are_parsed_from_the_table() -> None:
     table = load("h100").gpu_types["h100"].mig
     assert table is not None
     known = {row.id: nvidia_smi.row_of(profile_of(row)) for row in table.gi}
     assert nvidia_smi.profiles(_LGIP) == {0: [known[19], known[20], known[15]], 1: [known[9]]}
 
 
-def test_places_are_those_of_the_list() -> None:
+def test_placements_are_parsed_from_the_list() -> None:
     places = nvidia_smi.placements(_LGIPP)
     assert places[0, 9] == (Placement(0, 4), Placement(4, 4))
     assert places[0, 0] == (Placement(0, 8),)
@@ -90,7 +90,7 @@ def settings(**other: object) -> dict[str, str]:
     return nvidia_smi.settings_of(_LOG.format(**{**_SET, **_READ, **other}))
 
 
-def test_settings_are_those_of_each_gpu_and_its_partitions() -> None:
+def test_settings_are_parsed_for_each_gpu_and_its_partitions() -> None:
     assert settings() == {
         "00000000:18:00.0/persistence_mode": "Enabled",
         "00000000:18:00.0/mig_mode/current_mig": "Enabled",
@@ -103,22 +103,22 @@ def test_settings_are_those_of_each_gpu_and_its_partitions() -> None:
     }
 
 
-def test_readings_and_warnings_are_no_settings() -> None:
+def test_readings_and_warnings_are_not_settings() -> None:
     warning = "WARNING: infoROM is corrupted at gpu 0000:18:00.0\n"
     assert settings(time="Tue", used=1980, state=8, warning=warning) == settings()
 
 
 @pytest.mark.parametrize("name", _SET)
-def test_another_setting_is_seen(name: str) -> None:
+def test_a_changed_setting_is_detected(name: str) -> None:
     assert settings(**{name: "other"}) != settings()
 
 
 @pytest.mark.parametrize("printed", ["[N/A]", "N/A", " [Not Supported] ", "[Unknown Error]", "None", "[None]"])
-def test_what_stands_for_no_value_is_none(printed: str) -> None:
+def test_a_placeholder_for_no_value_is_none(printed: str) -> None:
     assert nvidia_smi.value(printed) == ""
 
 
-def test_partitions_are_those_of_the_list() -> None:
+def test_partitions_are_parsed_from_the_list() -> None:
     printed = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5e4b5e0d-9f6f-4a2e-8a6e-1b2c3d4e5f60)
   MIG 3g.40gb     Device  0: (UUID: MIG-3f1c2b9a-0d4e-5f6a-8b7c-9d0e1f2a3b4c)

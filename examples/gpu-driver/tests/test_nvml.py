@@ -95,13 +95,13 @@ def answer(call: Callable[[], object]) -> object:
         return error.code
 
 
-def test_a_gpu_instance_is_where_it_was_asked_for(hopper: Gpus) -> None:
+def test_a_gpu_instance_has_the_requested_placement(hopper: Gpus) -> None:
     made = hopper.nvml.create_gpu_instance(hopper.first, 9, Placement(4, 4))
     assert (made.profile_id, made.placement) == (9, Placement(4, 4))
     assert hopper.nvml.gpu_instances(hopper.first) == [made]
 
 
-def test_an_occupied_place_is_refused_and_one_that_is_none_too(hopper: Gpus) -> None:
+def test_an_occupied_or_invalid_placement_is_rejected(hopper: Gpus) -> None:
     uuid = hopper.first
     hopper.nvml.create_gpu_instance(uuid, 9, Placement(0, 4))
     taken = answer(lambda: hopper.nvml.create_gpu_instance(uuid, 19, Placement(3, 1)))
@@ -111,7 +111,7 @@ def test_an_occupied_place_is_refused_and_one_that_is_none_too(hopper: Gpus) -> 
     assert [impossible, unknown] == [NvmlReturn.INVALID_ARGUMENT] * 2
 
 
-def test_two_3g_use_all_memory_slices_and_leave_no_place(hopper: Gpus) -> None:
+def test_two_3g_instances_use_all_memory_slices(hopper: Gpus) -> None:
     for start in (0, 4):
         hopper.nvml.create_gpu_instance(hopper.first, 9, Placement(start, 4))
     for start in range(7):
@@ -126,7 +126,7 @@ def test_media_engines_exist_once(hopper: Gpus) -> None:
     assert again is NvmlReturn.INSUFFICIENT_RESOURCES
 
 
-def test_compute_instances_share_a_gpu_instance_and_go_before_it(hopper: Gpus) -> None:
+def test_compute_instances_must_be_destroyed_before_their_gpu_instance(hopper: Gpus) -> None:
     uuid = hopper.first
     parent = hopper.nvml.create_gpu_instance(uuid, 9, Placement(0, 4)).id
     last = hopper.nvml.create_compute_instance(uuid, parent, 0, Placement(2, 1))
@@ -140,7 +140,7 @@ def test_compute_instances_share_a_gpu_instance_and_go_before_it(hopper: Gpus) -
     assert answer(lambda: hopper.nvml.destroy_gpu_instance(uuid, parent)) is NvmlReturn.NOT_FOUND
 
 
-def test_the_compute_profiles_of_a_gpu_instance_have_its_name(hopper: Gpus) -> None:
+def test_compute_profiles_are_named_after_their_gpu_instance(hopper: Gpus) -> None:
     parent = hopper.nvml.create_gpu_instance(hopper.first, 9, Placement(0, 4)).id
     profiles = hopper.nvml.compute_instance_profiles(hopper.first, parent)
     assert [profile.name for profile in profiles] == ["1c.3g.40gb", "2c.3g.40gb", "3g.40gb"]
@@ -163,14 +163,14 @@ def test_ampere_waits_for_a_reset_before_mig_is_on(make: Make) -> None:
     assert gpus.nvml.gpu_instances(gpus.first) == []
 
 
-def test_what_an_administrator_has_cut_is_listed_with_its_compute_instances(make: Make) -> None:
+def test_instances_of_an_administrator_are_listed_with_their_compute_instances(make: Make) -> None:
     gpus = make("a100-mig")
     found = gpus.nvml.gpu_instances(gpus.nvml.gpus()[1].uuid)
     assert [(made.profile_id, made.placement.start) for made in found] == [(9, 4), (19, 0), (14, 2)]
     assert all(made.compute_instances[0].mig_uuid.startswith("MIG-") for made in found)
 
 
-def test_a_gpu_without_mig_says_so(make: Make) -> None:
+def test_a_gpu_without_mig_reports_it(make: Make) -> None:
     gpus = make("l4")
     uuid = gpus.first
     assert not gpus.nvml.gpus()[0].mig_capable
@@ -202,7 +202,7 @@ def test_a_compute_mode_that_the_gpu_does_not_have_is_not_supported(make: Make) 
     assert gpus.nvml.compute_mode(gpus.first) is ComputeMode.EXCLUSIVE_PROCESS
 
 
-def test_events_of_types_that_cannot_be_registered_do_not_come(make: Make) -> None:
+def test_events_of_unregistered_types_are_not_delivered(make: Make) -> None:
     gpus = make("l4", event_types=("xid",))
     first, second = (gpu.uuid for gpu in gpus.nvml.gpus()[:2])
     events = gpus.nvml.events([first, second])
@@ -243,7 +243,7 @@ def test_an_unknown_gpu_is_not_found(make: Make) -> None:
     assert (error.value.code, error.value.subject) == (NvmlReturn.NOT_FOUND, "GPU-that-is-not-there")
 
 
-def test_events_come_in_their_order_since_somebody_listens(make: Make) -> None:
+def test_events_are_delivered_in_order_from_the_subscription_on(make: Make) -> None:
     gpus = make("h100")
     first, second, other = (gpu.uuid for gpu in gpus.nvml.gpus()[:3])
     gpus.xid(first, 13)
@@ -263,7 +263,7 @@ def test_events_come_in_their_order_since_somebody_listens(make: Make) -> None:
     events.close()
 
 
-def test_a_gpu_that_is_lost_before_cannot_be_listened_to(make: Make) -> None:
+def test_a_lost_gpu_cannot_be_subscribed_to(make: Make) -> None:
     gpus = make("h100")
     lost, well = (gpu.uuid for gpu in gpus.nvml.gpus()[:2])
     gpus.lose(lost)
@@ -271,7 +271,7 @@ def test_a_gpu_that_is_lost_before_cannot_be_listened_to(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_both_return_the_same_for_every_profile(name: str, nvml_library: Path, tmp_path: Path) -> None:
+def test_fake_and_library_return_the_same_for_every_profile(name: str, nvml_library: Path, tmp_path: Path) -> None:
     ours, theirs = fake(load(name), tmp_path / "fake").nvml, real(load(name), tmp_path, nvml_library).nvml
     assert (theirs.driver_version(), theirs.cuda_driver_version()) == (
         ours.driver_version(),
@@ -368,7 +368,7 @@ def seen(nvml: NvmlBackend, uuid: str) -> list[object]:
 @pytest.mark.parametrize("name", ["h100", "a100-mig"])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(_operations, min_size=3, max_size=16))
-def test_both_answer_alike_whatever_is_done(
+def test_fake_and_library_behave_equally_in_any_order_of_calls(
     name: str, operations: list[tuple[object, ...]], nvml_library: Path, tmp_path: Path
 ) -> None:
     profile = load(name)

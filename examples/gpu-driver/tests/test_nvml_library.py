@@ -34,7 +34,7 @@ def uuid(nvml: NvmlLibrary) -> str:
     return nvml.gpus()[0].uuid
 
 
-def test_one_session_serves_all_calls_and_close_ends_it(below: LibraryDouble, nvml: NvmlLibrary) -> None:
+def test_one_session_serves_all_calls_until_close(below: LibraryDouble, nvml: NvmlLibrary) -> None:
     nvml.gpus()
     nvml.driver_version()
     assert below.opened == 1
@@ -45,14 +45,14 @@ def test_one_session_serves_all_calls_and_close_ends_it(below: LibraryDouble, nv
     nvml.close()
 
 
-def test_a_driver_that_was_loaded_anew_is_opened_again(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
+def test_a_reloaded_driver_is_opened_again(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_compute_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
     below.restart()
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
     nvml.close()
 
 
-def test_a_driver_that_goes_away_is_named_and_served_when_it_comes_back(
+def test_an_unloaded_driver_is_reported_and_used_when_it_returns(
     below: LibraryDouble, nvml: NvmlLibrary, uuid: str
 ) -> None:
     below.restart()
@@ -65,7 +65,7 @@ def test_a_driver_that_goes_away_is_named_and_served_when_it_comes_back(
     nvml.close()
 
 
-def test_a_driver_that_was_upgraded_is_asked_through_its_new_library(nvml_library: Path, tmp_path: Path) -> None:
+def test_an_upgraded_driver_is_called_through_its_new_library(nvml_library: Path, tmp_path: Path) -> None:
     old, new = (Path(shutil.copy(nvml_library, tmp_path / f"libnvidia-ml.so.{number}")) for number in (580, 590))
     link = tmp_path / "libnvidia-ml.so.1"
     link.symlink_to(old)
@@ -82,7 +82,7 @@ def test_a_driver_that_was_upgraded_is_asked_through_its_new_library(nvml_librar
     nvml.close()
 
 
-def test_who_is_not_root_may_look_but_not_touch(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
+def test_an_unprivileged_user_can_read_but_not_change(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.permit(root=False)
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
     for change in (
@@ -95,7 +95,7 @@ def test_who_is_not_root_may_look_but_not_touch(below: LibraryDouble, nvml: Nvml
     nvml.close()
 
 
-def test_a_driver_that_knows_no_recovery_actions_says_that_it_does_not(nvml_library: Path, tmp_path: Path) -> None:
+def test_a_driver_without_recovery_actions_reports_it(nvml_library: Path, tmp_path: Path) -> None:
     LibraryDouble(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
     nvml = NvmlLibrary(nvml_library)
     with pytest.raises(NvmlError) as error:
@@ -112,28 +112,26 @@ def test_an_error_names_the_function_and_the_gpu(below: LibraryDouble, nvml: Nvm
     nvml.close()
 
 
-def test_multiprocessors_are_those_of_the_whole_gpu_also_while_mig_is_on(nvml: NvmlLibrary, uuid: str) -> None:
+def test_multiprocessors_are_counted_for_the_whole_gpu_even_with_mig(nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_mig_mode(uuid, enabled=True)
     assert nvml.gpus()[0].multiprocessors == 132
     nvml.close()
 
 
-def test_a_process_that_starts_while_mig_is_on_counts_those_that_partitions_can_have(
-    nvml_library: Path, tmp_path: Path
-) -> None:
+def test_a_process_started_with_mig_on_counts_multiprocessors_of_partitions(nvml_library: Path, tmp_path: Path) -> None:
     LibraryDouble(nvml_library, load("a100-mig"), tmp_path / "gpus")
     nvml = NvmlLibrary(nvml_library)
     assert nvml.gpus()[0].multiprocessors == 98
     nvml.close()
 
 
-def test_an_action_that_only_newer_drivers_know_is_a_reboot(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
+def test_an_unknown_recovery_action_is_treated_as_reboot(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.want_recovery(uuid, 42)
     assert nvml.recovery_action(uuid) is RecoveryAction.NODE_REBOOT
     nvml.close()
 
 
-def test_events_end_with_their_session(nvml: NvmlLibrary, uuid: str) -> None:
+def test_events_stop_with_their_session(nvml: NvmlLibrary, uuid: str) -> None:
     events = nvml.events([uuid])
     nvml.close()
     nvml.driver_version()  # another session
@@ -244,5 +242,7 @@ def test_profiles_are_named_as_nvidia_smi_names_them(name: str) -> None:
         (1, 5.81, 24576, "1g.6gb"),  # A30
     ],
 )
-def test_names_of_gpus_that_no_profile_has(slices: int, gib: float, total_mib: int, name: str) -> None:
+def test_mig_profiles_of_unknown_gpus_are_named_by_their_memory(
+    slices: int, gib: float, total_mib: int, name: str
+) -> None:
     assert profile_name(slices, int(gib * 1024), total_mib * 2**20, 0) == name

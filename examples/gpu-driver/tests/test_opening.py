@@ -39,7 +39,7 @@ def test_the_library_of_the_driver_root_is_opened(library: LibraryDouble, root: 
     hardware.nvml.close()
 
 
-def test_the_driver_root_is_below_the_hosts(library: LibraryDouble, root: Path) -> None:
+def test_the_driver_root_is_resolved_below_the_host_root(library: LibraryDouble, root: Path) -> None:
     hardware = opened(Settings(host_root=root.parent, driver_root=Path("/") / root.name))
     assert hardware.host == root.parent
     assert root / "usr/bin" in hardware.programs
@@ -47,7 +47,7 @@ def test_the_driver_root_is_below_the_hosts(library: LibraryDouble, root: Path) 
     hardware.nvml.close()
 
 
-def test_a_library_that_the_system_has_a_link_to_is_opened_from_where_it_is(
+def test_a_linked_library_is_opened_from_its_real_path(
     library: LibraryDouble, nvml_library: Path, tmp_path: Path
 ) -> None:
     """``/`` of the link is the host's."""
@@ -61,7 +61,7 @@ def test_a_library_that_the_system_has_a_link_to_is_opened_from_where_it_is(
     hardware.nvml.close()
 
 
-def test_programs_that_the_system_has_links_to_are_found_where_they_are(
+def test_linked_programs_are_found_at_their_real_paths(
     library: LibraryDouble, nvml_library: Path, tmp_path: Path
 ) -> None:
     """As Debian's alternatives do; ``/`` of a link to a folder is the host's, too."""
@@ -93,7 +93,7 @@ def test_without_a_driver_the_error_names_root_library_and_flag(tmp_path: Path) 
         assert part in text
 
 
-def test_a_library_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_invalid_library_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     broken = tmp_path / "usr/lib64/libnvidia-ml.so.1"
     broken.parent.mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_a_library_that_is_none_is_named(tmp_path: Path) -> None:
         opened(Settings(host_root=tmp_path))
 
 
-def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: LibraryDouble, root: Path) -> None:
+def test_opening_a_driver_that_is_not_loaded_yet_is_retried(library: LibraryDouble, root: Path) -> None:
     library.permit(driver=False)
     with pytest.raises(dra.TransientError, match="DRIVER_NOT_LOADED"):
         opened(Settings(host_root=root))
@@ -112,7 +112,7 @@ def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: LibraryDouble, 
     hardware.nvml.close()
 
 
-def test_fake_gpus_win_over_real_ones(library: LibraryDouble, root: Path) -> None:
+def test_fake_gpus_take_precedence_over_real_gpus(library: LibraryDouble, root: Path) -> None:
     hardware = opened(Settings(host_root=root, fake_gpus="h100"))
     assert hardware.fake
     assert library.opened == 0

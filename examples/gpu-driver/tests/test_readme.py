@@ -21,15 +21,15 @@ def test_each_story_has_a_row_with_its_test() -> None:
     assert all(f"`test_a_use_case[{name}]`" in row for name, row in ROWS.items())
 
 
-def test_gates_of_kubernetes_are_those_of_the_story() -> None:
+def test_feature_gates_match_the_story() -> None:
     for name, row in ROWS.items():
         [_, _, _, gates, _] = row.split("|")
         assert set(re.findall(r"DRA\w+", gates)) == set(re.findall(r"DRA\w+", STORIES[name])), name
 
 
-def test_settings_are_those_of_the_command() -> None:
+def test_settings_match_the_command() -> None:
     for name, row in ROWS.items():
         [_, ours, *_] = row.split("|")
-        told = {word for word in re.findall(r"`(\w+)`", ours) if word in Settings.model_fields}
+        listed = {word for word in re.findall(r"`(\w+)`", ours) if word in Settings.model_fields}
         [flags] = _COMMAND.findall(STORIES[name])
-        assert told == {flag.replace("-", "_") for flag in re.findall(r"--(\S+)", flags)}, name
+        assert listed == {flag.replace("-", "_") for flag in re.findall(r"--(\S+)", flags)}, name

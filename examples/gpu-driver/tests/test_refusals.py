@@ -44,18 +44,18 @@ spec:
 """
 
 
-def test_a_kind_of_config_that_does_not_fit_the_request_that_it_names_is_an_event(dra: Harness) -> None:
+def test_a_config_of_the_wrong_kind_for_its_request_is_an_event(dra: Harness) -> None:
     dra.apply(claim("kind: MigDeviceConfig"), POD)
     dra.wait("job", message="MigDeviceConfig of the claim, for gpu does not fit gpu-0, which takes GpuConfig")
 
 
-def test_a_kind_of_config_for_other_devices_of_all_requests_is_passed_over(dra: Harness) -> None:
+def test_a_config_for_all_requests_is_ignored_by_other_devices(dra: Harness) -> None:
     dra.apply(claim("kind: MigDeviceConfig", requests="[]"), POD)
     dra.wait("job", phase="Running")
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "problem"),
     [
         (
             "kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 101}}",
@@ -66,18 +66,18 @@ def test_a_kind_of_config_for_other_devices_of_all_requests_is_passed_over(dra: 
         ("kind: GpuConfigs", "GpuConfigs"),
     ],
 )
-def test_a_mistake_is_refused_when_the_claim_is_applied(dra: Harness, parameters: str, told: str) -> None:
-    with pytest.raises(Invalid, match=told):
+def test_an_invalid_config_is_rejected_when_the_claim_is_applied(dra: Harness, parameters: str, problem: str) -> None:
+    with pytest.raises(Invalid, match=problem):
         dra.apply(claim(parameters))
 
 
-def test_limits_of_a_device_that_the_claim_has_not_are_an_event(dra: Harness) -> None:
+def test_limits_of_a_device_outside_the_claim_are_an_event(dra: Harness) -> None:
     limits = "{strategy: MPS, mpsConfig: {defaultPerDevicePinnedMemoryLimit: {'7': 1Gi}}}"
     dra.apply(claim(f"kind: GpuConfig, sharing: {limits}"), POD)
-    dra.wait("job", message="there is no device 7 in this group of 1")
+    dra.wait("job", message="device 7 does not exist in this group of 1")
 
 
-def test_a_share_of_a_gpu_for_nobody_but_monitors_is_refused(dra: Harness) -> None:
+def test_a_share_with_admin_access_is_rejected(dra: Harness) -> None:
     asked: Any = claim("kind: GpuConfig", requests="[]").replace(
         "deviceClassName: gpu.nvidia.com", "deviceClassName: monitor.gpu.nvidia.com"
     )

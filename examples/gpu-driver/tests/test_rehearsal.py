@@ -68,7 +68,7 @@ class Machine:
         }
 
     def rehearse(self, *, as_root: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run what ``make test-gpu`` runs, as if by root or by somebody else."""
+        """Run the tests of ``make test-gpu``, as if by root or by another user."""
         plugin = f"from tests import mps_session\n\nmps_session.is_root = lambda: {as_root}\n"
         (self.folder / "rehearsed_user.py").write_text(plugin)
         command = ["-m", "gpu", "-rsw", "-q", "-p", "no:cacheprovider", "-p", "rehearsed_user", "tests/gpu"]
@@ -104,14 +104,14 @@ def failed(done: subprocess.CompletedProcess[str]) -> set[str]:
     return set(re.findall(r"^_+ (?:ERROR at teardown of )?(\S+) _+$", done.stdout, re.MULTILINE))
 
 
-def test_they_pass_where_nvml_and_programs_answer_the_same(machine: Machine) -> None:
+def test_gpu_tests_pass_if_nvml_and_programs_agree(machine: Machine) -> None:
     machine.has(two_gpus("h100", machine.folder))
     done = machine.rehearse()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert not_tested(done) == {
         "MIG profiles were not tested",
         "claims were not tested",
-    }  # MIG is off; there is no CUDA
+    }  # MIG is off, and CUDA is missing
     assert "answers otherwise" not in done.stdout  # the double was recorded, and compared with itself
     assert str(machine.recording) in done.stdout
     recorded: dict[str, Any] = json.loads(machine.recording.read_text(encoding="utf-8"))
@@ -120,14 +120,14 @@ def test_they_pass_where_nvml_and_programs_answer_the_same(machine: Machine) -> 
     assert asked[-4:] == ["start_server -uid USER", "get_server_list", "quit", "get_server_list"]
 
 
-def test_they_pass_on_gpus_that_are_divided(machine: Machine) -> None:
+def test_gpu_tests_pass_on_divided_gpus(machine: Machine) -> None:
     machine.has(two_gpus("a100-mig", machine.folder))
     done = machine.rehearse()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert not_tested(done) == {"MPS was not tested", "claims were not tested"}
 
 
-def test_an_old_driver_and_a_user_without_rights_leave_some_things_untested(machine: Machine) -> None:
+def test_gpu_tests_skip_what_an_old_driver_or_unprivileged_user_cannot_do(machine: Machine) -> None:
     old: dict[str, Any] = {
         "lists_profiles": True,
         "without": ["addressing_mode", "compute-policy --list"],
@@ -148,7 +148,7 @@ def test_an_old_driver_and_a_user_without_rights_leave_some_things_untested(mach
     }
 
 
-def test_what_differs_fails_or_warns_and_a_setting_that_is_changed_fails(machine: Machine) -> None:
+def test_gpu_tests_report_differences_and_fail_on_changed_settings(machine: Machine) -> None:
     profile = two_gpus("h100", machine.folder)
     other = yaml.safe_load(profile.read_text(encoding="utf-8"))
     other["gpuTypes"]["h100"]["memoryMiB"] -= 1
@@ -175,7 +175,7 @@ def test_what_differs_fails_or_warns_and_a_setting_that_is_changed_fails(machine
         ("rights", "run this as root"),
     ],
 )
-def test_without_what_they_need_all_say_that_no_gpu_was_tested(machine: Machine, lacks: str, reason: str) -> None:
+def test_gpu_tests_without_a_gpu_report_that_none_was_tested(machine: Machine, lacks: str, reason: str) -> None:
     refused = {"a driver": ["-q -x"]}.get(lacks, [])
     machine.has(two_gpus("a100-mig", machine.folder), without=refused)
     if lacks == "nvidia-smi":

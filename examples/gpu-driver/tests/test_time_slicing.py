@@ -28,14 +28,14 @@ def test_the_time_slice_is_set_while_the_claim_lives(node: Node) -> None:
     assert time_slice(node) == 0
 
 
-def test_a_claim_without_sharing_touches_nothing(node: Node) -> None:
+def test_a_claim_without_sharing_changes_nothing(node: Node) -> None:
     before = node.nvml.state.read()
     node.bench.prepare("alone", [node.devices["gpu-0"]])
     node.bench.unprepare("alone")
     assert node.nvml.state.read() == before
 
 
-def test_the_compute_mode_that_an_administrator_set_comes_back(node: Node) -> None:
+def test_the_compute_mode_of_an_administrator_is_restored(node: Node) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
     node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Short"))
     assert node.nvml.compute_mode(node.first) is ComputeMode.DEFAULT
@@ -44,7 +44,7 @@ def test_the_compute_mode_that_an_administrator_set_comes_back(node: Node) -> No
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_it_comes_back_after_a_crash_before_its_outcome_was_stored(node: Node, goes_on: bool) -> None:
+def test_the_compute_mode_is_restored_after_a_crash_before_storing_the_outcome(node: Node, goes_on: bool) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
     effect = SetComputeMode(uuid=node.first, mode=ComputeMode.DEFAULT).with_hardware(node.hardware)
     effect.apply(None)
@@ -61,7 +61,7 @@ def test_a_claim_with_admin_access_does_not_set_it(node: Node) -> None:
 
 
 @pytest.mark.parametrize("profile", ["gb200"])
-def test_a_gpu_without_time_slices_says_so_and_is_released(node: Node) -> None:
+def test_a_gpu_without_time_slices_is_reported_and_released(node: Node) -> None:
     kind = next(iter(node.nvml.profile.gpu_types))
     assert not node.nvml.profile.gpu_types[kind].time_slice
     with pytest.raises(dra.PermanentError, match="has no time slice to set"):
@@ -70,7 +70,7 @@ def test_a_gpu_without_time_slices_says_so_and_is_released(node: Node) -> None:
 
 
 @pytest.mark.parametrize("profile", ["l4"])
-def test_a_gpu_whose_compute_mode_cannot_be_changed_says_so_and_is_released(node: Node) -> None:
+def test_a_gpu_with_a_fixed_compute_mode_is_reported_and_released(node: Node) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
     only(node, "EXCLUSIVE_PROCESS")
     with pytest.raises(dra.PermanentError, match="in compute mode EXCLUSIVE_PROCESS and does not take DEFAULT"):
@@ -79,7 +79,7 @@ def test_a_gpu_whose_compute_mode_cannot_be_changed_says_so_and_is_released(node
 
 
 @pytest.mark.parametrize("profile", ["l4"])
-def test_a_compute_mode_that_cannot_be_restored_keeps_no_claim(node: Node) -> None:
+def test_a_compute_mode_that_cannot_be_restored_does_not_block_release(node: Node) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_THREAD)
     node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
     only(node, "DEFAULT", "EXCLUSIVE_PROCESS")
@@ -105,7 +105,7 @@ def test_the_error_of_a_lost_gpu_names_it(node: Node) -> None:
 
 
 @pytest.mark.parametrize("profile", ["l4"])
-def test_a_gpu_that_is_lost_while_it_is_prepared_is_released_all_the_same(node: Node) -> None:
+def test_a_gpu_lost_during_prepare_is_released(node: Node) -> None:
     node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
     injection.lose(node.nvml.state, node.first)
     node.bench.unprepare("jobs")

@@ -1,7 +1,7 @@
 """Our ``libnvidia-ml.so.1`` answers as the mock of NVIDIA's k8s-test-infra does, wherever both answer.
 
-``recorded/nvml-mock.json`` has what that library (revision 3b2b865) answered. ``python -m tests.test_upstream_mock
-LIBRARY CONFIGS`` records it anew, from what ``make -C pkg/gpu/mocknvml`` builds there and from its folder ``configs``.
+``recorded/nvml-mock.json`` has the answers of that library (revision 3b2b865). ``python -m tests.test_upstream_mock
+LIBRARY CONFIGS`` records them again, from the output of ``make -C pkg/gpu/mocknvml`` there and its folder ``configs``.
 """
 
 import json
@@ -32,25 +32,25 @@ def answers(library: Path, **environment: str) -> Answer:
     return found
 
 
-def of_the_same_gpus(profile: Profile, told: Answer) -> Profile:
+def of_the_same_gpus(profile: Profile, answers: Answer) -> Profile:
     """The profile with the identity, the memory and the versions of GPUs that answered."""
-    count, cuda = told["nvmlDeviceGetCount"], told["nvmlSystemGetCudaDriverVersion"]
+    count, cuda = answers["nvmlDeviceGetCount"], answers["nvmlSystemGetCudaDriverVersion"]
     assert isinstance(count, int)
     assert isinstance(cuda, int)
-    first = [dict(_identity(told, index)) for index in range(2)]
+    first = [dict(_identity(answers, index)) for index in range(2)]
     rest = [
         {"uuid": f"GPU-{index}", "serial": str(index), "minor": index, "pci": f"00ff:{index:02x}:00.0"}
         for index in range(2, count)
     ]
     gpus = tuple(profile.gpus[0].model_copy(update=update) for update in [*first, *rest])
     kind = profile.type_of(profile.gpus[0])
-    size, pci = told["0 nvmlDeviceGetMemoryInfo"], told["0 nvmlDeviceGetPciInfo"]
+    size, pci = answers["0 nvmlDeviceGetMemoryInfo"], answers["0 nvmlDeviceGetPciInfo"]
     assert isinstance(size, int)
     assert isinstance(pci, list)
     same = kind.model_copy(update={"memory_mib": size >> 20, "pci_device_id": pci[3] >> 16})
     return profile.model_copy(
         update={
-            "driver_version": told["nvmlSystemGetDriverVersion"],
+            "driver_version": answers["nvmlSystemGetDriverVersion"],
             "cuda_driver_version": (cuda // 1000, cuda % 1000 // 10),
             "gpu_types": {profile.gpus[0].type: same},
             "gpus": gpus,
@@ -58,19 +58,19 @@ def of_the_same_gpus(profile: Profile, told: Answer) -> Profile:
     )
 
 
-def _identity(told: Answer, index: int) -> Answer:
-    pci = told[f"{index} nvmlDeviceGetPciInfo"]
+def _identity(answers: Answer, index: int) -> Answer:
+    pci = answers[f"{index} nvmlDeviceGetPciInfo"]
     assert isinstance(pci, list)
     return {
-        "uuid": told[f"{index} nvmlDeviceGetUUID"],
-        "serial": told[f"{index} nvmlDeviceGetSerial"],
-        "minor": told[f"{index} nvmlDeviceGetMinorNumber"],
+        "uuid": answers[f"{index} nvmlDeviceGetUUID"],
+        "serial": answers[f"{index} nvmlDeviceGetSerial"],
+        "minor": answers[f"{index} nvmlDeviceGetMinorNumber"],
         "pci": f"{pci[0]:04x}:{pci[1]:02x}:{pci[2]:02x}.0",
     }
 
 
 @pytest.mark.parametrize("config", PROFILES)
-def test_both_answer_alike(config: str, nvml_library: Path, tmp_path: Path) -> None:
+def test_fake_and_upstream_mock_give_the_same_answers(config: str, nvml_library: Path, tmp_path: Path) -> None:
     theirs: Answer = json.loads(RECORDING.read_text(encoding="utf-8"))[config]
     text = tmp_path / "gpus"
     profile = of_the_same_gpus(load(PROFILES[config]), theirs)

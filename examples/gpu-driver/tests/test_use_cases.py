@@ -1,4 +1,4 @@
-"""The use cases: each story by the command of its README, on fitting GPUs, which are as they were when it is over."""
+"""The use cases: each story by the command of its README, on fitting GPUs, which are unchanged when it is over."""
 
 import re
 import subprocess
@@ -32,9 +32,9 @@ def test_a_use_case(name: str, folder: Path) -> None:
     readme = (PROJECT / "stories" / name / "README.md").read_text(encoding="utf-8")
     [(command, story, gpus)] = COMMAND.findall(readme)
     assert story == name
-    told = [*command.split(), "--fake-folder", str(folder)]
+    arguments = [*command.split(), "--fake-folder", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "dra_kit", *told], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "dra_kit", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     profile = load(gpus)

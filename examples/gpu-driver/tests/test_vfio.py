@@ -62,7 +62,7 @@ def api(prepared: dra.Prepared) -> list[str]:
     return [node.path for node in prepared.claim_edits.device_nodes]
 
 
-def test_the_gpu_goes_to_vfio_and_comes_back(node: Node) -> None:
+def test_the_gpu_is_bound_to_vfio_and_back(node: Node) -> None:
     before = node.nvml.state.read()
     [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     assert driver_of(node) == "vfio-pci"
@@ -83,7 +83,7 @@ def test_the_gpu_goes_to_vfio_and_comes_back(node: Node) -> None:
         ({"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}, "/dev/vfio/devices/vfio0", ["/dev/iommu"]),
     ],
 )
-def test_the_files_are_those_that_the_config_asks_for(
+def test_the_container_gets_the_device_nodes_of_the_config(
     node: Node, iommu: dict[str, object], own: str, common: list[str]
 ) -> None:
     [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]], config=config(**iommu))
@@ -91,7 +91,7 @@ def test_the_files_are_those_that_the_config_asks_for(
     assert api(prepared) == common
 
 
-def test_where_the_kernel_has_no_iommufd_the_group_is_used(node: Node) -> None:
+def test_without_iommufd_the_group_is_used(node: Node) -> None:
     device = node.devices["gpu-vfio-0"]
     node.bench.prepare("machine", [device])
     (node.hardware.host / "dev/iommu").unlink()
@@ -99,14 +99,14 @@ def test_where_the_kernel_has_no_iommufd_the_group_is_used(node: Node) -> None:
     assert paths(prepared) == ["/dev/vfio/30"]
 
 
-def test_what_is_published_does_not_change_under_the_claim(node: Node) -> None:
+def test_published_attributes_do_not_change_during_the_claim(node: Node) -> None:
     before = node.devices
     node.bench.prepare("machine", [before["gpu-vfio-0"]])
     assert len(node.nvml.gpus()) == 1  # NVML sees it no more
     assert node.devices == before
 
 
-def test_a_gpu_that_is_held_is_not_taken_and_its_holder_named(node: Node) -> None:
+def test_a_gpu_in_use_is_not_unbound_and_its_holder_is_named(node: Node) -> None:
     held = hold(node, "/dev/nvidia0")
     with pytest.raises(dra.TransientError, match=r"/dev/nvidia0 is held by python \(4711\)"):
         node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
@@ -116,7 +116,7 @@ def test_a_gpu_that_is_held_is_not_taken_and_its_holder_named(node: Node) -> Non
     assert driver_of(node) == "vfio-pci"
 
 
-def test_a_machine_that_still_runs_keeps_its_gpu(node: Node) -> None:
+def test_a_running_virtual_machine_keeps_its_gpu(node: Node) -> None:
     node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     held = hold(node, "/dev/vfio/30")
     with pytest.raises(dra.TransientError, match="/dev/vfio/30 is held by"):
@@ -126,7 +126,7 @@ def test_a_machine_that_still_runs_keeps_its_gpu(node: Node) -> None:
     assert driver_of(node) == "nvidia"
 
 
-def test_persistence_mode_is_off_meanwhile_and_comes_back(node: Node) -> None:
+def test_persistence_mode_is_off_during_the_claim_and_restored(node: Node) -> None:
     with node.nvml.state.changing() as state:
         state.gpus[node.first].persistence = True
     node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
@@ -136,7 +136,7 @@ def test_persistence_mode_is_off_meanwhile_and_comes_back(node: Node) -> None:
 
 
 @pytest.mark.parametrize("tried", ["again", "never again"])
-def test_persistence_mode_comes_back_where_the_gpu_was_held_at_first(node: Node, tried: str) -> None:
+def test_persistence_mode_is_restored_if_the_gpu_was_in_use_first(node: Node, tried: str) -> None:
     with node.nvml.state.changing() as state:
         state.gpus[node.first].persistence = True
     held = hold(node, "/dev/nvidia0")
@@ -150,7 +150,7 @@ def test_persistence_mode_comes_back_where_the_gpu_was_held_at_first(node: Node,
     assert node.nvml.state.read().gpus[node.first].persistence
 
 
-def test_persistence_mode_comes_back_after_a_crash_before_its_outcome_was_stored(node: Node) -> None:
+def test_persistence_mode_is_restored_after_a_crash_before_storing_the_outcome(node: Node) -> None:
     with node.nvml.state.changing() as state:
         state.gpus[node.first].persistence = True
     effect = bind(node)
@@ -162,10 +162,10 @@ def test_persistence_mode_comes_back_after_a_crash_before_its_outcome_was_stored
     with node.nvml.state.changing() as state:
         state.gpus[node.first].persistence = False
     effect.revert(effect.apply(None))
-    assert not node.nvml.state.read().gpus[node.first].persistence, "nobody had it on"
+    assert not node.nvml.state.read().gpus[node.first].persistence, "it was off before"
 
 
-def test_a_gpu_that_an_administrator_took_back_is_bound_again(node: Node) -> None:
+def test_a_gpu_unbound_by_an_administrator_is_bound_again(node: Node) -> None:
     device = node.devices["gpu-vfio-0"]
     node.bench.prepare("machine", [device])
     node.hardware.pci.bind(node.nvml.profile.gpus[0].pci, "nvidia")
@@ -192,12 +192,10 @@ class Watching:
         self._bus.bind(address, driver)
 
 
-def test_nvml_holds_no_gpu_while_one_changes_hands_whoever_asks_it(
-    node: Node, nvml_library: Path, tmp_path: Path
-) -> None:
+def test_nvml_is_closed_during_a_driver_change_for_all_threads(node: Node, nvml_library: Path, tmp_path: Path) -> None:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "told")
+    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "profile")
     nvml, bus = NvmlLibrary(nvml_library), Watching(node.hardware.pci, below)
     over = threading.Event()
 
@@ -216,7 +214,7 @@ def test_nvml_holds_no_gpu_while_one_changes_hands_whoever_asks_it(
     nvml.close()
 
 
-def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:
+def test_after_a_crash_a_driver_change_is_completed_or_reverted(node: Node) -> None:
     effect = bind(node)
     with node.nvml.state.changing() as state:
         state.gpus[node.first].driver = ""  # taken from the one, and not given to the other
@@ -227,7 +225,7 @@ def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:
     assert driver_of(node) == "nvidia"
 
 
-def test_after_a_reboot_it_is_bound_again(node: Node) -> None:
+def test_after_a_reboot_the_gpu_is_bound_again(node: Node) -> None:
     effect = bind(node)
     outcome = effect.apply(None)
     injection.reboot(node.nvml)
@@ -236,14 +234,14 @@ def test_after_a_reboot_it_is_bound_again(node: Node) -> None:
     assert effect.holds(outcome)
 
 
-def test_several_configs_in_one_claim_are_refused() -> None:
+def test_several_configs_in_one_claim_are_rejected() -> None:
     one, two = (dra.ConfigEntry(VfioDeviceConfig(), "claim", index, (f"r{index}",)) for index in (0, 1))
     passthrough.check([one, one])
     with pytest.raises(dra.PermanentError, match="give them one, or claims of their own"):
         passthrough.check([one, two])
 
 
-def test_a_node_without_iommu_says_so(tmp_path: Path, settings: Settings) -> None:
+def test_a_node_without_iommu_is_reported(tmp_path: Path, settings: Settings) -> None:
     file = two_gpus("l4", tmp_path)
     profile = yaml.safe_load(file.read_text())
     for gpu in profile["gpus"]:
@@ -271,7 +269,7 @@ def kernel(root: Path) -> Path:
 
 def test_the_driver_override_is_written_before_the_function_is_unbound(tmp_path: Path) -> None:
     function = kernel(tmp_path)
-    # nobody answers these writes: what is written is seen, and that nothing came of it is told
+    # no kernel reacts to these writes: they are checked here, and their missing effect is reported
     with pytest.raises(dra.TransientError, match="is bound to nvidia and not to vfio-pci; see dmesg"):
         SysfsBus(tmp_path).bind("0000:07:00.0", "vfio-pci")
     assert (function / "driver/unbind").read_text() == "0000:07:00.0"
@@ -279,7 +277,7 @@ def test_the_driver_override_is_written_before_the_function_is_unbound(tmp_path:
     assert (function / "driver_override").read_text() == "\n"
 
 
-def test_a_driver_that_the_kernel_has_not_loaded_is_an_error(tmp_path: Path) -> None:
+def test_an_unloaded_kernel_driver_is_an_error(tmp_path: Path) -> None:
     function = kernel(tmp_path)
     (tmp_path / "sys/bus/pci/drivers/vfio-pci").rmdir()
     with pytest.raises(dra.TransientError, match="modprobe vfio-pci"):
@@ -287,6 +285,6 @@ def test_a_driver_that_the_kernel_has_not_loaded_is_an_error(tmp_path: Path) -> 
     assert not (function / "driver_override").exists()
 
 
-def test_a_gpu_that_is_not_in_the_node_any_more_has_nothing_to_take_back(node: Node, tmp_path: Path) -> None:
+def test_releasing_a_removed_gpu_does_nothing(node: Node, tmp_path: Path) -> None:
     with_kernel = replace(node.hardware, host=tmp_path / "empty", bus=SysfsBus(tmp_path / "empty"))
     bind(node).with_hardware(with_kernel).revert(True)

@@ -44,7 +44,7 @@ def fake_node(story: str, profile: str, folder: Path) -> Iterator[FakeNode]:
         yield FakeNode(dra, profile, folder)
 
 
-def test_the_time_slice_is_set_on_the_gpu_of_the_request_that_wants_it(tmp_path: Path) -> None:
+def test_the_time_slice_is_set_only_for_its_request(tmp_path: Path) -> None:
     with fake_node("04-time-slicing", "a100-40gb", tmp_path) as node:
         node.dra.apply("pod.yaml")
         node.dra.wait("jobs")
@@ -53,7 +53,7 @@ def test_the_time_slice_is_set_on_the_gpu_of_the_request_that_wants_it(tmp_path:
         node.dra.wait_for(lambda: node.gpu(0).time_slice == 0)
 
 
-def test_partitions_are_there_while_their_pods_run_and_the_gpu_is_whole_again(tmp_path: Path) -> None:
+def test_partitions_exist_while_their_pods_run(tmp_path: Path) -> None:
     with fake_node("10-dynamic-mig", "h100", tmp_path) as node:
         assert not node.gpu(0).mig_current
         node.dra.apply("partitions.yaml")
@@ -66,7 +66,7 @@ def test_partitions_are_there_while_their_pods_run_and_the_gpu_is_whole_again(tm
         assert node.partitions(0) == []
 
 
-def test_shares_of_a_partition_have_compute_slices_of_their_own(tmp_path: Path) -> None:
+def test_shares_of_a_partition_have_separate_compute_slices(tmp_path: Path) -> None:
     with fake_node("11-mig-shared-memory", "h100", tmp_path) as node:
         node.dra.apply("shares.yaml")
         node.dra.wait("reader")

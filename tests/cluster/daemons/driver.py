@@ -29,7 +29,7 @@ class Rack(dra.DeviceProvider):
 
 
 class Sharer(dra.Preparer):
-    """The card's daemon runs as long as somebody has it."""
+    """The card's daemon runs as long as the card is in use."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         running = await device.ensure(Daemon(run_dir=str(Path.cwd())))

@@ -61,7 +61,7 @@ class Crane(dra.DeviceBinder):
             raise dra.NotYet(f"the cable to {claim.node} is being plugged in")
 
     def release(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
-        if device.name == "gpu-1":  # meanwhile somebody has mended the other one
+        if device.name == "gpu-1":  # the other one was repaired meanwhile
             Warehouse.broken.clear()
             self.context.rescan()
 

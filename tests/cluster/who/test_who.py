@@ -99,7 +99,7 @@ def in_containers(uses: list[DeviceUse]) -> set[Identity]:
     return {use.identity for use in uses if use.container and use.driver == DRIVER}
 
 
-def test_the_node_tells_what_the_kubelet_tells_with_serial_numbers(running: NodeDriver) -> None:
+def test_who_on_node_matches_the_kubelet_and_adds_serial_numbers(running: NodeDriver) -> None:
     uses = who("--source", "node")
     assert in_containers(uses) == by_the_kubelet()
     assert {(use.device, use.hardware_ids) for use in uses if use.container} == {
@@ -107,7 +107,7 @@ def test_the_node_tells_what_the_kubelet_tells_with_serial_numbers(running: Node
     }
 
 
-def test_the_cluster_tells_what_the_kubelet_tells(running: NodeDriver) -> None:
+def test_who_in_cluster_matches_the_kubelet(running: NodeDriver) -> None:
     uses = who("--kubeconfig", running.plane.kubeconfig)
     told = by_the_kubelet()
     assert {(pod, container) for _, pod, container, *_ in told} == {

@@ -1,4 +1,4 @@
-"""A control plane of its own: worlds have nodes that nobody runs, and what a node's kubelet does would show in them."""
+"""A separate control plane: nodes of worlds have no kubelet, and a real one would change their objects."""
 
 from __future__ import annotations
 

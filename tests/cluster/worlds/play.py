@@ -90,7 +90,7 @@ class RealPlane:
             await asyncio.sleep(_BEAT_SECONDS)
 
     async def sweep(self) -> None:
-        """Removes everything that worlds have, with the events that are told of it late."""
+        """Remove everything that worlds have created, including late Events."""
         for resource in _SWEPT:
             await self._remove_all(resource)
         await asyncio.sleep(_CALM_SECONDS)

@@ -78,7 +78,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
         await running.stop()
 
 
-async def test_bad_config_is_denied_with_the_whole_text(webhook: Webhook) -> None:
+async def test_invalid_config_is_denied_with_the_full_message(webhook: Webhook) -> None:
     response = await webhook.ask(review(carrying("ResourceClaim", BAD)))
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
     assert response["status"]["message"] == (
@@ -94,7 +94,7 @@ async def test_every_kind_is_checked_in_every_version(webhook: Webhook) -> None:
             assert (await webhook.ask(review(carrying(kind, GOOD, version=version))))["allowed"], (kind, version)
 
 
-async def test_validators_have_the_settings_of_the_driver(tmp_path: Path) -> None:
+async def test_validators_receive_the_settings_of_the_driver(tmp_path: Path) -> None:
     hot = review(carrying("ResourceClaim", config(parameters(temperature=450))))
     async with ClusterApi() as api:
         for hottest, allowed in ((400, False), (450, True)):
@@ -115,7 +115,7 @@ async def test_a_duplicate_key_is_denied(webhook: Webhook) -> None:
     doubled = text.replace('"extra_cheese": true', '"extra_cheese": true, "extra_cheese": true')
     response = await webhook.ask(doubled.encode())
     assert response["status"]["message"].endswith(
-        "parameters.extra_cheese: stands twice in the same object; remove one"
+        "parameters.extra_cheese: occurs twice in the same object; remove one"
     )
 
 
@@ -125,7 +125,7 @@ async def test_an_update_of_a_claim_is_never_blocked(webhook: Webhook) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
-async def test_an_update_that_brings_in_bad_config_is_denied(webhook: Webhook, kind: str) -> None:
+async def test_an_update_that_adds_invalid_config_is_denied(webhook: Webhook, kind: str) -> None:
     response = await webhook.ask(review(carrying(kind, BAD), old=carrying(kind, GOOD), operation="UPDATE"))
     assert not response["allowed"]
 
@@ -134,13 +134,13 @@ async def test_a_deletion_is_allowed(webhook: Webhook) -> None:
     assert (await webhook.ask(review(None, old=carrying("DeviceClass", BAD), operation="DELETE")))["allowed"]
 
 
-async def test_a_config_model_that_breaks_denies_and_the_next_review_is_answered(webhook: Webhook) -> None:
+async def test_a_crashing_config_model_denies_and_the_next_review_is_answered(webhook: Webhook) -> None:
     broken = await webhook.ask(review(carrying("ResourceClaim", config(parameters(temperature=0)))))
     assert "ZeroDivisionError" in broken["status"]["message"]
     assert (await webhook.ask(review(carrying("ResourceClaim", GOOD))))["allowed"]
 
 
-async def test_it_watches_nothing_and_writes_nothing(webhook: Webhook) -> None:
+async def test_the_webhook_watches_nothing_and_writes_nothing(webhook: Webhook) -> None:
     await webhook.ask(review(carrying("ResourceClaim", BAD)))
     assert webhook.api.writes == []
     discovery = {"/version", "/api", "/api/v1", "/apis", "/apis/resource.k8s.io"}
@@ -148,7 +148,7 @@ async def test_it_watches_nothing_and_writes_nothing(webhook: Webhook) -> None:
     assert {path for _, path in webhook.api.requests} <= discovery
 
 
-async def test_sigterm_ends_it_in_order(webhook: Webhook) -> None:
+async def test_sigterm_stops_the_webhook_gracefully(webhook: Webhook) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     assert await webhook.task == 0
 
@@ -161,7 +161,7 @@ async def test_a_cluster_that_serves_v1_only_is_enough(tmp_path: Path) -> None:
         await running.stop()
 
 
-async def test_the_start_tells_path_and_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_startup_log_contains_path_and_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with ClusterApi() as api:
         running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"))
@@ -171,7 +171,7 @@ async def test_the_start_tells_path_and_port(tmp_path: Path, caplog: pytest.LogC
     assert (start.__dict__["path"], start.__dict__["port"]) == ("/validate-opaque-config", running.port)
 
 
-async def test_a_port_in_use_is_told_before_the_api_server_is_asked(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported_before_any_api_request(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -194,7 +194,7 @@ async def test_a_missing_certificate_is_a_configuration_error(tmp_path: Path) ->
         await run_webhook(driver, settings)
 
 
-async def test_the_port_is_free_again_after_a_start_that_failed(tmp_path: Path) -> None:
+async def test_a_failed_start_releases_the_port(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     with kept_free() as port:
         settings = WebhookSettings(
@@ -206,14 +206,14 @@ async def test_the_port_is_free_again_after_a_start_that_failed(tmp_path: Path) 
             assert again.getsockname()[1] == port
 
 
-async def test_a_refusal_is_no_error_of_the_webhook(webhook: Webhook, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejection_is_not_logged_as_an_error(webhook: Webhook, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     await webhook.ask(review(carrying("ResourceClaim", BAD)))
-    told = [(record.name, record.levelname, record.message) for record in caplog.records]
-    assert told == [("dra_kit.admission.agent", "INFO", "object refused")]
+    logged = [(record.name, record.levelname, record.message) for record in caplog.records]
+    assert logged == [("dra_kit.admission.agent", "INFO", "object rejected")]
 
 
-async def test_probes_tell_when_it_serves(tmp_path: Path) -> None:
+async def test_probes_report_whether_the_webhook_serves(tmp_path: Path) -> None:
     def ready() -> bool:
         try:
             return ask(port, "/readyz") == (200, "ok\n")

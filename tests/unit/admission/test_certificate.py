@@ -67,7 +67,7 @@ BREAKS: dict[str, tuple[Callable[[Pair], object], str]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_files_that_cannot_be_used_are_named_in_one_line(name: str, tmp_path: Path) -> None:
+def test_unusable_files_are_named_in_one_line(name: str, tmp_path: Path) -> None:
     pair = issue(tmp_path)
     spoil, text = BREAKS[name]
     spoil(pair)
@@ -76,12 +76,12 @@ def test_files_that_cannot_be_used_are_named_in_one_line(name: str, tmp_path: Pa
     assert "\n" not in str(refused.value)
 
 
-async def test_unchanged_files_are_nothing_new(tmp_path: Path) -> None:
+async def test_unchanged_files_are_not_reloaded(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     assert not await ServerCertificate(CertificateFiles(pair.cert, pair.key)).refresh()
 
 
-async def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
+async def test_replaced_files_are_loaded(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     issue(tmp_path)
@@ -89,7 +89,7 @@ async def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
     assert not await certificate.refresh()
 
 
-async def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_path: Path) -> None:
+async def test_a_pair_that_does_not_match_is_rejected_until_the_second_file_is_replaced(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     old_key = pair.key.read_bytes()
@@ -102,7 +102,7 @@ async def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_pa
     assert await certificate.refresh()
 
 
-async def test_connections_that_come_during_a_rotation_are_served(tmp_path: Path) -> None:
+async def test_connections_during_a_rotation_are_served(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     contents = []

@@ -12,7 +12,7 @@ from dra_kit.errors import ConfigurationError
 URL = "https://127.0.0.1:9443"
 
 
-def test_each_kind_is_asked_about_with_the_operations_that_can_change_its_config() -> None:
+def test_rules_contain_each_kind_with_the_operations_that_change_its_config() -> None:
     webhooks = validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]
     assert {rule["resources"][0]: rule["operations"] for each in webhooks for rule in each["rules"]} == {
         "resourceclaims": ["CREATE"],
@@ -21,13 +21,13 @@ def test_each_kind_is_asked_about_with_the_operations_that_can_change_its_config
     }
 
 
-def test_it_fails_closed_and_soon() -> None:
+def test_failure_policy_is_fail_with_a_short_timeout() -> None:
     for webhook in validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]:
         assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Fail", 5)
         assert (webhook["sideEffects"], webhook["matchPolicy"]) == ("None", "Equivalent")
 
 
-def test_objects_without_config_of_this_driver_never_leave_the_api_server() -> None:
+def test_match_conditions_exclude_objects_without_config_of_the_driver() -> None:
     webhooks = validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]
     assert [each["matchConditions"][0]["expression"] for each in webhooks] == [
         f'object.{path}.orValue([]).exists(c, c.?opaque.?driver.orValue("") == "dra.pizza")'
@@ -36,12 +36,12 @@ def test_objects_without_config_of_this_driver_never_leave_the_api_server() -> N
 
 
 @pytest.mark.parametrize("name", ["gpu", "dra.pizza", "a.b.c.d"])
-def test_names_are_qualified_whatever_the_driver_is_called(name: str) -> None:
+def test_webhook_names_are_qualified_for_any_driver_name(name: str) -> None:
     for webhook in validating_webhook_configuration(name, url=URL)["webhooks"]:
         assert webhook["name"].count(".") >= 2  # the API server wants three labels
 
 
-def test_a_url_leads_to_the_path_of_the_handlers() -> None:
+def test_a_url_gets_the_path_of_the_handlers() -> None:
     configuration = validating_webhook_configuration("dra.pizza", url=f"{URL}/", ca_bundle=b"PEM")
     assert configuration["webhooks"][0]["clientConfig"] == {
         "url": f"{URL}/validate-opaque-config",
@@ -49,7 +49,7 @@ def test_a_url_leads_to_the_path_of_the_handlers() -> None:
     }
 
 
-def test_a_service_leads_to_the_path_of_the_handlers() -> None:
+def test_a_service_gets_the_path_of_the_handlers() -> None:
     service = ServiceReference("kitchen", "webhook", port=8443)
     client = validating_webhook_configuration("dra.pizza", service=service)["webhooks"][0]["clientConfig"]
     assert client == {
@@ -57,18 +57,18 @@ def test_a_service_leads_to_the_path_of_the_handlers() -> None:
     }
 
 
-def test_the_versions_are_those_asked_for() -> None:
+def test_rules_contain_the_requested_versions() -> None:
     configuration = validating_webhook_configuration("dra.pizza", url=URL, versions=["v1", "v1beta1"])
     assert configuration["webhooks"][0]["rules"][0]["apiVersions"] == ["v1", "v1beta1"]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:1", "https://", "https://host/other", f"{URL}?a=b"])
-def test_urls_that_the_api_server_would_refuse_are_refused(url: str) -> None:
+def test_urls_that_the_api_server_rejects_are_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="https://host:port"):
         validating_webhook_configuration("dra.pizza", url=url)
 
 
-def test_url_and_service_exclude_each_other() -> None:
+def test_url_and_service_are_mutually_exclusive() -> None:
     with pytest.raises(ConfigurationError, match="either"):
         validating_webhook_configuration("dra.pizza", url=URL, service=ServiceReference("kitchen", "webhook"))
     with pytest.raises(ConfigurationError, match="either"):

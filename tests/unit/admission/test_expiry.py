@@ -29,24 +29,24 @@ def issued(name: str, end: dt.datetime, serial: int) -> bytes:
 
 @settings(max_examples=100, deadline=None)
 @given(name=st.text("abcdefgh.", min_size=1, max_size=64), end=MOMENTS, serial=st.integers(1, 2**159 - 1))
-def test_it_is_the_end_that_the_certificate_names(name: str, end: dt.datetime, serial: int) -> None:
+def test_expiry_is_the_not_after_of_the_certificate(name: str, end: dt.datetime, serial: int) -> None:
     # 2050 is where the encoding of a time changes
     assert not_after(issued(name, end, serial)) == end.timestamp()
 
 
-def test_of_a_chain_it_is_that_of_the_first_certificate() -> None:
+def test_expiry_of_a_chain_is_that_of_the_first_certificate() -> None:
     first, second = dt.datetime(2030, 1, 1, tzinfo=dt.UTC), dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
     assert not_after(issued("a", first, 1) + issued("b", second, 2)) == first.timestamp()
 
 
 @given(st.binary(max_size=300))
-def test_what_is_no_certificate_has_none(content: bytes) -> None:
+def test_content_without_a_certificate_has_no_expiry(content: bytes) -> None:
     begin, end = b"-----BEGIN CERTIFICATE-----\n", b"\n-----END CERTIFICATE-----\n"
     assert not_after(content) is None
     assert not_after(begin + content + end) is None
 
 
-def test_a_server_knows_that_of_the_files_it_was_given(tmp_path: Path) -> None:
+def test_a_server_knows_the_expiry_of_its_certificate_files(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     [leaf, *_] = x509.load_pem_x509_certificates(pair.cert.read_bytes())

@@ -1,4 +1,4 @@
-"""The webhook's own authority and certificate: what is renewed when, and that somebody who trusts it always can."""
+"""The webhook's own authority and certificate: when each is renewed, and that clients can trust them at all times."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_accepted(server: bytes, bundle: bytes, now: dt.datetime) -> bool:
     return True
 
 
-def test_a_new_one_is_for_the_names_and_accepted() -> None:
+def test_a_new_certificate_has_the_names_and_is_accepted() -> None:
     certificates = made()
     for name in NAMES:
         roots = verification.Store(authorities(certificates))
@@ -64,16 +64,16 @@ def test_a_new_one_is_for_the_names_and_accepted() -> None:
         verifier.verify(x509.load_pem_x509_certificate(certificates.cert), [])
 
 
-def test_a_new_one_is_trusted_by_nobody_yet() -> None:
+def test_a_new_authority_is_not_trusted_yet() -> None:
     assert not is_trusted(made())
     assert is_trusted(trusted(made()))
 
 
-def test_what_is_good_is_left_alone() -> None:
+def test_valid_certificates_are_not_renewed() -> None:
     assert renew_server_certificate(made(), NAMES, START + 59 * DAY) is None
 
 
-def test_the_server_certificate_is_renewed_under_the_same_authority_in_time() -> None:
+def test_the_server_certificate_is_renewed_in_time_by_the_same_authority() -> None:
     before = trusted(made())
     after = renew_server_certificate(before, NAMES, START + 61 * DAY)
     assert after is not None
@@ -83,7 +83,7 @@ def test_the_server_certificate_is_renewed_under_the_same_authority_in_time() ->
     assert is_accepted(after.cert, before.authorities, START + 61 * DAY)
 
 
-def test_another_name_of_the_service_needs_another_certificate() -> None:
+def test_another_service_name_renews_the_server_certificate() -> None:
     before = made()
     after = renew_server_certificate(before, ["other.kitchen.svc"], START)
     assert after is not None
@@ -96,7 +96,7 @@ def test_an_authority_is_not_renewed_in_the_first_half_of_its_life() -> None:
     assert renew_authority(made(), NAMES, START + AUTHORITY_LIFE / 2 - DAY) is None
 
 
-def test_an_authority_that_is_renewed_signs_beside_the_former_one() -> None:
+def test_a_renewed_authority_is_trusted_next_to_the_former_one() -> None:
     now = START + AUTHORITY_LIFE / 2 + DAY
     before = renew_server_certificate(trusted(made()), NAMES, now)
     assert before is not None
@@ -129,37 +129,37 @@ def test_an_authority_that_has_expired_is_replaced() -> None:
     assert is_accepted(after.cert, after.authorities, now)
 
 
-DAMAGES = [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+CORRUPT_CONTENTS = [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 
 
 @pytest.mark.parametrize("field", ["cert", "key"])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_corrupt_server_certificate_is_made_again_under_the_same_authority(field: str, damage: bytes) -> None:
+@pytest.mark.parametrize("content", CORRUPT_CONTENTS)
+def test_a_corrupt_server_certificate_is_issued_again_by_the_same_authority(field: str, content: bytes) -> None:
     before = made()
-    after = renew_server_certificate(replace(before, **{field: damage}), NAMES, START)
+    after = renew_server_certificate(replace(before, **{field: content}), NAMES, START)
     assert after is not None
     assert after.authorities == before.authorities
     assert is_accepted(after.cert, before.authorities, START)
 
 
 @pytest.mark.parametrize("field", ["authorities", "authority_key"])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_corrupt_authority_is_made_again(field: str, damage: bytes) -> None:
-    after = renew_server_certificate(replace(made(), **{field: damage}), NAMES, START)
+@pytest.mark.parametrize("content", CORRUPT_CONTENTS)
+def test_a_corrupt_authority_is_replaced(field: str, content: bytes) -> None:
+    after = renew_server_certificate(replace(made(), **{field: content}), NAMES, START)
     assert after is not None
     assert is_accepted(after.cert, after.authorities, START)
 
 
 @pytest.mark.parametrize("field", ["authority_key", "key"])
-def test_a_key_of_another_is_not_used(field: str) -> None:
+def test_a_key_of_another_certificate_is_not_used(field: str) -> None:
     other = made()
     after = renew_server_certificate(replace(made(), **{field: getattr(other, field)}), NAMES, START)
     assert after is not None
     assert is_accepted(after.cert, after.authorities, START)
 
 
-def test_one_without_names_is_made_again() -> None:
-    """As somebody made it who put it into the Secret: the API server takes none without names."""
+def test_a_certificate_without_names_is_issued_again() -> None:
+    """A certificate in the Secret from another source: the API server rejects certificates without names."""
     before = made()
     [authority], key = authorities(before), load_pem_private_key(before.authority_key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -174,14 +174,14 @@ def test_one_without_names_is_made_again() -> None:
     assert is_accepted(after.cert, before.authorities, START)
 
 
-def test_a_copy_that_is_trusted_comes_before_a_stored_one_that_is_not() -> None:
+def test_a_trusted_copy_is_preferred_to_an_untrusted_stored_authority() -> None:
     stored, held = made(), trusted(made())
     assert preferred_certificates(stored, held, START) is held
     assert preferred_certificates(trusted(stored), held, START) == trusted(stored)
     assert preferred_certificates(stored, made(), START) is stored
 
 
-def test_what_cannot_sign_counts_for_nothing() -> None:
+def test_an_authority_that_cannot_sign_is_ignored() -> None:
     held = trusted(made())
     assert preferred_certificates(replace(trusted(made()), authority_key=b""), held, START) is held
     assert preferred_certificates(None, held, START + AUTHORITY_LIFE + DAY) is None
@@ -193,7 +193,7 @@ def test_what_cannot_sign_counts_for_nothing() -> None:
     upgrades=st.sets(st.integers(0, 11)),
     begin=st.sampled_from([dt.timedelta(0), AUTHORITY_LIFE / 2 - 300 * DAY]),
 )
-def test_the_api_server_accepts_what_is_served_at_every_step(
+def test_the_api_server_accepts_the_served_certificate_at_every_step(
     pauses: list[int], upgrades: set[int], begin: dt.timedelta
 ) -> None:
     """Looks of the webhook come less than a third of a certificate's life apart; upgrades at any of them."""

@@ -78,7 +78,7 @@ async def bundles(client: Client) -> set[bytes]:
     return {base64.b64decode(item["clientConfig"].get("caBundle", "")) for item in found["webhooks"]}
 
 
-async def test_the_webhook_makes_and_stores_it_and_changes_nothing_else(client: Client) -> None:
+async def test_the_webhook_stores_a_new_certificate_and_changes_nothing_else(client: Client) -> None:
     certificates = own(client)
     await certificates.look()
     data = await stored(client)
@@ -95,14 +95,14 @@ async def test_nothing_is_written_when_nothing_is_due(client: Client) -> None:
     assert set(written.values()) <= {0}
 
 
-async def test_another_replica_takes_what_is_there(client: Client) -> None:
+async def test_another_replica_uses_the_stored_certificate(client: Client) -> None:
     first, second = own(client), own(client)
     await first.look()
     await second.look()
     assert first.read() == second.read()
 
 
-async def test_of_two_that_begin_at_once_one_is_first(client: Client) -> None:
+async def test_one_of_two_replicas_that_start_at_once_stores_the_certificate(client: Client) -> None:
     replicas = [own(client) for _ in range(4)]
     results = await asyncio.gather(*(each.look() for each in replicas), return_exceptions=True)
     assert all(result is None or isinstance(result, Conflict) for result in results)
@@ -111,7 +111,7 @@ async def test_of_two_that_begin_at_once_one_is_first(client: Client) -> None:
     assert len({each.read() for each in replicas}) == 1
 
 
-async def test_it_is_renewed(client: Client) -> None:
+async def test_the_certificate_is_renewed(client: Client) -> None:
     certificates = own(client)
     await certificates.look()
     server = ServerCertificate(certificates)
@@ -123,7 +123,7 @@ async def test_it_is_renewed(client: Client) -> None:
     assert await server.refresh()
 
 
-async def test_a_replica_makes_a_deleted_secret_again_as_it_was(client: Client) -> None:
+async def test_a_replica_restores_a_deleted_secret_unchanged(client: Client) -> None:
     certificates = own(client)
     await certificates.look()
     await trust(client)
@@ -136,18 +136,18 @@ async def test_a_replica_makes_a_deleted_secret_again_as_it_was(client: Client) 
     assert (after["type"], before["type"]) == ("Opaque", "Opaque")
 
 
-async def test_a_patient_look_makes_a_secret_again_that_is_missing_twice(client: Client) -> None:
+async def test_a_patient_check_restores_a_secret_that_is_missing_twice(client: Client) -> None:
     certificates = own(client)
     await certificates.look()
     before = await stored(client)
     await client.delete(SECRETS, PLACE.secret, "default")
-    with pytest.raises(CertificateMissing, match="this replica makes it again in 5 seconds"):
+    with pytest.raises(CertificateMissing, match="this replica creates it again in 5 seconds"):
         await certificates.look(patient=True)
     await certificates.look(patient=True)
     assert await stored(client) == before
 
 
-async def test_a_replica_that_stops_makes_a_deleted_secret_again(client: Client) -> None:
+async def test_a_stopping_replica_restores_a_deleted_secret(client: Client) -> None:
     certificates = SelfManagedCertificate(client, PLACE, now=lambda: START, every=3600)
     task = asyncio.create_task(certificates.run(ready := asyncio.Event()))
     await ready.wait()
@@ -158,7 +158,7 @@ async def test_a_replica_that_stops_makes_a_deleted_secret_again(client: Client)
     assert await stored(client) == before
 
 
-async def test_a_trusted_copy_wins_over_a_new_authority_of_a_replica_without_a_copy(client: Client) -> None:
+async def test_a_trusted_copy_replaces_a_new_authority_of_another_replica(client: Client) -> None:
     first, second = own(client), own(client)
     await first.look()
     await trust(client)
@@ -174,7 +174,7 @@ async def test_a_trusted_copy_wins_over_a_new_authority_of_a_replica_without_a_c
     assert second.read() == first.read()
 
 
-async def test_a_new_replica_without_the_secret_names_it_and_the_remedy(client: Client) -> None:
+async def test_a_missing_secret_is_reported_with_its_name_and_the_remedy(client: Client) -> None:
     await client.delete(SECRETS, PLACE.secret, "default")
     with pytest.raises(
         CertificateMissing, match=r"Secret default/pizza-webhook-self-made does not exist.*helm upgrade"
@@ -199,7 +199,7 @@ async def test_a_certificate_that_stays_untrusted_is_reported_with_the_remedy(
     assert [record.message for record in caplog.records] == ["certificate trusted by the API server"]
 
 
-async def test_when_the_authority_expires_is_known(client: Client) -> None:
+async def test_expiry_of_the_authority_is_known(client: Client) -> None:
     certificates = own(client)
     assert certificates.authority_not_after() is None
     await certificates.look()
@@ -250,7 +250,7 @@ async def until_stored(client: Client) -> dict[str, bytes]:
     return data
 
 
-async def test_the_webhook_serves_with_it(client: Client, server: ApiServer, tmp_path: Path) -> None:
+async def test_the_webhook_serves_with_its_own_certificate(client: Client, server: ApiServer, tmp_path: Path) -> None:
     with kept_free() as port:
         async with webhook(server, port, tmp_path):
             await until_served(port, (await until_stored(client))["ca.crt"])
@@ -274,7 +274,7 @@ async def probed(port: int, path: str) -> tuple[int, str]:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_webhook_without_its_secret_waits_alive_and_not_ready_until_it_is_there(
+async def test_a_webhook_without_its_secret_is_alive_but_not_ready(
     client: Client, server: ApiServer, tmp_path: Path
 ) -> None:
     await client.delete(SECRETS, PLACE.secret, "default")
@@ -314,7 +314,7 @@ async def test_trust_is_written_into_all_webhooks_and_recorded(client: Client) -
     assert data["trusted.crt"] == data["ca.crt"]
 
 
-async def test_trust_comes_with_an_authority_where_there_is_none(client: Client) -> None:
+async def test_trust_creates_an_authority_if_there_is_none(client: Client) -> None:
     await client.delete(SECRETS, PLACE.secret, "default")
     await trust(client)
     data = await stored(client)
@@ -333,7 +333,7 @@ async def test_trust_is_established_once(client: Client) -> None:
     assert (outcome.made, outcome.webhooks) == (False, [])
 
 
-async def test_trust_that_was_taken_away_comes_back(client: Client) -> None:
+async def test_removed_trust_is_restored(client: Client) -> None:
     await trust(client)
     found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, CONFIGURATION)
     for each in found["webhooks"]:
@@ -343,7 +343,7 @@ async def test_trust_that_was_taken_away_comes_back(client: Client) -> None:
     assert await bundles(client) == {(await stored(client))["ca.crt"]}
 
 
-async def test_trust_beside_a_webhook_that_writes_the_secret_ends_with_one_authority(client: Client) -> None:
+async def test_trust_and_webhook_writing_at_once_agree_on_one_authority(client: Client) -> None:
     replicas = [own(client) for _ in range(3)]
     await asyncio.gather(trust(client), *(each.look() for each in replicas), return_exceptions=True)
     await trust(client)

@@ -36,7 +36,7 @@ def put_all(queue: FairQueue, items: Sequence[WaitingReview]) -> None:
         queue.put(item, 0)
 
 
-def test_a_small_review_has_its_turn_before_large_ones_that_came_earlier() -> None:
+def test_a_small_review_is_served_before_earlier_large_ones() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(50_000) for _ in range(200)])
     served(queue, 3)
@@ -45,7 +45,7 @@ def test_a_small_review_has_its_turn_before_large_ones_that_came_earlier() -> No
     assert small in served(queue, 1)
 
 
-def test_a_larger_review_has_its_turn_before_a_flood_of_small_ones() -> None:
+def test_a_large_review_is_not_starved_by_a_flood_of_small_ones() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(700) for _ in range(200)])
     served(queue, 50)
@@ -54,7 +54,7 @@ def test_a_larger_review_has_its_turn_before_a_flood_of_small_ones() -> None:
     assert large in served(queue, 2)
 
 
-def test_an_address_has_its_turn_before_a_flood_from_another_one() -> None:
+def test_an_address_is_not_starved_by_a_flood_from_another_one() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(50_000, "flood") for _ in range(200)])
     served(queue, 5)
@@ -63,7 +63,7 @@ def test_an_address_has_its_turn_before_a_flood_from_another_one() -> None:
     assert other in served(queue, 2)
 
 
-def test_an_address_that_used_much_waits_for_two_reviews_for_each_that_waits_already() -> None:
+def test_a_heavy_address_waits_for_at_most_two_reviews_of_each_waiting_address() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(700, "much")])
     served(queue, 1, seconds_per_byte=1e-2)
@@ -77,7 +77,7 @@ def test_an_address_that_used_much_waits_for_two_reviews_for_each_that_waits_alr
     assert before <= 2 * 50 + 1
 
 
-def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
+def test_a_review_that_cannot_be_answered_in_time_is_rejected_at_once() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(50_000, deadline=5) for _ in range(199)])
     with pytest.raises(ReviewQueueOverload):
@@ -86,7 +86,7 @@ def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
     queue.put(waiting(50_000, "other", deadline=5), 0)
 
 
-def test_what_has_waited_too_long_is_not_checked() -> None:
+def test_a_review_that_waited_too_long_is_not_checked() -> None:
     queue = FairQueue()
     late, fresh = waiting(700, deadline=5), waiting(700, deadline=20)
     put_all(queue, [late, fresh])
@@ -94,7 +94,7 @@ def test_what_has_waited_too_long_is_not_checked() -> None:
     assert isinstance(late.future.exception(0), ReviewQueueOverload)
 
 
-def test_what_its_caller_has_given_up_is_not_checked() -> None:
+def test_a_review_abandoned_by_its_caller_is_not_checked() -> None:
     queue = FairQueue()
     gone, there = waiting(700), waiting(700)
     put_all(queue, [gone, there])
@@ -102,7 +102,7 @@ def test_what_its_caller_has_given_up_is_not_checked() -> None:
     assert served(queue, 5) == [there]
 
 
-def test_a_thread_for_small_reviews_takes_no_others() -> None:
+def test_a_thread_for_small_reviews_takes_only_small_reviews() -> None:
     queue = FairQueue()
     small, larger = waiting(8 * 1024), waiting(8 * 1024 + 1)
     put_all(queue, [larger, small])
@@ -116,7 +116,7 @@ PEERS = st.sampled_from("abc")
 
 
 @given(st.lists(st.tuples(SIZES, PEERS), max_size=40))
-def test_every_review_has_its_turn_once_and_in_order_within_its_address(drawn: list[tuple[int, str]]) -> None:
+def test_every_review_is_served_once_and_in_order_per_address(drawn: list[tuple[int, str]]) -> None:
     queue = FairQueue()
     items = [waiting(size, peer) for size, peer in drawn]
     put_all(queue, items)
@@ -134,12 +134,12 @@ def test_every_review_has_its_turn_once_and_in_order_within_its_address(drawn: l
     st.integers(0, 60),
     st.floats(1e-8, 1e-4),
 )
-def test_those_that_always_wait_get_the_same_time(
+def test_addresses_that_always_wait_get_equal_time(
     flows: list[tuple[int, str]], before: int, seconds_per_byte: float
 ) -> None:
     queue = FairQueue()
     put_all(queue, [waiting(*flows[0]) for _ in range(before + 1)])
-    served(queue, before, seconds_per_byte)  # time that was used alone is no debt
+    served(queue, before, seconds_per_byte)  # time used while no other address waits does not count
     used = {waiting(*flow).band: 0.0 for flow in flows}
     largest = max(size for size, _ in flows) * max(seconds_per_byte, 5e-7)
     for flow in flows:
@@ -163,7 +163,7 @@ async def run(queue: ReviewQueue, function: Callable[[], object], size: int) -> 
         return found
 
 
-async def test_a_thread_takes_its_next_review_when_the_answer_to_its_last_one_is_ready(queue: ReviewQueue) -> None:
+async def test_a_thread_takes_the_next_review_after_its_last_answer_is_ready(queue: ReviewQueue) -> None:
     deadline = time.monotonic() + 600
     async with queue.turn(lambda: 1, size=100_000, peer="a", deadline=deadline):
         next_one = asyncio.create_task(run(queue, lambda: 2, 100_000))
@@ -172,7 +172,7 @@ async def test_a_thread_takes_its_next_review_when_the_answer_to_its_last_one_is
     assert await next_one == 2
 
 
-async def test_results_and_errors_come_back(queue: ReviewQueue) -> None:
+async def test_results_and_errors_are_returned(queue: ReviewQueue) -> None:
     def fail() -> None:
         raise KeyError("x")
 
@@ -181,7 +181,7 @@ async def test_results_and_errors_come_back(queue: ReviewQueue) -> None:
         await run(queue, fail, 100_000)
 
 
-async def test_a_validator_that_hangs_in_a_large_review_keeps_no_small_one_waiting(queue: ReviewQueue) -> None:
+async def test_a_validator_that_hangs_in_a_large_review_does_not_block_small_reviews(queue: ReviewQueue) -> None:
     go_on = threading.Event()
     stuck = [asyncio.create_task(run(queue, go_on.wait, size)) for size in (100_000, 60_000)]
     async with asyncio.timeout(60):

@@ -28,7 +28,7 @@ def found(obj: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in review_configs(obj, driver).problems]
 
 
-def test_the_text_names_object_field_value_and_remedy() -> None:
+def test_the_message_names_object_field_value_and_remedy() -> None:
     assert str(rejection(carrying("ResourceClaim", BAD), None, "CREATE", driver)) == (
         "ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.toppings[0]: "
         '"mushroom" is not supported; did you mean "mushrooms"? use one of "basil", "mushrooms", "olives"'
@@ -36,7 +36,7 @@ def test_the_text_names_object_field_value_and_remedy() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_checked_where_it_carries_config(kind: str) -> None:
+def test_each_kind_is_checked_at_its_config_fields(kind: str) -> None:
     assert found(carrying(kind, GOOD, BAD))[0].startswith(f"{PATHS[kind]}[1].opaque.parameters.toppings[0]: ")
 
 
@@ -54,11 +54,11 @@ def test_all_problems_of_all_configs_are_collected() -> None:
     ]
 
 
-def test_good_config_passes() -> None:
+def test_valid_config_is_accepted() -> None:
     assert rejection(carrying("ResourceClaim", GOOD), None, "CREATE", driver) is None
 
 
-def test_config_of_other_drivers_is_theirs() -> None:
+def test_config_of_other_drivers_is_ignored() -> None:
     assert found(carrying("ResourceClaim", config({"anything": "goes"}, driver="dra.gpu"))) == []
 
 
@@ -67,7 +67,7 @@ def test_parameters_without_kind_are_refused_at_the_missing_key() -> None:
     assert texts == ['spec.devices.config[0].opaque.parameters.kind: is missing; use "PizzaConfig"']
 
 
-def test_parameters_that_are_no_object_are_refused() -> None:
+def test_parameters_that_are_not_an_object_are_rejected() -> None:
     assert found(carrying("ResourceClaim", config("pizza"))) == [
         'spec.devices.config[0].opaque.parameters: must be an object, not "pizza"'
     ]
@@ -77,7 +77,7 @@ def test_duplicate_keys_are_refused() -> None:
     text = json.dumps(carrying("ResourceClaim", config(parameters(extra_cheese=True))))
     doubled = loads(text.replace('"extra_cheese": true', '"extra_cheese": true, "extra_cheese": false'))
     assert found(doubled) == [
-        "spec.devices.config[0].opaque.parameters.extra_cheese: stands twice in the same object; remove one"
+        "spec.devices.config[0].opaque.parameters.extra_cheese: occurs twice in the same object; remove one"
     ]
 
 
@@ -87,14 +87,14 @@ def test_keys_in_the_wrong_case_are_refused() -> None:
     ]
 
 
-def test_a_validator_that_breaks_refuses_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crashing_validator_rejects_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
     texts = found(carrying("ResourceClaim", config(parameters(temperature=0))))
     assert len(texts) == 1
     assert "ZeroDivisionError: a broken validator" in texts[0]
     assert "config model failed" in caplog.text
 
 
-def test_a_validator_of_the_author_speaks_in_its_words() -> None:
+def test_the_message_of_a_validator_of_the_author_is_used_unchanged() -> None:
     assert found(carrying("ResourceClaim", config(parameters(temperature=501)))) == [
         "spec.devices.config[0].opaque.parameters.temperature: no oven is that hot"
     ]
@@ -106,13 +106,13 @@ def test_a_class_is_named_without_a_namespace() -> None:
     )
 
 
-def test_an_object_that_gets_its_name_later_is_named_by_what_it_has() -> None:
+def test_an_object_with_generate_name_is_named_by_its_prefix() -> None:
     obj = carrying("ResourceClaim", BAD)
     obj["metadata"] = {"namespace": "default", "generateName": "lunch-"}
     assert str(rejection(obj, None, "CREATE", driver)).startswith("ResourceClaim default/lunch-*: ")
 
 
-def test_a_name_that_is_too_long_is_cut() -> None:
+def test_a_long_name_is_truncated() -> None:
     obj = carrying("ResourceClaim", config(parameters(wine=1)))
     obj["metadata"]["name"] = "x" * 1_000_000
     text = str(rejection(obj, None, "CREATE", driver))
@@ -120,29 +120,29 @@ def test_a_name_that_is_too_long_is_cut() -> None:
     assert len(text) < 1000
 
 
-def test_updates_of_claims_pass_since_their_spec_cannot_change() -> None:
+def test_updates_of_claims_are_accepted_because_their_spec_is_immutable() -> None:
     obj = carrying("ResourceClaim", BAD)
     assert rejection(obj, obj, "UPDATE", driver) is None
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
-def test_updates_that_bring_in_bad_config_are_refused(kind: str) -> None:
+def test_updates_that_add_invalid_config_are_rejected(kind: str) -> None:
     assert rejection(carrying(kind, BAD), carrying(kind, GOOD), "UPDATE", driver)
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
-def test_updates_of_something_else_pass_when_bad_config_is_stored_already(kind: str) -> None:
+def test_updates_of_other_fields_are_accepted_despite_stored_invalid_config(kind: str) -> None:
     obj = carrying(kind, BAD)
     assert rejection({**obj, "metadata": {**obj["metadata"], "finalizers": []}}, obj, "UPDATE", driver) is None
 
 
-def test_only_what_an_update_brings_in_is_reported() -> None:
+def test_only_problems_added_by_an_update_are_reported() -> None:
     worse = carrying("DeviceClass", BAD, config(parameters(wine=1)))
     text = str(rejection(worse, carrying("DeviceClass", BAD), "UPDATE", driver))
     assert text == "DeviceClass lunch: spec.config[1].opaque.parameters.wine: unknown field"
 
 
-def test_the_first_problems_are_told_and_the_others_counted() -> None:
+def test_the_first_problems_are_reported_and_the_others_counted() -> None:
     many = config(parameters(toppings=["ham"] * 2000))
     text = str(rejection(carrying("ResourceClaim", BAD, many, GOOD, BAD), None, "CREATE", driver))
     assert text.count("is not supported") == 20
@@ -151,13 +151,13 @@ def test_the_first_problems_are_told_and_the_others_counted() -> None:
 
 
 @pytest.mark.parametrize("number", [19, 20, 21, 40])
-def test_each_problem_is_told_or_counted(number: int) -> None:
+def test_each_problem_is_reported_or_counted(number: int) -> None:
     found = review_configs(carrying("ResourceClaim", *[BAD] * number), driver)
     assert len(found.problems) + found.omitted + found.unseen == number
     assert len(found.problems) == min(number, 20)
 
 
-def test_an_update_that_brings_in_more_problems_than_are_told_is_refused() -> None:
+def test_an_update_that_adds_unlisted_problems_is_rejected() -> None:
     stored = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100)))
     worse = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100, wine=1)))
     assert rejection(worse, stored, "UPDATE", driver)
@@ -168,7 +168,7 @@ def test_an_update_that_brings_in_more_problems_than_are_told_is_refused() -> No
     ("stored", "new"),
     [('"drops": 1', '"drops": true'), ('"drops": 2', '"drops": 1, "drops": 2'), ('"drops": 1', '"drops": 1.0')],
 )
-def test_a_config_is_as_it_was_only_if_it_reads_the_same(stored: str, new: str) -> None:
+def test_a_config_is_unchanged_only_if_its_json_is_equal(stored: str, new: str) -> None:
     def of(text: str) -> dict[str, Any]:
         oils = loads(f'{{"oils": {{"olive": {{"kind": "x", {text}}}}}}}')
         return carrying("DeviceClass", config({**parameters(), **oils}))
@@ -177,7 +177,7 @@ def test_a_config_is_as_it_was_only_if_it_reads_the_same(stored: str, new: str) 
     assert rejection(of(new), of(stored), "UPDATE", driver)
 
 
-def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
+def test_a_config_nested_too_deeply_is_rejected_even_if_unchanged() -> None:
     deep: Any = {}
     for _ in range(5000):
         deep = {"a": deep}
@@ -189,12 +189,12 @@ def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("kind", "operation"), [("ResourceClaim", "CONNECT"), ("ResourceClaim", ""), ("Pod", "CREATE")]
 )
-def test_what_is_not_known_is_no_reason_to_pass(kind: str, operation: str) -> None:
+def test_a_review_of_an_unknown_kind_or_operation_is_an_error(kind: str, operation: str) -> None:
     with pytest.raises(ValueError, match="is not checked here"):
         rejection({**carrying("ResourceClaim", BAD), "kind": kind}, None, operation, driver)
 
 
-def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
+def test_the_log_contains_fields_without_user_values() -> None:
     secret = "sesame-1"
     obj = carrying(
         "ResourceClaim",
@@ -218,7 +218,7 @@ def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
     )
 
 
-def test_a_validator_that_raises_is_logged_without_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crashing_validator_is_logged_without_its_message(caplog: pytest.LogCaptureFixture) -> None:
     found = rejection(carrying("ResourceClaim", config(parameters(temperature=0))), None, "CREATE", driver)
     assert "a broken validator" in str(found)
     [record] = caplog.records
@@ -238,7 +238,7 @@ def test_a_validator_that_raises_is_logged_without_what_it_says(caplog: pytest.L
         ("[" * 200 + "]" * 200, "toppings[0][0]", "is nested in more than 100 levels"),
     ],
 )
-def test_what_no_driver_can_work_with_is_refused_with_its_path(value: str, path: str, text: str) -> None:
+def test_values_that_no_driver_can_decode_are_rejected_with_their_path(value: str, path: str, text: str) -> None:
     field = re.split(r"[.\[]", path)[0]
     body = json.dumps(review(carrying("ResourceClaim", config(parameters(**{field: "HERE"})))))
     request = read_review(body.replace('"HERE"', value).encode(), REVIEWED)["request"]
@@ -247,7 +247,7 @@ def test_what_no_driver_can_work_with_is_refused_with_its_path(value: str, path:
     assert f": {text}" in found
 
 
-def test_deletions_pass() -> None:
+def test_deletions_are_accepted() -> None:
     assert rejection(carrying("DeviceClass", BAD), None, "DELETE", driver) is None
 
 
@@ -263,7 +263,7 @@ def test_deletions_pass() -> None:
         {"devices": {"config": [None, "config", {}, {"opaque": None}, {"opaque": []}]}},
     ],
 )
-def test_what_is_no_config_at_all_is_left_to_the_api_server(spec: object) -> None:
+def test_malformed_config_entries_are_left_to_the_api_server(spec: object) -> None:
     assert found({"kind": "ResourceClaim", "metadata": {"name": "lunch"}, "spec": spec}) == []
 
 
@@ -286,7 +286,7 @@ BODIES = st.dictionaries(KEYS, VALUES, max_size=6).map(lambda fields: parameters
 
 
 @given(st.sampled_from(list(KINDS)), st.lists(st.one_of(VALUES, BODIES), min_size=1, max_size=3))
-def test_each_path_leads_to_a_value_or_to_a_missing_key(kind: str, bodies: list[Any]) -> None:
+def test_each_reported_path_names_a_value_or_a_missing_key(kind: str, bodies: list[Any]) -> None:
     obj = carrying(kind, *(config(body) for body in bodies))
     for problem in review_configs(obj, driver).problems:
         assert "\n" not in str(problem)
@@ -298,7 +298,7 @@ def test_each_path_leads_to_a_value_or_to_a_missing_key(kind: str, bodies: list[
 
 
 @given(st.lists(BODIES, max_size=3))
-def test_what_passes_is_what_the_node_decodes(bodies: list[Any]) -> None:
+def test_the_webhook_accepts_exactly_what_the_node_decodes(bodies: list[Any]) -> None:
     decodable = True
     for body in bodies:
         try:

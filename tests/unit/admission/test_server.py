@@ -117,7 +117,7 @@ async def test_a_review_on_the_known_path_is_answered(pair: Pair) -> None:
     assert (status, json.loads(text)) == (200, {"response": {"uid": "review-1", "allowed": True}})
 
 
-async def test_a_refusal_tells_the_audit_log_why(pair: Pair) -> None:
+async def test_the_audit_annotation_contains_the_reason_of_a_rejection(pair: Pair) -> None:
     async with serving(pair, refuse) as url:
         _, text = await ask(pair, url + PATH)
     assert json.loads(text)["response"]["auditAnnotations"] == {"refused": "ResourceClaim lunch: no such topping"}
@@ -166,7 +166,7 @@ MALFORMED: dict[str, object] = {
     "an operation in lower case": changed(operation="create"),
     "CONNECT": changed(operation="CONNECT"),
     "a subresource": changed(subResource="status"),
-    "a subresource that is no text": changed(subResource=["status"]),
+    "a subresource that is not a string": changed(subResource=["status"]),
     "a subresource that was asked for": changed(requestSubResource="binding"),
     "another kind of the request": changed(kind={**KIND, "kind": "DeviceClass"}),
     "a kind of another group": changed(kind={**KIND, "group": "apps"}),
@@ -191,7 +191,7 @@ MALFORMED: dict[str, object] = {
 }
 
 
-async def test_malformed_reviews_are_refused_with_a_reason_and_nothing_breaks(pair: Pair) -> None:
+async def test_malformed_reviews_are_rejected_with_a_reason(pair: Pair) -> None:
     async with serving(pair) as url:
         for name, body in MALFORMED.items():
             status, text = await ask(pair, url + PATH, body)
@@ -200,13 +200,13 @@ async def test_malformed_reviews_are_refused_with_a_reason_and_nothing_breaks(pa
         assert (await ask(pair, url + PATH))[0] == 200
 
 
-async def test_a_body_beyond_all_limits_is_refused(pair: Pair) -> None:
+async def test_a_body_over_the_limit_is_rejected(pair: Pair) -> None:
     async with serving(pair) as url:
         assert (await ask(pair, url + PATH, b" " * (9 * 1024 * 1024)))[0] == 413
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP"])
-async def test_a_compressed_body_is_refused_before_it_grows(pair: Pair, encoding: str) -> None:
+async def test_a_compressed_body_is_rejected_without_decompression(pair: Pair, encoding: str) -> None:
     body = gzip.compress(json.dumps(REVIEW).encode())
     async with (
         serving(pair) as url,
@@ -223,7 +223,7 @@ async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
         assert (await ask(pair, f"{url}{PATH}?timeout=30s", changed(object=large, oldObject=large)))[0] == 200
 
 
-async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_review_is_answered_with_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(pair, fail) as url:
         assert await ask(pair, url + PATH) == (500, "the review failed: out of dough\n")
     assert "review failed" in caplog.text
@@ -238,12 +238,12 @@ async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: 
         {"operation": "DELETE", "oldObject": OBJECT, "object": None},
     ],
 )
-async def test_what_the_configuration_asks_about_is_answered(pair: Pair, request_fields: dict[str, Any]) -> None:
+async def test_every_kind_in_the_webhook_configuration_is_answered(pair: Pair, request_fields: dict[str, Any]) -> None:
     async with serving(pair) as url:
         assert (await ask(pair, url + PATH, changed(**request_fields)))[0] == 200
 
 
-async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(pair: Pair) -> None:
+async def test_handlers_receive_names_and_the_verdict_on_the_whole_object(pair: Pair) -> None:
     checked: list[Any] = []
     given: list[Any] = []
     refusal = ReviewRejection("no", ("spec",))
@@ -271,7 +271,7 @@ async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(
     assert seen["userInfo"] == {"username": "u"}
 
 
-async def test_a_review_that_is_too_deep_to_be_checked_is_refused(pair: Pair) -> None:
+async def test_a_review_nested_too_deeply_is_rejected(pair: Pair) -> None:
     def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> ReviewRejection | None:
         raise RecursionError
 
@@ -300,7 +300,7 @@ HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Length: 100\r\n"
 
 
 @pytest.mark.parametrize("begun", [b"POST", HEAD.encode(), f"{HEAD}\r\n{{".encode()])
-async def test_a_request_that_does_not_come_to_its_end_is_cut_off(pair: Pair, begun: bytes) -> None:
+async def test_an_incomplete_request_times_out(pair: Pair, begun: bytes) -> None:
     async with serving(pair, limits=ConnectionLimits(request_seconds=0.2)) as url:
         reader, writer = await connect(pair, url)
         writer.write(begun)
@@ -308,21 +308,21 @@ async def test_a_request_that_does_not_come_to_its_end_is_cut_off(pair: Pair, be
         writer.close()
 
 
-async def test_a_client_that_never_begins_tls_is_cut_off(pair: Pair) -> None:
+async def test_a_client_that_never_starts_tls_is_disconnected(pair: Pair) -> None:
     async with serving(pair, limits=ConnectionLimits(tls_seconds=0.2)) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         assert await closed(reader)
         writer.close()
 
 
-async def test_a_connection_without_a_request_is_closed_in_the_end(pair: Pair) -> None:
+async def test_an_idle_connection_is_closed(pair: Pair) -> None:
     async with serving(pair, limits=ConnectionLimits(idle_seconds=0.2)) as url:
         reader, writer = await connect(pair, url)
         assert await closed(reader)
         writer.close()
 
 
-async def test_the_connection_that_did_least_makes_room_for_a_new_one(pair: Pair) -> None:
+async def test_the_least_active_connection_is_closed_for_a_new_one(pair: Pair) -> None:
     async with serving(pair, limits=ConnectionLimits(connections=3)) as url, aiohttp.ClientSession() as session:
         async with session.post(url + PATH, json=REVIEW, ssl=pair.trust) as answer:
             assert answer.status == 200
@@ -336,7 +336,7 @@ async def test_the_connection_that_did_least_makes_room_for_a_new_one(pair: Pair
             writer.close()
 
 
-async def test_whoever_has_most_connections_makes_room_for_those_of_others(pair: Pair) -> None:
+async def test_the_address_with_most_connections_loses_one_to_other_addresses(pair: Pair) -> None:
     async with serving(pair, limits=ConnectionLimits(connections=3)) as url:
         reader, writer = await connect(pair, url)
         crowd = [await connect(pair, url, source="127.0.0.2") for _ in range(4)]
@@ -350,9 +350,7 @@ async def test_whoever_has_most_connections_makes_room_for_those_of_others(pair:
 
 
 @pytest.mark.parametrize("sent", [b"X: " + b"a" * 10_000, b"X: 1\r\n" * 1000, b"Content-Length: 100\r\n\r\n{"])
-async def test_what_clients_do_wrong_does_not_fill_the_log(
-    pair: Pair, sent: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_client_errors_do_not_flood_the_log(pair: Pair, sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(pair) as url:
         reader, writer = await connect(pair, url)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n".encode() + sent)
@@ -365,7 +363,7 @@ async def test_what_clients_do_wrong_does_not_fill_the_log(
     assert [item for item in caplog.records if item.levelname in {"WARNING", "ERROR"}] == []
 
 
-async def test_a_connection_whose_small_review_is_under_way_makes_no_room_and_the_next_one_waits(pair: Pair) -> None:
+async def test_a_connection_with_a_running_small_review_is_not_closed_for_a_new_one(pair: Pair) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def think(review: Any, **_: object) -> dict[str, Any]:
@@ -383,7 +381,7 @@ async def test_a_connection_whose_small_review_is_under_way_makes_no_room_and_th
         assert [(await each)[0] for each in (first, second)] == [200, 200]
 
 
-async def test_a_connection_whose_large_review_is_under_way_makes_room(pair: Pair) -> None:
+async def test_a_connection_with_a_running_large_review_is_closed_for_a_new_one(pair: Pair) -> None:
     entered = asyncio.Event()
 
     async def think(review: Any, **_: object) -> dict[str, Any]:
@@ -401,7 +399,7 @@ async def test_a_connection_whose_large_review_is_under_way_makes_room(pair: Pai
             await first
 
 
-async def test_large_bodies_beyond_what_there_is_for_them_are_put_off_and_others_are_not(pair: Pair) -> None:
+async def test_large_bodies_over_the_budget_are_rejected_and_small_ones_served(pair: Pair) -> None:
     async with serving(pair) as url:
         waiting = [await connect(pair, url) for _ in range(5)]
         for _, writer in waiting:
@@ -417,7 +415,7 @@ async def test_large_bodies_beyond_what_there_is_for_them_are_put_off_and_others
             writer.transport.abort()
 
 
-async def test_a_review_that_its_api_server_does_not_wait_for_any_more_is_given_up(pair: Pair) -> None:
+async def test_a_review_after_the_timeout_of_its_api_server_is_abandoned(pair: Pair) -> None:
     async def forget(review: Any, **_: object) -> dict[str, Any]:
         await asyncio.Event().wait()
         return {}
@@ -429,16 +427,16 @@ async def test_a_review_that_its_api_server_does_not_wait_for_any_more_is_given_
 @pytest.mark.parametrize(
     ("timeout", "expected"), [("10s", 10), ("1s", 1), ("500ms", 0.5), ("90s", 30), ("", 5), ("x", 5), ("-1s", 5)]
 )
-def test_an_api_server_says_how_long_it_waits(timeout: str, expected: float) -> None:
+def test_the_timeout_of_a_review_comes_from_its_url(timeout: str, expected: float) -> None:
     assert seconds(timeout) == expected
 
 
-async def test_it_is_ready_while_it_serves(pair: Pair) -> None:
+async def test_the_server_is_ready_while_it_serves(pair: Pair) -> None:
     async with serving(pair) as url:
         assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
 
 
-async def test_it_tells_its_process_whether_it_serves(pair: Pair) -> None:
+async def test_the_process_knows_whether_the_server_serves(pair: Pair) -> None:
     server = server_of(pair)
     assert server.not_serving() == ["no reviews are served"]
     serving_now = asyncio.Event()
@@ -456,12 +454,12 @@ async def test_it_tells_its_process_whether_it_serves(pair: Pair) -> None:
     assert server.not_serving() == ["no reviews are served"]
 
 
-async def test_without_a_host_it_listens_everywhere(pair: Pair) -> None:
+async def test_without_a_host_the_server_listens_on_all_addresses(pair: Pair) -> None:
     async with serving(pair, host="") as url:
         assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
 
 
-async def test_a_replaced_certificate_is_served_without_a_break(pair: Pair, tmp_path: Path) -> None:
+async def test_a_replaced_certificate_is_served_without_interruption(pair: Pair, tmp_path: Path) -> None:
     async with serving(pair) as url:
         assert (await ask(pair, url + PATH))[0] == 200
         renewed = issue(tmp_path)
@@ -474,13 +472,13 @@ async def test_a_replaced_certificate_is_served_without_a_break(pair: Pair, tmp_
                     await asyncio.sleep(0.01)  # it has not looked yet: still the former one, and no refused connection
 
 
-async def test_a_broken_certificate_is_told_once_and_the_last_one_stays(
+async def test_a_corrupt_certificate_is_reported_once_and_the_last_one_stays_in_use(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(pair) as url:
         pair.cert.write_text("broken")
         async with asyncio.timeout(60):
-            while "keeping the last certificate" not in caplog.text:  # noqa: ASYNC110 - the log is no event
+            while "keeping the last certificate" not in caplog.text:  # noqa: ASYNC110 - the log has no event to await
                 await asyncio.sleep(0.01)
         assert (await ask(pair, url + PATH))[0] == 200
     assert caplog.text.count("keeping the last certificate") == 1

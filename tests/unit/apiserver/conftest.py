@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.server import ApiServer
+from dra_kit.apiserver.authentication import Authenticator
+from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
+from tests.unit.apiserver.programs import User
 
 Object = dict[str, Any]
 
@@ -80,3 +83,10 @@ def claim(name: str = "claim-1") -> Object:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
     }
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    """A user with its own server, with the access control of a sandbox."""
+    with run_in_thread(tls=True, authenticator=Authenticator()) as running:
+        yield User(tmp_path, running)

@@ -6,15 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.authentication import Authenticator
-from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.apiserver.server import ApiServer
 from tests.cluster.find import NotFound, find
 
 
@@ -37,10 +34,10 @@ def program(name: str) -> str:
 
 
 class User:
-    """Somebody at a terminal.
+    """A user with programs such as kubectl.
 
     Args:
-        home: folder for the kubeconfig and whatever programs leave.
+        home: folder for the kubeconfig and files of programs.
         server: that the kubeconfig names.
     """
 
@@ -54,25 +51,18 @@ class User:
     def attempt(
         self, name: str, *arguments: str, stdin: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program, whatever comes of it."""
+        """Run a program and return its result, also if it fails."""
         return subprocess.run(
             [program(name), *arguments], input=stdin, env=self.environment | environment, capture_output=True,
             text=True, timeout=100, check=False,
         )  # fmt: skip
 
     def run(self, name: str, *arguments: str, stdin: str = "", **environment: str) -> str:
-        """Run a program that succeeds; what it prints."""
+        """Run a program that must succeed and return its output."""
         done = self.attempt(name, *arguments, stdin=stdin, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
-        """Run kubectl, which succeeds."""
+        """Run kubectl, which must succeed, and return its output."""
         return self.run("kubectl", *arguments, stdin=stdin, **environment)
-
-
-@contextmanager
-def at_a_terminal(home: Path) -> Iterator[User]:
-    """Somebody with a server of their own, as closed as a sandbox's."""
-    with run_in_thread(tls=True, door=Authenticator()) as server:
-        yield User(home, server)

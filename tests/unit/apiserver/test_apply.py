@@ -55,7 +55,7 @@ async def test_two_appliers_share_an_object(client: Client) -> None:
     assert left["data"] == {"b": "1"}
 
 
-async def test_a_field_of_somebody_else_is_a_conflict_unless_forced(client: Client) -> None:
+async def test_field_of_another_manager_is_a_conflict_unless_forced(client: Client) -> None:
     await apply(client, "one", {"a": "1"})
 
     with pytest.raises(Conflict, match=r'conflict with "one": \.data\.a'):
@@ -121,7 +121,7 @@ def test_managers_are_read_as_they_are_written() -> None:
     assert managers_of({"metadata": {"managedFields": [manager.entry()]}}) == [manager]
 
 
-def test_appliers_come_first_then_whoever_wrote_earlier_then_names() -> None:
+def test_managers_are_sorted_by_operation_time_and_name() -> None:
     def manager(name: str, operation: Literal["Apply", "Update"], second: int) -> FieldManager:
         return FieldManager(name, operation, "v1", "", frozenset({("f:data", "f:a")}), f"2026-01-02T03:04:{second:02}Z")
 

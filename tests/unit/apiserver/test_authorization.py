@@ -28,7 +28,7 @@ _rules = st.fixed_dictionaries(
 
 
 @given(owned=st.lists(_rules, max_size=3), wanted=_rules)
-def test_who_holds_all_of_a_rule_may_do_all_that_it_allows(owned: list[Any], wanted: Any) -> None:
+def test_user_with_all_of_a_rule_may_do_all_that_it_allows(owned: list[Any], wanted: Any) -> None:
     if uncovered_rules(owned, [wanted]):
         return
     for verb in "ab":
@@ -76,7 +76,9 @@ async def test_an_update_that_creates_needs_the_right_to_create(http: Http) -> N
         ({"Impersonate-User": "system:serviceaccount:a:b"}, 'cannot impersonate resource "serviceaccounts"'),
     ],
 )
-async def test_only_who_may_is_somebody_else(server: ApiServer, headers: dict[str, str], text: str) -> None:
+async def test_impersonation_needs_the_right_to_impersonate(
+    server: ApiServer, headers: dict[str, str], text: str
+) -> None:
     headers["Authorization"] = f"Bearer {server.token('default', 'default')}"
 
     async with aiohttp.ClientSession() as session, session.get(f"{server.url}/api/v1/pods", headers=headers) as answer:
@@ -86,7 +88,7 @@ async def test_only_who_may_is_somebody_else(server: ApiServer, headers: dict[st
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[ApiServer]:
-    async with ApiServer(door=Authenticator()) as running:
+    async with ApiServer(authenticator=Authenticator()) as running:
         yield running
 
 
@@ -96,7 +98,7 @@ async def answer_to(server: ApiServer, token: str, path: str = "/api/v1/namespac
         return answer.status, await answer.json()
 
 
-async def test_a_service_account_comes_through_the_door_and_may_do_what_it_may(guarded: ApiServer) -> None:
+async def test_service_account_token_is_accepted_with_the_rights_of_the_account(guarded: ApiServer) -> None:
     token = guarded.token("default", "default")
 
     status, answer = await answer_to(guarded, token)
@@ -107,17 +109,17 @@ async def test_a_service_account_comes_through_the_door_and_may_do_what_it_may(g
     assert guarded.kubeconfig(token)["users"][0]["user"] == {"token": token}
 
 
-@pytest.mark.parametrize("damage", ["", "x", "a.b.c", "é"])
-async def test_a_token_that_is_none_is_not_let_in(guarded: ApiServer, damage: str) -> None:
+@pytest.mark.parametrize("invalid", ["", "x", "a.b.c", "é"])
+async def test_invalid_token_is_rejected(guarded: ApiServer, invalid: str) -> None:
     token = guarded.token("default", "default")
     head, payload, signature = token.split(".")
     forged = f"{head}.{payload[:-2]}{'AA' if payload[-2:] != 'AA' else 'BB'}.{signature}"
 
-    for wrong in (damage, f"{token}{damage or 'x'}", forged):
+    for wrong in (invalid, f"{token}{invalid or 'x'}", forged):
         assert guarded.api.tokens.user(wrong) is None
 
 
-async def test_a_token_dies_with_its_account_its_node_and_its_time(guarded: ApiServer) -> None:
+async def test_token_is_invalid_after_its_account_node_or_lifetime(guarded: ApiServer) -> None:
     storage, tokens = guarded.api.storage, guarded.api.tokens
     storage.create("nodes", "n", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "uid": "1"}})
     account = guarded.api.lookup("serviceaccounts", "default/default")
@@ -170,7 +172,7 @@ async def test_a_token_request_of_a_pod(http: Http, server: ApiServer) -> None:
         ({"boundObjectRef": {"kind": "Node", "name": "node-1", "uid": "other"}}, 409),
     ],
 )
-async def test_a_token_request_that_makes_no_sense(http: Http, spec: dict[str, Any], status: int) -> None:
+async def test_invalid_token_request_is_rejected(http: Http, spec: dict[str, Any], status: int) -> None:
     await http("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
 
     got, answer, _ = await http("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", {"spec": spec})
@@ -178,7 +180,7 @@ async def test_a_token_request_that_makes_no_sense(http: Http, spec: dict[str, A
     assert (got, answer["kind"]) == (status, "Status")
 
 
-async def test_decisions_can_be_listened_to(server: ApiServer, http: Http) -> None:
+async def test_authorization_decisions_are_reported_to_listeners(server: ApiServer, http: Http) -> None:
     heard: list[tuple[str, str, bool]] = []
     server.api.rbac.audit = lambda user, asked, decision: heard.append((user.name, asked.verb, decision.allowed))
 
@@ -192,7 +194,7 @@ async def test_metrics_count_requests(http: Http) -> None:
 
     _, text, _ = await http("GET", "/metrics")
 
-    assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1' in text.splitlines()
+    assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1.0' in text.splitlines()
 
 
 def test_the_built_in_roles_are_plain_json() -> None:

@@ -55,7 +55,7 @@ async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
 
         return registry, kopf_settings()
 
-    with run_in_thread(tls=True, door=Authenticator()) as server:
+    with run_in_thread(tls=True, authenticator=Authenticator()) as server:
         operator = KopfThread(Credentials(server.connection()), build)
         operator.start()
         try:
@@ -90,7 +90,7 @@ async def _gone(client: Client) -> bool:
 async def test_kubernetes_asyncio_reads_writes_and_watches() -> None:
     configuration = generated.Configuration()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(ApiServer(tls=True, door=Authenticator()))
+        server = await stack.enter_async_context(ApiServer(tls=True, authenticator=Authenticator()))
         await load_kube_config_from_dict(server.kubeconfig(), client_configuration=configuration)
         connection = await stack.enter_async_context(generated.ApiClient(configuration))
         core = generated.CoreV1Api(connection)

@@ -8,9 +8,9 @@ import socket
 from dra_kit.apiserver.server import ApiServer
 
 
-async def test_a_connection_that_broke_in_its_tls_handshake_is_gone_when_the_server_is() -> None:
+async def test_server_stop_closes_connections_that_failed_in_the_tls_handshake() -> None:
     async with ApiServer(tls=True, controllers=False) as server:
         with socket.create_connection((server.host, server.port)):
-            while not server.open_connections:  # noqa: ASYNC110 - nobody tells
+            while not server.open_connections:  # noqa: ASYNC110 - no event is set
                 await asyncio.sleep(0)
     assert not server.open_connections, "its socket would be left to the garbage collector"

@@ -45,7 +45,7 @@ async def test_a_definition_is_established_at_once(definition: dict[str, Any], h
 
 
 @pytest.mark.usefixtures("definition")
-async def test_custom_objects_keep_whatever_they_hold(client: Client) -> None:
+async def test_custom_objects_keep_unknown_fields(client: Client) -> None:
     await client.create(OVENS, oven(heat=200, deep={"list": [1, {"a": None}]}))
 
     changed = await client.patch(OVENS, "o", {"spec": {"heat": 250}, "status": {"hot": True}}, "default")

@@ -40,7 +40,7 @@ async def test_a_precondition_that_fails_keeps_the_object(client: Client) -> Non
     await client.get(CONFIG_MAPS, "settings", "default")
 
 
-async def test_finalizers_hold_an_object_until_the_last_goes(client: Client) -> None:
+async def test_object_is_deleted_with_its_last_finalizer(client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map(finalizers=["example.com/a"]))
 
     await client.delete(CONFIG_MAPS, "settings", "default")
@@ -84,7 +84,7 @@ async def test_a_collection_is_deleted_by_selector(client: Client) -> None:
     assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == ["b"]
 
 
-async def test_what_an_owner_leaves_behind_is_collected(client: Client) -> None:
+async def test_dependents_of_a_deleted_owner_are_collected(client: Client) -> None:
     owner = await client.create(CONFIG_MAPS, config_map("owner"))
     child = await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
     await client.create(CONFIG_MAPS, config_map("grandchild", ownerReferences=owned_by(child)))
@@ -95,7 +95,7 @@ async def test_what_an_owner_leaves_behind_is_collected(client: Client) -> None:
     await gone(client, CONFIG_MAPS, "grandchild")
 
 
-async def test_one_owner_that_is_left_keeps_an_object(client: Client) -> None:
+async def test_object_with_a_remaining_owner_is_not_collected(client: Client) -> None:
     owners = [await client.create(CONFIG_MAPS, config_map(name)) for name in ("one", "two")]
     references = [*owned_by(owners[0]), *owned_by(owners[1])]
     await client.create(CONFIG_MAPS, config_map("child", ownerReferences=references))
@@ -107,7 +107,7 @@ async def test_one_owner_that_is_left_keeps_an_object(client: Client) -> None:
     await client.get(CONFIG_MAPS, "child", "default")
 
 
-async def test_what_never_had_its_owner_is_collected(client: Client) -> None:
+async def test_object_whose_owner_never_existed_is_collected(client: Client) -> None:
     owner = {"kind": "ConfigMap", "metadata": {"name": "never", "uid": "never"}}
 
     await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
@@ -127,7 +127,7 @@ async def test_foreground_deletion_waits_for_dependents(client: Client, http: Ht
     await gone(client, CONFIG_MAPS, "owner")
 
 
-async def test_orphans_lose_their_owner_and_stay(client: Client, http: Http) -> None:
+async def test_orphaned_dependents_lose_the_owner_reference(client: Client, http: Http) -> None:
     owner = await client.create(CONFIG_MAPS, config_map("owner"))
     await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
 
@@ -146,7 +146,7 @@ async def test_a_new_namespace_has_a_service_account(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "kube-public", "kube-system"])
-async def test_the_first_namespaces_of_a_cluster_stay(client: Client, name: str) -> None:
+async def test_initial_namespaces_cannot_be_deleted(client: Client, name: str) -> None:
     with pytest.raises(Forbidden, match="this namespace may not be deleted"):
         await client.delete(NAMESPACES, name)
 
@@ -159,9 +159,7 @@ async def team(client: Client) -> str:
     return "team"
 
 
-async def test_nothing_is_made_in_a_deleted_namespace_and_what_is_in_it_can_be_deleted(
-    client: Client, team: str
-) -> None:
+async def test_terminating_namespace_rejects_creates_and_allows_deletes(client: Client, team: str) -> None:
     await client.delete(NAMESPACES, team)
 
     assert (await client.get(NAMESPACES, team))["status"]["phase"] == "Terminating"

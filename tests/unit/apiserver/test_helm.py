@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.apiserver.programs import User, at_a_terminal
+from tests.unit.apiserver.programs import User
 
 pytestmark = pytest.mark.processes
 
@@ -32,12 +31,6 @@ spec: {podSelector: {}, policyTypes: [Ingress]}
 {{- end }}
 """,
 }
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as somebody:
-        yield somebody
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
 
-from tests.unit.apiserver.programs import User, at_a_terminal, program
+from tests.unit.apiserver.programs import User, program
 
 pytestmark = pytest.mark.processes
 
@@ -34,17 +33,11 @@ spec:
 
 
 @pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as somebody:
-        yield somebody
-
-
-@pytest.fixture
 def kubectl(user: User) -> Kubectl:
     return user.kubectl
 
 
-def test_apply_creates_then_leaves_alone_then_changes(kubectl: Kubectl) -> None:
+def test_apply_creates_then_does_nothing_then_changes(kubectl: Kubectl) -> None:
     first = kubectl("apply", "-f", "-", stdin=MANIFEST)
     second = kubectl("apply", "-f", "-", stdin=MANIFEST)
     third = kubectl("apply", "-f", "-", stdin=MANIFEST.replace("app: oven", "app: grill"))

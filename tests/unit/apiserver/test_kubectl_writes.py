@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.apiserver.programs import User, at_a_terminal
+from tests.unit.apiserver.programs import User
 from tests.unit.apiserver.test_pod_log import NODE, echo
 
 pytestmark = pytest.mark.processes
@@ -26,12 +24,6 @@ kind: Pod
 metadata: {name: baker}
 spec: {containers: [{name: main, image: 'busybox:1'}]}
 """
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    with at_a_terminal(tmp_path) as somebody:
-        yield somebody
 
 
 def test_server_side_apply_remembers_who_manages_what(user: User) -> None:
@@ -65,7 +57,7 @@ def test_server_side_apply_takes_over_what_the_client_applied(user: User) -> Non
 
 
 @pytest.mark.parametrize("verb", ["create", "apply"])
-def test_a_list_is_taken_as_kubectl_printed_it(user: User, verb: str) -> None:
+def test_list_printed_by_kubectl_can_be_applied(user: User, verb: str) -> None:
     user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
     printed = user.kubectl("get", "deviceclasses", "-o", "yaml")
     assert "kind: List" in printed
@@ -92,7 +84,7 @@ def test_diff_shows_what_apply_would_change(user: User) -> None:
     }
 
 
-def test_edit_writes_what_the_editor_leaves(user: User) -> None:
+def test_edit_writes_the_edited_object(user: User) -> None:
     user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
     editor = user.home / "editor"
     editor.write_text("#!/bin/sh\nsed -i 's/kitchen: north/kitchen: south/' \"$1\"\n")
@@ -128,7 +120,7 @@ def test_rollout_restart_changes_the_template(user: User) -> None:
     assert web["metadata"]["generation"] == 2
 
 
-def test_rollout_status_of_what_nothing_runs_goes_on_waiting(user: User) -> None:
+def test_rollout_status_waits_while_no_controller_runs(user: User) -> None:
     user.kubectl("create", "deployment", "web", "--image=busybox:1")
 
     for seconds in (1, 10, 60):  # where the machine is slow, kubectl does not come to its first look at once
@@ -141,7 +133,7 @@ def test_rollout_status_of_what_nothing_runs_goes_on_waiting(user: User) -> None
     assert "timed out" in waited.stderr
 
 
-def test_logs_come_from_whoever_runs_the_containers(user: User) -> None:
+def test_logs_come_from_the_registered_log_source(user: User) -> None:
     user.server.serve_logs(echo)
     user.kubectl("apply", "-f", "-", stdin=json.dumps(NODE))
     user.kubectl("apply", "-f", "-", stdin=POD.replace("spec: {", "spec: {nodeName: here, "))
@@ -151,7 +143,7 @@ def test_logs_come_from_whoever_runs_the_containers(user: User) -> None:
     assert "container other is not valid for pod baker" in refused.stderr
 
 
-def test_logs_without_anybody_who_runs_containers_say_so(user: User) -> None:
+def test_logs_without_a_log_source_are_an_error(user: User) -> None:
     user.kubectl("apply", "-f", "-", stdin=POD)
 
     refused = user.attempt("kubectl", "logs", "baker")

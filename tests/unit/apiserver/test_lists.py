@@ -35,7 +35,7 @@ async def test_items_come_in_the_order_of_their_names(http: Http) -> None:
 
 
 @pytest.mark.usefixtures("five")
-async def test_a_list_in_pages_shows_one_moment(client: Client, http: Http) -> None:
+async def test_pages_of_a_list_have_one_resource_version(client: Client, http: Http) -> None:
     _, first, _ = await http("GET", f"{PATH}?limit=2")
     await client.create(CONFIG_MAPS, config_map("aa"))
     await client.delete(CONFIG_MAPS, "c", "default")
@@ -46,7 +46,7 @@ async def test_a_list_in_pages_shows_one_moment(client: Client, http: Http) -> N
 
 
 @pytest.mark.usefixtures("five")
-async def test_pages_of_a_forgotten_moment_are_gone(server: ApiServer, client: Client, http: Http) -> None:
+async def test_pages_of_a_compacted_version_are_gone(server: ApiServer, client: Client, http: Http) -> None:
     _, first, _ = await http("GET", f"{PATH}?limit=2")
     await client.create(CONFIG_MAPS, config_map("aa"))
     server.api.storage.compact()
@@ -96,7 +96,7 @@ async def test_pods_are_selected_by_their_node(client: Client) -> None:
     assert [item["metadata"]["name"] for item in found.items] == ["two"]
 
 
-async def test_other_fields_do_not_select(client: Client) -> None:
+async def test_unsupported_field_selector_is_rejected(client: Client) -> None:
     with pytest.raises(Invalid, match=r"field label not supported: spec\.image"):
         await client.list(PODS, field_selector="spec.image=x")
 
@@ -111,7 +111,7 @@ async def test_a_table_has_the_columns_of_kubectl(http: Http) -> None:
 
 
 @pytest.mark.usefixtures("five")
-async def test_metadata_alone_can_be_had(http: Http) -> None:
+async def test_metadata_only_can_be_requested(http: Http) -> None:
     _, answer, _ = await http("GET", PATH, Accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
 
     assert answer["kind"] == "PartialObjectMetadataList"

@@ -12,7 +12,7 @@ from tests.unit.apiserver.conftest import Http, claim, config_map, pod
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
-async def test_a_new_object_gets_what_only_the_server_sets(client: Client) -> None:
+async def test_new_object_gets_the_fields_that_only_the_server_sets(client: Client) -> None:
     created = await client.create(PODS, pod() | {"status": {"phase": "Running"}})
 
     assert created["metadata"].keys() >= {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
@@ -27,7 +27,7 @@ async def test_defaults_of_the_api_are_filled_in(client: Client) -> None:
     assert request["exactly"] == {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1}
 
 
-async def test_generate_name_gives_each_object_a_name_of_its_own(client: Client) -> None:
+async def test_generate_name_gives_each_object_a_unique_name(client: Client) -> None:
     prefix = config_map() | {"metadata": {"generateName": "settings-", "namespace": "default"}}
 
     names = {(await client.create(CONFIG_MAPS, prefix))["metadata"]["name"] for _ in range(5)}
@@ -43,7 +43,7 @@ async def test_a_taken_name_is_a_conflict(client: Client) -> None:
         await client.create(CONFIG_MAPS, config_map())
 
 
-async def test_nothing_can_be_created_in_a_namespace_that_is_not_there(http: Http) -> None:
+async def test_create_in_a_missing_namespace_is_rejected(http: Http) -> None:
     status, answer, _ = await http("POST", "/api/v1/namespaces/nowhere/configmaps", config_map(namespace="nowhere"))
 
     assert (status, answer["message"]) == (404, 'namespaces "nowhere" not found')
@@ -68,7 +68,9 @@ async def test_invalid_objects_are_refused_with_the_path_of_each_error(client: C
     ("validation", "status", "warnings"),
     [("Ignore", 201, 0), ("Warn", 201, 1), ("", 201, 1), ("Strict", 400, 0)],
 )
-async def test_unknown_fields_are_told_as_asked_for(http: Http, validation: str, status: int, warnings: int) -> None:
+async def test_unknown_fields_are_reported_as_the_validation_level_requests(
+    http: Http, validation: str, status: int, warnings: int
+) -> None:
     body = claim()
     body["spec"]["devices"]["bogus"] = 1
 
@@ -79,7 +81,7 @@ async def test_unknown_fields_are_told_as_asked_for(http: Http, validation: str,
     assert ("spec.devices.bogus" in text) is (validation != "Ignore")
 
 
-async def test_an_update_needs_the_version_it_was_made_from(client: Client) -> None:
+async def test_update_of_a_stale_version_is_a_conflict(client: Client) -> None:
     first = await client.create(CONFIG_MAPS, config_map(data={"a": "1"}))
     second = await client.update(CONFIG_MAPS, first | {"data": {"a": "2"}})
 

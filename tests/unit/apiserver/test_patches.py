@@ -59,7 +59,7 @@ def test_a_merge_patch_changes_neither_argument_and_is_idempotent(old: Any, patc
 
 @given(objects, values)
 @settings(deadline=None)
-def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any) -> None:
+def test_json_patch_tests_and_removes_a_value_it_added(document: Any, value: Any) -> None:
     add = {"op": "add", "path": "/new~1key", "value": value}
     check = {"op": "test", "path": "/new~1key", "value": value}
     remove = {"op": "remove", "path": "/new~1key"}
@@ -86,11 +86,11 @@ def test_a_json_patch_that_does_not_fit_is_refused(patch: Any) -> None:
         json_patch.json_patch({"a": 1, "list": []}, patch)
 
 
-def test_a_json_patch_replaces_what_is_not_there_yet() -> None:
+def test_json_patch_replaces_a_missing_value() -> None:
     assert json_patch.json_patch({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
 
 
-async def test_an_unknown_operation_does_not_fit_and_another_type_is_no_patch(client: Client, http: Http) -> None:
+async def test_unknown_operation_and_wrong_type_of_patch_are_rejected(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
 
     statuses = [(await http("PATCH", PATH, [{"op": op, "path": "/a"}], content_type=JSON_PATCH))[0] for op in ("x", 3)]
@@ -118,7 +118,7 @@ NAMES = st.lists(st.sampled_from("abcdef"), unique=True)
 
 @given(NAMES, NAMES)
 @settings(deadline=None)
-def test_an_order_that_a_patch_asks_for_holds_and_the_rest_keeps_its_own(there: list[str], wanted: list[str]) -> None:
+def test_set_element_order_applies_and_other_items_keep_their_order(there: list[str], wanted: list[str]) -> None:
     document = {"containers": [{"name": name} for name in there]}
     patch = {"$setElementOrder/containers": [{"name": name} for name in wanted]}
 
@@ -144,7 +144,7 @@ def test_a_strategic_patch_can_delete_replace_and_order_items() -> None:
     assert [item["name"] for item in ordered["containers"]] == ["c", "a", "b"]
 
 
-def test_lists_without_a_key_are_replaced_or_united() -> None:
+def test_lists_without_a_key_are_replaced_or_merged() -> None:
     meta = {"finalizers": ["a/x"], "other": [1]}
 
     merged = strategic_merge_patch(meta, {"finalizers": ["a/y"]}, "meta/v1.ObjectMeta")

@@ -54,7 +54,7 @@ async def placed(server: ApiServer, client: Client) -> None:
         ("insecureSkipTLSVerifyBackend=true&other=1", "one/main\n"),
     ],
 )
-async def test_what_is_asked_for(http: Http, query: str, expected: str) -> None:
+async def test_log_options_are_parsed(http: Http, query: str, expected: str) -> None:
     assert (await http("GET", f"{PATH}/one/log?{query}"))[:2] == (200, expected)
 
 
@@ -96,7 +96,7 @@ NO_TIME = 'parsing time "{}" as "2006-01-02T15:04:05Z07:00": cannot parse "{}" a
          f"{INVALID}[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"),
     ],
 )  # fmt: skip
-async def test_what_makes_no_sense_is_refused(http: Http, path: str, code: int, message: str) -> None:
+async def test_invalid_log_options_are_rejected(http: Http, path: str, code: int, message: str) -> None:
     status, answer, _ = await http("GET", f"{PATH}/{path}")
 
     assert (status, answer["message"]) == (code, message)
@@ -115,7 +115,7 @@ async def test_a_pod_without_a_node_has_no_log_yet(http: Http) -> None:
 
 
 @pytest.mark.usefixtures("placed")
-async def test_a_pod_of_a_node_that_is_gone_has_none(client: Client, http: Http) -> None:
+async def test_pod_of_a_deleted_node_has_no_log(client: Client, http: Http) -> None:
     await client.create(PODS, {**pod("lost"), "spec": {**pod()["spec"], "nodeName": "nowhere"}})
 
     status, answer, _ = await http("GET", f"{PATH}/lost/log")
@@ -124,7 +124,7 @@ async def test_a_pod_of_a_node_that_is_gone_has_none(client: Client, http: Http)
 
 
 @pytest.mark.usefixtures("placed")
-async def test_what_the_kubelet_refuses_is_a_bad_request(server: ApiServer, http: Http) -> None:
+async def test_request_that_the_kubelet_rejects_is_a_bad_request(server: ApiServer, http: Http) -> None:
     def refuse(*_: object) -> AsyncGenerator[bytes, None]:
         raise PodLogUnavailable('container "main" in pod "one" is waiting to start: ContainerCreating')
 
@@ -137,7 +137,7 @@ async def test_what_the_kubelet_refuses_is_a_bad_request(server: ApiServer, http
 
 
 @pytest.mark.usefixtures("placed")
-async def test_a_log_comes_as_it_is_written_and_ends_when_the_client_goes(server: ApiServer) -> None:
+async def test_log_is_streamed_until_the_client_disconnects(server: ApiServer) -> None:
     ended = asyncio.Event()
 
     async def endless(*_: object) -> AsyncGenerator[bytes, None]:

@@ -74,7 +74,7 @@ async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Clie
 
 @pytest.mark.parametrize("name", ["attach", "exec", "portforward"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_no_stream_leads_into_a_container(client: Client, http: Http, method: str, name: str) -> None:
+async def test_exec_and_attach_are_not_supported(client: Client, http: Http, method: str, name: str) -> None:
     await client.create(PODS, pod())
 
     status, answer, _ = await http(method, f"{PATH}/{name}?container=main&command=ls")
@@ -122,13 +122,13 @@ async def test_a_container_uses_claims_that_the_pod_has(http: Http) -> None:
 async def test_a_pod_of_an_unknown_service_account_or_priority_class_is_forbidden(http: Http) -> None:
     path = PODS.path("default")
     account, priority = pod(), pod()
-    account["spec"]["serviceAccountName"] = "nobody"
+    account["spec"]["serviceAccountName"] = "missing"
     priority["spec"]["priorityClassName"] = "none"
 
     answers = [await http("POST", path, body) for body in (account, priority)]
 
     assert [status for status, _, _ in answers] == [403, 403]
-    assert 'serviceaccount "nobody" not found' in answers[0][1]["message"]
+    assert 'serviceaccount "missing" not found' in answers[0][1]["message"]
     assert "no PriorityClass with name none was found" in answers[1][1]["message"]
 
 
@@ -143,7 +143,7 @@ async def test_a_priority_class_gives_its_priority(http: Http) -> None:
     assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (7, "Never")
 
 
-async def test_gates_can_only_be_taken_away(client: Client, http: Http) -> None:
+async def test_scheduling_gates_can_only_be_removed(client: Client, http: Http) -> None:
     body = pod()
     body["spec"]["schedulingGates"] = [{"name": "one"}]
     await client.create(PODS, body)
@@ -186,11 +186,11 @@ DONE = container("i", {"terminated": {"exitCode": 0, "reason": "Completed"}})
         ({"own": [container("main", {"running": {}}, ready=True)], "phase": "Running"}, "Running"),
     ],
 )  # fmt: skip
-def test_the_state_of_a_pod_is_told_in_a_word(status: dict[str, Any], expected: str) -> None:
+def test_pod_state_is_shown_in_one_word(status: dict[str, Any], expected: str) -> None:
     assert told(**status)[1] == expected
 
 
-def test_restarts_are_told_with_the_time_of_the_last() -> None:
+def test_restarts_are_shown_with_the_time_of_the_last_one() -> None:
     ended = (datetime.now(UTC) - timedelta(hours=5)).isoformat()[:19] + "Z"
     main = container(
         "main", {"running": {}}, ready=True, restartCount=2, lastState={"terminated": {"finishedAt": ended}}

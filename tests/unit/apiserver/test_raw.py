@@ -1,4 +1,4 @@
-"""Opaque JSON is kept as it was sent."""
+"""Opaque JSON is stored unchanged."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def values(draw: st.DrawFn, type_name: str, depth: int = 3) -> Any:
 
 
 @given(st.sampled_from(TYPES).flatmap(lambda name: st.tuples(st.just(name), values(name))))
-def test_what_is_written_is_read_and_written_again_unchanged(case: tuple[str, Any]) -> None:
+def test_decoded_object_is_encoded_unchanged(case: tuple[str, Any]) -> None:
     type_name, value = case
     strictness = StrictDecoding()
 
@@ -112,7 +112,7 @@ def test_unknown_and_duplicate_fields_are_noted_as_they_come() -> None:
         ("map[string]string", ["a"]),
     ],
 )
-def test_what_does_not_fit_its_type_is_refused(type_name: str, value: Any) -> None:
+def test_value_of_another_type_is_rejected(type_name: str, value: Any) -> None:
     with pytest.raises(TypeMismatch):
         decode(value, type_name)
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit_its_type_is_refused(type_name: str, value: Any) -> No
         ("[]string", ["a", None], ["a", ""]),
     ],
 )
-def test_scalars_are_kept_in_one_form(type_name: str, value: Any, kept: Any) -> None:
+def test_scalars_are_stored_in_canonical_form(type_name: str, value: Any, kept: Any) -> None:
     assert decode(value, type_name) == kept
 
 
@@ -145,7 +145,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 @given(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1), st.dictionaries(st.text(max_size=3), st.text(max_size=3)))
 @settings(deadline=None)
-def test_protobuf_says_the_same_as_json(name: str, generation: int, labels: dict[str, str]) -> None:
+def test_protobuf_and_json_decode_to_the_same_object(name: str, generation: int, labels: dict[str, str]) -> None:
     pairs = [bytes_field(1, key.encode()) + bytes_field(2, value.encode()) for key, value in labels.items()]
     meta = bytes_field(1, name.encode()) + varint(7 << 3) + varint(generation)
     meta += b"".join(bytes_field(11, pair) for pair in pairs)
@@ -164,7 +164,7 @@ def test_protobuf_says_the_same_as_json(name: str, generation: int, labels: dict
 
 @given(st.binary(max_size=40))
 @settings(deadline=None)
-def test_other_bytes_are_malformed_or_an_object(body: bytes) -> None:
+def test_any_bytes_are_malformed_or_an_object(body: bytes) -> None:
     try:
         assert isinstance(protobuf.decode_message(body, "core/v1.Pod"), dict)
     except protobuf.MalformedProtobuf:

@@ -31,7 +31,7 @@ async def test_its_kubeconfig_is_all_a_client_needs(tmp_path: Any, monkeypatch: 
     assert {item["metadata"]["name"] for item in found.items} >= {"default", "kube-system"}
 
 
-async def test_with_tls_only_its_own_authority_vouches_for_it() -> None:
+async def test_tls_certificate_is_verified_by_its_own_authority_only() -> None:
     async with ApiServer(tls=True) as server:
         bundle = server.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]
         trusting = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
@@ -59,7 +59,7 @@ async def test_requests_are_counted_by_agent_verb_and_resource(server: ApiServer
     assert counted == {("create", "pods"): 1, ("patch", "pods/status"): 1, ("list", "pods"): 1}
 
 
-async def test_reset_forgets_everything_but_the_first_namespaces(server: ApiServer, client: Client) -> None:
+async def test_reset_deletes_everything_except_the_initial_namespaces(server: ApiServer, client: Client) -> None:
     await client.create(PODS, pod())
 
     server.reset()
@@ -69,11 +69,11 @@ async def test_reset_forgets_everything_but_the_first_namespaces(server: ApiServ
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_it_is_healthy(http: Http, path: str) -> None:
+async def test_health_endpoints_answer_ok(http: Http, path: str) -> None:
     assert (await http("GET", path))[:2] == (200, "ok")
 
 
-async def test_both_forms_of_discovery_tell_the_same(http: Http) -> None:
+async def test_both_forms_of_discovery_are_consistent(http: Http) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     _, groups, _ = await http("GET", "/apis")
     _, everything, _ = await http("GET", "/apis", Accept=accept)
@@ -106,7 +106,7 @@ async def test_openapi_describes_every_type_that_it_mentions(http: Http) -> None
         assert mentioned <= set(document["components"]["schemas"]), path
 
 
-async def test_openapi_describes_our_own_types_in_our_own_words(http: Http) -> None:
+async def test_openapi_has_descriptions_of_our_own_types(http: Http) -> None:
     _, document, _ = await http("GET", "/openapi/v3/apis/resource.k8s.io/v1")
 
     schemas = document["components"]["schemas"]
@@ -125,7 +125,7 @@ async def test_openapi_describes_our_own_types_in_our_own_words(http: Http) -> N
         ),
         (
             "authorization.k8s.io/v1/subjectaccessreviews",
-            {"user": "somebody", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}},
+            {"user": "alice", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}},
             {"allowed": False},
         ),
         ("authentication.k8s.io/v1/selfsubjectreviews", {}, {"userInfo"}),

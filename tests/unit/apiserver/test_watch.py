@@ -30,7 +30,7 @@ async def take(events: AsyncGenerator[WatchEvent, None], count: int) -> list[tup
     return found
 
 
-async def test_a_watch_goes_on_from_a_list(client: Client) -> None:
+async def test_watch_continues_from_a_list(client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map("before"))
     version = (await client.list(CONFIG_MAPS)).resource_version
     await client.create(CONFIG_MAPS, config_map("between"))
@@ -45,7 +45,7 @@ async def test_a_watch_goes_on_from_a_list(client: Client) -> None:
 PATH = "/api/v1/namespaces/default/configmaps"
 
 
-async def test_a_watch_from_a_version_to_come_shows_nothing_before_it(server: ApiServer, client: Client) -> None:
+async def test_watch_from_a_future_version_shows_only_later_changes(server: ApiServer, client: Client) -> None:
     version = int((await client.list(CONFIG_MAPS)).resource_version) + 2
 
     async with aclosing(client.watch(CONFIG_MAPS, resource_version=str(version))) as events:
@@ -58,7 +58,7 @@ async def test_a_watch_from_a_version_to_come_shows_nothing_before_it(server: Ap
 
 
 @pytest.mark.parametrize("path", ["", "/settings"])
-async def test_nothing_is_read_at_a_version_to_come(http: Http, client: Client, path: str) -> None:
+async def test_read_at_a_future_version_is_rejected(http: Http, client: Client, path: str) -> None:
     await client.create(CONFIG_MAPS, config_map())
 
     status, answer, _ = await http("GET", f"{PATH}{path}?resourceVersion=999")
@@ -66,13 +66,13 @@ async def test_nothing_is_read_at_a_version_to_come(http: Http, client: Client, 
     assert (status, answer["reason"]) == (504, "Timeout")
 
 
-async def test_a_watch_that_begins_with_what_is_there_goes_on_from_no_page(http: Http) -> None:
+async def test_watch_with_initial_events_rejects_a_continue_token(http: Http) -> None:
     status, answer, _ = await http("GET", f"{PATH}?watch=1&continue=abc")
 
     assert (status, answer["details"]["causes"][0]["field"]) == (422, "resourceVersionMatch")
 
 
-async def test_without_a_version_a_watch_begins_with_what_is_there(client: Client) -> None:
+async def test_watch_without_a_version_starts_with_the_existing_objects(client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map("there"))
 
     async with aclosing(client.watch(CONFIG_MAPS, "default", resource_version="")) as events:
@@ -90,7 +90,7 @@ async def test_objects_enter_and_leave_the_view_of_a_selector(client: Client) ->
         assert await take(events, 3) == [("ADDED", "pod-1"), ("DELETED", "pod-1"), ("ADDED", "pod-1")]
 
 
-async def test_a_forgotten_version_is_gone(server: ApiServer, client: Client) -> None:
+async def test_compacted_version_is_gone(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map())
     server.api.storage.compact()
 
@@ -162,7 +162,9 @@ writes = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "del
 
 
 @given(writes, st.data())
-def test_any_moment_and_the_changes_since_make_the_present(changes: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_list_at_any_version_plus_later_changes_gives_the_current_state(
+    changes: list[tuple[str, str]], data: st.DataObject
+) -> None:
     storage = Storage()
     moments: list[dict[str, int]] = [{}]
     start = storage.revision

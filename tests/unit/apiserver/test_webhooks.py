@@ -130,7 +130,7 @@ async def test_only_selected_namespaces_are_asked_about(client: Client, webhook:
 
 
 @pytest.mark.parametrize(("policy", "stored"), [("Fail", 0), ("Ignore", 1)])
-async def test_a_webhook_that_is_not_there_fails_closed_unless_told_otherwise(
+async def test_unreachable_webhook_fails_closed_unless_it_may_be_ignored(
     http: Http, client: Client, webhook: Webhook, policy: str, stored: int
 ) -> None:
     service = {"clientConfig": {"service": {"namespace": "default", "name": "absent"}}, "failurePolicy": policy}
@@ -155,7 +155,7 @@ async def test_services_are_found_where_they_are_routed(server: ApiServer, clien
     assert len(webhook.asked) == 1
 
 
-async def test_a_webhook_that_is_late_is_told_the_time_and_named_in_the_error(
+async def test_late_webhook_gets_the_timeout_and_is_named_in_the_error(
     http: Http, client: Client, webhook: Webhook
 ) -> None:
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(timeoutSeconds=30))
@@ -192,7 +192,7 @@ async def test_a_mutating_webhook_changes_the_object_before_others_see_it(
     assert changed["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-async def test_what_a_mutating_webhook_makes_is_validated(http: Http, webhook: Webhook) -> None:
+async def test_object_from_a_mutating_webhook_is_validated(http: Http, webhook: Webhook) -> None:
     await mutating(http, webhook)
     webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
 
@@ -201,7 +201,7 @@ async def test_what_a_mutating_webhook_makes_is_validated(http: Http, webhook: W
     assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].name")
 
 
-async def test_what_a_mutating_webhook_makes_is_refused_by_its_generated_name(http: Http, webhook: Webhook) -> None:
+async def test_object_from_a_mutating_webhook_is_rejected_by_its_generated_name(http: Http, webhook: Webhook) -> None:
     await mutating(http, webhook)
     webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
 
@@ -212,7 +212,9 @@ async def test_what_a_mutating_webhook_makes_is_refused_by_its_generated_name(ht
     assert answer["details"]["name"].startswith("claim-")
 
 
-async def test_a_mutating_webhook_gives_a_new_object_no_version(http: Http, client: Client, webhook: Webhook) -> None:
+async def test_mutating_webhook_cannot_set_the_version_of_a_new_object(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
     await mutating(http, webhook)
     webhook.patch({"op": "add", "path": "/metadata/resourceVersion", "value": "7"})
 
@@ -222,7 +224,7 @@ async def test_a_mutating_webhook_gives_a_new_object_no_version(http: Http, clie
     assert (await client.list(RESOURCE_CLAIMS)).items == []
 
 
-async def test_a_mutating_webhook_moves_an_object_to_no_other_namespace(
+async def test_mutating_webhook_cannot_move_an_object_to_another_namespace(
     http: Http, client: Client, webhook: Webhook
 ) -> None:
     await mutating(http, webhook)
@@ -271,7 +273,7 @@ async def test_a_deletion_can_be_denied_and_not_patched(http: Http, client: Clie
         ({"uid": "other"}, 'got "other"'),
     ],
 )
-async def test_an_answer_that_does_not_count_is_a_failed_call(
+async def test_invalid_webhook_response_is_a_failed_call(
     http: Http, webhook: Webhook, answer: dict[str, str], told: str
 ) -> None:
     await mutating(http, webhook)
@@ -301,7 +303,7 @@ async def test_an_answer_that_does_not_count_is_a_failed_call(
          "rules[0].resources"),
     ],
 )  # fmt: skip
-async def test_a_configuration_that_cannot_work_is_refused(
+async def test_invalid_webhook_configuration_is_rejected(
     http: Http, webhook: Webhook, change: dict[str, Any], field: str
 ) -> None:
     status, answer, _ = await http("POST", MUTATING, webhook.configuration(**change) | {
@@ -339,7 +341,7 @@ async def test_a_webhook_is_asked_only_where_its_conditions_hold(
     assert bool(webhook.asked) is asked
 
 
-async def test_conditions_that_cannot_be_evaluated_fail_closed_unless_told_otherwise(
+async def test_failing_match_conditions_fail_closed_unless_they_may_be_ignored(
     client: Client, webhook: Webhook
 ) -> None:
     fails = conditions("object.metadata.labels.oven == 'left'")
@@ -356,7 +358,7 @@ async def test_conditions_that_cannot_be_evaluated_fail_closed_unless_told_other
     assert webhook.asked == []
 
 
-async def test_a_mutating_webhook_has_conditions_on_what_the_one_before_it_made(
+async def test_match_conditions_see_the_result_of_the_previous_webhook(
     http: Http, client: Client, webhook: Webhook
 ) -> None:
     await mutating(http, webhook, **conditions("!has(object.metadata.labels)"))

@@ -31,7 +31,7 @@ class Author:
         return self.asynchronous(number)
 
 
-async def test_def_runs_in_a_thread_of_its_own() -> None:
+async def test_def_runs_in_its_own_thread() -> None:
     assert await call(Author().blocking, 1, add=1) == (2, False)
 
 
@@ -39,7 +39,7 @@ async def test_async_def_runs_in_the_loop() -> None:
     assert await call(cast("Any", Author().asynchronous), 1, add=1) == (2, True)
 
 
-async def test_what_a_def_returns_to_be_awaited_is_awaited_in_the_loop() -> None:
+async def test_an_awaitable_returned_by_a_def_is_awaited_in_the_loop() -> None:
     assert await call(Author().later, 3) == (3, True)
 
 
@@ -60,7 +60,7 @@ async def test_calls_block_neither_the_loop_nor_each_other() -> None:
         assert len(await asyncio.gather(*(run_in_thread(barrier.wait) for _ in range(20)))) == 20
 
 
-async def test_context_variables_reach_the_thread_and_do_not_come_back() -> None:
+async def test_context_variables_are_copied_into_the_thread_only() -> None:
     WHERE.set("loop")
 
     def look() -> str:
@@ -72,7 +72,7 @@ async def test_context_variables_reach_the_thread_and_do_not_come_back() -> None
     assert WHERE.get() == "loop"
 
 
-async def test_an_exception_is_the_authors_own() -> None:
+async def test_an_exception_of_the_author_is_raised_unchanged() -> None:
     def fail() -> None:
         raise KeyError("gpu-0")
 
@@ -84,7 +84,7 @@ async def test_an_exception_is_the_authors_own() -> None:
 @pytest.mark.parametrize(
     "error", [StopIteration("x"), SystemExit("x"), KeyboardInterrupt("x"), asyncio.CancelledError("x")]
 )
-async def test_what_would_end_the_process_or_look_like_cancellation_becomes_an_error(error: BaseException) -> None:
+async def test_system_exit_and_cancellation_of_a_def_become_errors(error: BaseException) -> None:
     def fail() -> None:
         raise error
 
@@ -93,7 +93,7 @@ async def test_what_would_end_the_process_or_look_like_cancellation_becomes_an_e
 
 
 @pytest.mark.parametrize("error", [SystemExit("x"), KeyboardInterrupt("x"), asyncio.CancelledError("x")])
-async def test_so_it_does_when_a_coroutine_raises_it(error: BaseException) -> None:
+async def test_system_exit_and_cancellation_of_a_coroutine_become_errors(error: BaseException) -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
         raise error
@@ -103,7 +103,7 @@ async def test_so_it_does_when_a_coroutine_raises_it(error: BaseException) -> No
     assert "fail" in [entry.name for entry in caught.traceback]
 
 
-async def test_a_coroutine_that_is_cancelled_ends() -> None:
+async def test_a_cancelled_coroutine_stops() -> None:
     begun = asyncio.Event()
 
     async def wait() -> None:
@@ -136,7 +136,7 @@ class Blocked:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("too late")])
-async def test_being_cancelled_waits_until_the_thread_has_ended(error: Exception | None) -> None:
+async def test_cancellation_waits_for_the_thread(error: Exception | None) -> None:
     blocked = Blocked(error)
     task = asyncio.create_task(run_in_thread(blocked))
     await eventually(blocked.entered.is_set)
@@ -150,7 +150,7 @@ async def test_being_cancelled_waits_until_the_thread_has_ended(error: Exception
     assert blocked.left.is_set()
 
 
-async def test_being_cancelled_twice_gives_up() -> None:
+async def test_a_second_cancellation_abandons_the_thread() -> None:
     blocked = Blocked(ValueError("far too late"))
     task = asyncio.create_task(run_in_thread(blocked))
     await eventually(blocked.entered.is_set)
@@ -164,7 +164,7 @@ async def test_being_cancelled_twice_gives_up() -> None:
     await eventually(blocked.left.is_set)
 
 
-def test_a_call_that_hangs_keeps_nobody_from_ending() -> None:
+def test_a_hanging_call_does_not_block_process_exit() -> None:
     blocked = Blocked()
     before = set(threading.enumerate())  # a thread of an earlier test may be about to end
 
@@ -180,5 +180,5 @@ def test_a_call_that_hangs_keeps_nobody_from_ending() -> None:
     made = set(threading.enumerate()) - before
     assert made
     assert all(thread.daemon for thread in made)
-    blocked.go.set()  # the loop is closed: its result goes nowhere, and that is no error
+    blocked.go.set()  # the loop is closed: the result is dropped without an error
     assert blocked.left.wait(30)

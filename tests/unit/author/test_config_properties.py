@@ -123,7 +123,7 @@ def models_and_bodies(draw: st.DrawFn) -> tuple[type[dra.OpaqueConfig], dict[str
 @given(models_and_bodies())
 @example((Nested, {"either": {"Inner": None}}))  # a key that is named as a member of the union
 @example((Nested, {"either": {"Inner": {"size": "x"}, "size": []}}))
-def test_decoding_gives_an_equal_model_or_places_that_can_be_found(
+def test_decoding_returns_an_equal_model_or_existing_paths(
     drawn: tuple[type[dra.OpaqueConfig], dict[str, Any]],
 ) -> None:
     model, body = drawn
@@ -141,18 +141,18 @@ def test_decoding_gives_an_equal_model_or_places_that_can_be_found(
 
 
 @given(JSON)
-def test_whatever_parameters_are_no_other_error_is_raised(parameters: Any) -> None:
+def test_any_parameters_raise_only_invalid_config(parameters: Any) -> None:
     result = decoded(parameters)
     assert isinstance(result, dra.InvalidConfig)
     assert result.problems
 
 
 @given(st.sampled_from(sorted(LIKELY)).flatmap(lambda name: LIKELY[name].map(lambda body: (name, body))), st.data())
-def test_a_key_that_stands_twice_is_refused_wherever_it_is(drawn: tuple[str, Any], data: st.DataObject) -> None:
+def test_a_duplicate_key_is_rejected_at_any_depth(drawn: tuple[str, Any], data: st.DataObject) -> None:
     kind, body = drawn
     parameters = {"apiVersion": "property.example/v1", "kind": kind, **body}
     key = data.draw(st.sampled_from(sorted(parameters)))
     text = f"{json.dumps(parameters)[:-1]}, {json.dumps(key)}: {json.dumps(parameters[key])}}}"
     result = decoded(loads(text))
     assert isinstance(result, dra.InvalidConfig)
-    assert (key, "stands twice in the same object; remove one") in result.problems
+    assert (key, "occurs twice in the same object; remove one") in result.problems

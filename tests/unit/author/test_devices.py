@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource import v1
 
 
 class Gpu(dra.Device):
@@ -35,7 +37,7 @@ def refusal(**fields: Any) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*without request_policy")
-def test_a_device_is_published_in_the_words_of_the_api() -> None:
+def test_a_device_is_published_with_the_field_names_of_the_api() -> None:
     device = dra.Device(
         name="gpu-0",
         attributes={"model": "A100", "index": 0, "healthy": True, "driverVersion": dra.Version("535.1.0")},
@@ -69,7 +71,7 @@ def test_a_device_is_published_in_the_words_of_the_api() -> None:
     }
 
 
-def test_the_rule_of_a_name_is_told_in_words() -> None:
+def test_an_invalid_name_is_reported_with_its_rule_in_words() -> None:
     with pytest.raises(dra.InvalidDevice) as caught:
         dra.Device(name="Board 0")
     assert str(caught.value) == (
@@ -79,10 +81,17 @@ def test_the_rule_of_a_name_is_told_in_words() -> None:
     )
 
 
-def test_every_argument_is_the_snake_case_of_a_field_of_v1() -> None:
-    from dra_kit.kubernetes.resource import v1
-
-    assert set(dra.Device.model_fields) == set(v1.Device.model_fields)
+@pytest.mark.parametrize(
+    "cls",
+    [
+        dra.Device, dra.DeviceCapacity, dra.CapacityRequestPolicy, dra.CapacityRequestPolicyRange, dra.CounterSet,
+        dra.DeviceCounterConsumption, dra.DeviceTaint, dra.NodeSelector, dra.NodeSelectorTerm,
+        dra.NodeSelectorRequirement, dra.NodeAllocatableResource, dra.NodeAllocatableResourceMapping,
+        dra.NodeAllocatableResourceOverhead,
+    ],
+)  # fmt: skip
+def test_the_arguments_of_a_class_are_the_fields_of_v1_in_snake_case(cls: type[BaseModel]) -> None:
+    assert set(cls.model_fields) == set(getattr(v1, cls.__name__).model_fields)
 
 
 def test_fields_of_a_subclass_are_never_published() -> None:
@@ -106,7 +115,7 @@ def test_a_device_cannot_be_changed() -> None:
         device.name = "gpu-1"
 
 
-def test_a_device_does_not_change_with_what_it_was_made_of() -> None:
+def test_a_device_copies_its_arguments() -> None:
     attributes: dict[str, Any] = {"index": 0}
     device = dra.Device(name="gpu-0", attributes=attributes)
     attributes["index"] = 1
@@ -119,24 +128,24 @@ def test_names_are_dns_labels(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "GPU", "gpu_0", "gpu.0", "-a", "", "a\n"])
-def test_a_name_that_is_no_dns_label_is_told(name: str) -> None:
+def test_a_name_that_is_not_a_dns_label_is_rejected(name: str) -> None:
     text = refusal(name=name)
     assert "name: " in text
     assert "Invalid value" in text
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
-def test_ints_of_64_bits_fit(number: int) -> None:
+def test_ints_of_64_bits_are_accepted(number: int) -> None:
     assert published(attributes={"n": number})["attributes"] == {"n": {"int": number}}
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
-def test_larger_ints_do_not_fit(number: int) -> None:
+def test_ints_over_64_bits_are_rejected(number: int) -> None:
     expected = f"Device 'gpu-0': attributes[n]: {number} does not fit into 64 bits, as an int attribute must"
     assert refusal(attributes={"n": number}) == expected
 
 
-def test_a_bool_is_no_int() -> None:
+def test_a_bool_is_not_an_int() -> None:
     assert published(attributes={"yes": True, "one": 1})["attributes"] == {"yes": {"bool": True}, "one": {"int": 1}}
 
 
@@ -181,26 +190,26 @@ def test_lists_of_one_type_are_published_as_lists(values: Any, member: dict[str,
         ("\ud800", "half of a surrogate pair"),
     ],
 )
-def test_an_attribute_of_another_type_is_told(value: Any, problem: str) -> None:
+def test_an_attribute_of_another_type_is_rejected(value: Any, problem: str) -> None:
     text = refusal(attributes={"x": value})
     assert text.startswith("Device 'gpu-0': attributes[x]: ")
     assert problem in text
 
 
 @pytest.mark.parametrize("value", ["x" * 64, "é" * 32])
-def test_strings_of_64_bytes_fit(value: str) -> None:
+def test_strings_of_64_bytes_are_accepted(value: str) -> None:
     assert published(attributes={"s": value})["attributes"]["s"] == {"string": value}
 
 
 @pytest.mark.parametrize("value", ["x" * 65, "é" * 33])
 @pytest.mark.parametrize("as_list", [False, True])
-def test_longer_strings_do_not_fit(value: str, as_list: bool) -> None:
+def test_strings_over_64_bytes_are_rejected(value: str, as_list: bool) -> None:
     text = refusal(attributes={"s": [value] if as_list else value})
     where = "attributes[s][0]" if as_list else "attributes[s]"
     assert text == f"Device 'gpu-0': {where}: Too long: \"{value}\": may not be more than 64 bytes"
 
 
-def test_a_version_longer_than_64_bytes_does_not_fit() -> None:
+def test_a_version_over_64_bytes_is_rejected() -> None:
     version = dra.Version("1.0.0-" + "a" * 59)
     assert refusal(attributes={"v": version}).startswith("Device 'gpu-0': attributes[v]: Too long: ")
 
@@ -211,7 +220,7 @@ def test_an_attribute_name_may_be_qualified() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a-b", "1a", "n" * 33, "d.example/", "/n", f"{'d' * 64}/n", "a.b"])
-def test_an_attribute_name_that_breaks_a_rule_is_told(name: str) -> None:
+def test_an_invalid_attribute_name_is_rejected(name: str) -> None:
     assert "attributes: " in refusal(attributes={name: 1})
 
 
@@ -243,7 +252,7 @@ def test_a_capacity_is_a_quantity(amount: Any) -> None:
 
 
 @pytest.mark.parametrize("amount", [True, 1.5, None, "8 GB", "", b"1"])
-def test_a_capacity_that_is_no_quantity_is_told(amount: Any) -> None:
+def test_a_capacity_that_is_not_a_quantity_is_rejected(amount: Any) -> None:
     assert refusal(capacity={"c": amount}).startswith("Device 'gpu-0': capacity[c]: ")
 
 
@@ -287,7 +296,7 @@ def test_a_request_policy_of_a_valid_range_is_published() -> None:
         ),
     ],
 )
-def test_a_request_policy_that_breaks_a_rule_is_told(policy: dra.CapacityRequestPolicy, problem: str) -> None:
+def test_an_invalid_request_policy_is_rejected(policy: dra.CapacityRequestPolicy, problem: str) -> None:
     text = refusal(**shareable(policy))
     assert text.startswith("Device 'gpu-0': capacity[memory].request_policy")
     assert problem in text
@@ -299,24 +308,24 @@ def test_a_request_policy_needs_a_shareable_device() -> None:
     assert refusal(capacity={"c": capacity}) == expected
 
 
-def test_a_shareable_device_whose_capacity_the_first_share_takes_is_warned_of_once_at_the_line_that_makes_it() -> None:
+def test_a_shareable_device_without_request_policy_warns_once_at_its_line() -> None:
     def card(index: int) -> Gpu:
         return Gpu(name=f"gpu-{index}", uuid="", allow_multiple_allocations=True, capacity={"memory": "10Gi"})
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         cards = [card(index) for index in range(3)]
-    [told] = caught
+    [warning] = caught
     assert len(cards) == 3
-    assert (told.category, told.filename) == (dra.WholeCapacityWarning, __file__)
-    assert told.lineno == card.__code__.co_firstlineno + 1
-    assert str(told.message) == (
+    assert (warning.category, warning.filename) == (dra.WholeCapacityWarning, __file__)
+    assert warning.lineno == card.__code__.co_firstlineno + 1
+    assert str(warning.message) == (
         "Gpu: allow_multiple_allocations with capacity memory without request_policy: the first share takes all of it; "
         "give it a CapacityRequestPolicy(default=…)"
     )
 
 
-def test_a_device_that_says_how_it_is_shared_or_has_nothing_to_share_is_not_warned_of() -> None:
+def test_a_shareable_device_with_request_policy_or_without_capacity_does_not_warn() -> None:
     published(**shareable(dra.CapacityRequestPolicy(default="1Gi")))
     published(allow_multiple_allocations=True)
     published(allow_multiple_allocations=False, capacity={"memory": "10Gi"})
@@ -335,7 +344,7 @@ def test_the_effect_of_a_taint_is_one_of_three() -> None:
 
 @pytest.mark.parametrize("value", ["yes", 1, 0.0])
 @pytest.mark.parametrize("field", ["allow_multiple_allocations", "binds_to_node", "all_nodes"])
-def test_a_bool_is_not_read_from_something_else(field: str, value: Any) -> None:
+def test_a_bool_is_not_converted_from_another_type(field: str, value: Any) -> None:
     assert refusal(**{field: value}).startswith(f"Device 'gpu-0': {field}: must be a boolean, not {value!r}")
 
 
@@ -350,19 +359,19 @@ def test_a_device_has_one_node_scope() -> None:
     assert "exactly one of `node_name`, `node_selector`, or `all_nodes` is required" in text
 
 
-def test_consumed_counters_twice_from_one_set_are_told_in_snake_case() -> None:
+def test_counters_consumed_twice_from_one_set_are_reported_in_snake_case() -> None:
     card = dra.DeviceCounterConsumption(counter_set="card", counters={"memory": "1Gi"})
     text = refusal(consumes_counters=[card, card])
     assert "consumes_counters[1]: Duplicate value: " in text
     assert '"counter_set":"card"' in text
 
 
-def test_very_many_problems_are_told_in_part() -> None:
+def test_very_many_problems_are_reported_in_part() -> None:
     text = refusal(attributes={f"not-{index}": 1 for index in range(30)})
     assert text.endswith("; and 22 more")
 
 
-def test_a_text_where_a_list_belongs_is_told() -> None:
+def test_a_string_in_place_of_a_list_is_rejected() -> None:
     assert refusal(binding_conditions="abc").startswith("Device 'gpu-0': binding_conditions: 'str' instances are not")
 
 
@@ -372,14 +381,14 @@ class Board(dra.Device):
     labels: dict[str, str] = {}
 
 
-def test_own_fields_take_any_sequence_and_mapping_and_are_strict_inside() -> None:
+def test_fields_of_a_subclass_accept_any_sequence_and_mapping_with_strict_items() -> None:
     board = Board(name="b", uuids=("a",), lanes=[1], labels=MappingProxyType({"a": "b"}))  # type: ignore[arg-type]
     assert (board.uuids, board.lanes, board.labels) == (["a"], (1,), {"a": "b"})
     with pytest.raises(dra.InvalidDevice, match="uuids"):
         Board(name="b", uuids=(1,))  # type: ignore[arg-type]
 
 
-def test_the_time_of_a_taint_is_published_as_the_api_has_it() -> None:
+def test_the_time_of_a_taint_is_published_in_the_format_of_the_api() -> None:
     since = datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=timezone(timedelta(hours=1)))
     device = dra.Device(name="gpu", taints=[dra.DeviceTaint(key="a/b", effect="NoSchedule", time_added=since)])
     assert device.to_v1().to_json()["taints"] == [

@@ -41,7 +41,7 @@ def refusal(name: str = "gpu.example", **arguments: Any) -> str:
     return text
 
 
-def test_a_driver_holds_what_it_was_given() -> None:
+def test_a_driver_stores_its_arguments() -> None:
     provider, preparer = Provider(), Preparer()
     driver = dra.Driver(
         "gpu.example", provider=provider, preparer=preparer, settings=Settings, concurrency="device", rescan_every=60
@@ -51,7 +51,7 @@ def test_a_driver_holds_what_it_was_given() -> None:
     assert driver.configs.kinds == (GpuConfig,)
 
 
-def test_a_device_class_that_asks_for_what_no_role_serves_is_refused() -> None:
+def test_a_device_class_that_needs_an_unserved_feature_is_rejected() -> None:
     class Fabric(dra.Device):
         all_nodes: bool | None = True
 
@@ -71,7 +71,7 @@ def test_a_device_class_that_asks_for_what_no_role_serves_is_refused() -> None:
         'out, or yield the pool from a provider with scope="cluster" (Driver(cluster_provider=…))'
     )
     assert refusal(provider=Waitings()) == (
-        "driver gpu.example: Waiting: binding_conditions: nobody makes these conditions true, and the "
+        "driver gpu.example: Waiting: binding_conditions: no controller sets these conditions, and the "
         "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
     )
 
@@ -82,12 +82,12 @@ def test_the_name_is_a_dns_subdomain(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 64, "gpu_example", "gpu..example", "-gpu", "GPU.example"])
-def test_another_name_is_told(name: str) -> None:
+def test_an_invalid_name_is_rejected(name: str) -> None:
     text = refusal(name)
     assert text.startswith(f"driver '{name}': name: ")
 
 
-def test_a_name_with_several_faults_tells_each_once() -> None:
+def test_a_name_with_several_mistakes_reports_each_once() -> None:
     text = refusal("H15_Pizza")
     assert text.count("name: ") == 1
     assert text.startswith("driver 'H15_Pizza': name: Invalid value: ")
@@ -99,25 +99,25 @@ def test_a_name_with_several_faults_tells_each_once() -> None:
         ({"provider": None}, "it has no devices; give it provider=…, or cluster_provider=…"),
         ({"provider": Provider}, "provider Provider is a class; write Provider()"),
         ({"preparer": Preparer}, "preparer Preparer is a class; write Preparer()"),
-        ({"preparer": 1}, "preparer 1 is no dra_kit.Preparer; derive its class from that"),
-        ({"concurrency": "node"}, "concurrency 'node' is none of 'claim', 'device', 'driver'"),
-        ({"invalid_devices": "keep"}, "invalid_devices 'keep' is none of 'refuse', 'drop'"),
+        ({"preparer": 1}, "preparer 1 is not a dra_kit.Preparer; derive its class from that"),
+        ({"concurrency": "node"}, "concurrency 'node' is not one of 'claim', 'device', 'driver'"),
+        ({"invalid_devices": "keep"}, "invalid_devices 'keep' is not one of 'refuse', 'drop'"),
         (
             {"settings": Settings()},
-            "settings Settings(root='/') is no pydantic model class; give the class, not an instance",
+            "settings Settings(root='/') is not a pydantic model class; give the class, not an instance",
         ),
     ],
 )
-def test_what_does_not_fit_is_told(arguments: dict[str, Any], expected: str) -> None:
+def test_an_argument_of_the_wrong_type_is_rejected(arguments: dict[str, Any], expected: str) -> None:
     assert refusal(**arguments) == f"driver gpu.example: {expected}"
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5"])
 def test_a_rescan_needs_a_positive_number_of_seconds(seconds: Any) -> None:
-    assert refusal(rescan_every=seconds).startswith(f"driver gpu.example: rescan_every {seconds!r} is no positive")
+    assert refusal(rescan_every=seconds).startswith(f"driver gpu.example: rescan_every {seconds!r} is not a positive")
 
 
-def test_a_preparer_that_prepares_nothing_is_told() -> None:
+def test_a_preparer_without_a_prepare_method_is_rejected() -> None:
     class Idle(dra.Preparer):
         pass
 
@@ -125,7 +125,7 @@ def test_a_preparer_that_prepares_nothing_is_told() -> None:
     assert refusal(preparer=Idle()) == expected
 
 
-def test_a_preparer_of_whole_claims_is_enough() -> None:
+def test_a_preparer_may_prepare_whole_claims_only() -> None:
     class Whole(dra.Preparer):
         def prepare_claim(self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]) -> Sequence[dra.Prepared]:
             return [dra.Prepared() for _ in devices]
@@ -144,14 +144,14 @@ class RequiredPreparer(dra.Preparer[Required]):
         return dra.Prepared()
 
 
-def test_a_config_without_defaults_is_told() -> None:
+def test_a_config_without_defaults_is_rejected() -> None:
     assert refusal(preparer=RequiredPreparer()) == (
         "config Required: uuid, profile has no default, so a claim without config could not be prepared; give a "
         "default, or override RequiredPreparer.default_config(device)"
     )
 
 
-def test_a_default_config_of_the_authors_makes_defaults_needless() -> None:
+def test_a_default_config_method_replaces_defaults() -> None:
     class WithDefault(RequiredPreparer):
         def default_config(self, device: dra.Device) -> Required:
             return Required(uuid=device.name, profile="1g")
@@ -160,7 +160,7 @@ def test_a_default_config_of_the_authors_makes_defaults_needless() -> None:
     assert driver.configs.kinds == (Required,)
 
 
-def test_defaults_that_break_a_rule_are_told() -> None:
+def test_defaults_that_violate_a_field_rule_are_rejected() -> None:
     class Broken(dra.OpaqueConfig, api_version="gpu.example/v1"):
         count: int = Field(default=0, ge=1)
 
@@ -172,7 +172,7 @@ def test_defaults_that_break_a_rule_are_told() -> None:
     assert text.startswith("config Broken: its defaults break its own rules: count: must be at least")
 
 
-def test_defaults_that_break_a_rule_of_the_whole_are_told() -> None:
+def test_defaults_that_violate_a_model_rule_are_rejected() -> None:
     class Broken(dra.OpaqueConfig, api_version="gpu.example/v1"):
         low: int = 2
         high: int = 1
@@ -217,7 +217,7 @@ async def test_a_default_config_may_be_def_or_async_def(preparer: dra.Preparer[G
     assert await resolve_default_config(preparer, dra.Device(name="gpu-0")) == GpuConfig(sharing="gpu-0")
 
 
-async def test_a_default_config_of_another_kind_is_told() -> None:
+async def test_a_default_config_of_another_kind_is_rejected() -> None:
     class Wrong(dra.Preparer[GpuConfig]):
         def default_config(self, device: dra.Device) -> Any:
             return MigConfig()
@@ -231,12 +231,12 @@ class Fabric(dra.DeviceProvider, scope="cluster"):
         yield dra.Inventory()
 
 
-def test_a_driver_may_have_devices_of_no_node_alone() -> None:
+def test_a_driver_may_have_only_devices_without_a_node() -> None:
     driver = dra.Driver("gpu.example", preparer=Preparer(), cluster_provider=Fabric())
     assert [list(item.pools) for item in driver.provider.discover()] == [[]]  # type: ignore[union-attr]
 
 
-def test_a_provider_stands_where_its_scope_is() -> None:
+def test_a_provider_must_be_the_argument_of_its_scope() -> None:
     assert refusal(provider=Fabric()) == (
         'driver gpu.example: provider Fabric has scope="cluster"; write cluster_provider=Fabric()'
     )
@@ -244,7 +244,9 @@ def test_a_provider_stands_where_its_scope_is() -> None:
         "driver gpu.example: cluster_provider Provider finds devices of a node; write class "
         'Provider(dra_kit.DeviceProvider, scope="cluster")'
     )
-    with pytest.raises(dra.ConfigurationError, match=r"""scope='rack' is none; write scope="cluster", or "node"$"""):
+    with pytest.raises(
+        dra.ConfigurationError, match=r"""scope='rack' is not valid; write scope="cluster", or "node"$"""
+    ):
 
         class Rack(dra.DeviceProvider, scope="rack"):  # type: ignore[arg-type]
             pass
@@ -257,7 +259,7 @@ def test_a_scope_is_inherited() -> None:
     assert Better.provider_scope == "cluster"
 
 
-def test_devices_of_no_node_have_no_fields_that_no_node_would_see() -> None:
+def test_devices_without_a_node_cannot_have_driver_defined_fields() -> None:
     class Disk(dra.Device):
         serial: str
 
@@ -266,7 +268,7 @@ def test_devices_of_no_node_have_no_fields_that_no_node_would_see() -> None:
             yield dra.Inventory()
 
     assert refusal(cluster_provider=Disks()) == (
-        "driver gpu.example: cluster_provider Disks: Disk has fields of its own (serial), and a node sees only what is "
+        "driver gpu.example: cluster_provider Disks: Disk has its own fields (serial), and a node sees only what is "
         "published; make attributes of them"
     )
 

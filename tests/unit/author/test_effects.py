@@ -68,7 +68,7 @@ OUTCOMES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("outcome_type", "outcome"), OUTCOMES)
-def test_an_outcome_is_the_same_after_it_was_stored(outcome_type: Any, outcome: Any) -> None:
+def test_an_outcome_survives_a_round_trip_through_storage(outcome_type: Any, outcome: Any) -> None:
     effect: type[dra.Effect[Any, Any]] = type("Some", (Base[outcome_type],), {}, id="some")
     adapter = effect.outcome_adapter()
     again = adapter.validate_json(adapter.dump_json(adapter.validate_python(outcome)))
@@ -76,7 +76,7 @@ def test_an_outcome_is_the_same_after_it_was_stored(outcome_type: Any, outcome: 
     assert type(again) is type(outcome)
 
 
-def test_the_outcome_type_passes_through_every_base() -> None:
+def test_the_outcome_type_is_found_through_all_bases() -> None:
     class Middle(Base[list[OutcomeT]], Generic[OutcomeT]):
         pass
 
@@ -136,7 +136,7 @@ def test_a_driver_knows_its_effects_by_id() -> None:
     assert driver_with(Named).effects == {"named": Named}
 
 
-def test_renaming_the_class_changes_nothing() -> None:
+def test_renaming_the_class_keeps_the_effect_id() -> None:
     renamed = type("Renamed", (Base[str],), {}, id="named")
     assert set(driver_with(renamed).effects) == set(driver_with(Named).effects)
 
@@ -146,14 +146,14 @@ def test_renaming_the_class_changes_nothing() -> None:
     [
         ([type("Unnamed", (Base[str],), {})], "^effect Unnamed has no id; write class Unnamed"),
         ([Named, type("Twin", (Base[str],), {}, id="named")], "^effects Named and Twin have one id 'named'; ids are"),
-        ([Named()], r"^effects: Named\(gpu='GPU-0'\) is no dra_kit.Effect class; give the class itself"),
-        ([str], "^effects: <class 'str'> is no dra_kit.Effect class"),
+        ([Named()], r"^effects: Named\(gpu='GPU-0'\) is not a dra_kit.Effect class; give the class itself"),
+        ([str], "^effects: <class 'str'> is not a dra_kit.Effect class"),
         ([type("Half", (dra.Effect,), {}, id="half")], "^effect Half lacks apply, keys, revert; write what it still"),
         ([type("Open", (Base,), {}, id="open")], "^effect Open: its outcome type is open; derive it from"),
         ([type("Odd", (Base[Unstorable],), {}, id="odd")], "^effect Odd: its outcome type Unstorable cannot be stored"),
     ],
 )
-def test_what_cannot_be_an_effect_is_told(effects: list[Any], problem: str) -> None:
+def test_an_invalid_effect_is_rejected(effects: list[Any], problem: str) -> None:
     with pytest.raises(dra.ConfigurationError, match=problem) as caught:
         driver_with(*effects)
     assert "\n" not in str(caught.value)
@@ -190,7 +190,7 @@ async def test_an_async_prepare_awaits_the_outcome() -> None:
     assert effects.never_awaited() == []
 
 
-async def test_a_blocking_prepare_asks_for_the_result() -> None:
+async def test_a_blocking_prepare_gets_the_outcome_with_result() -> None:
     scope = Recording()
     effects = EffectRequests(scope)
 
@@ -202,7 +202,7 @@ async def test_a_blocking_prepare_asks_for_the_result() -> None:
     assert effects.never_awaited() == []
 
 
-async def test_a_loop_of_the_authors_own_may_await_the_outcome() -> None:
+async def test_the_authors_own_loop_can_await_the_outcome() -> None:
     device = device_with(EffectRequests(Recording()))
 
     def prepare() -> str:
@@ -214,14 +214,14 @@ async def test_a_loop_of_the_authors_own_may_await_the_outcome() -> None:
     assert await call(prepare) == "outcome of GPU-0"
 
 
-async def test_an_effect_that_was_never_awaited_is_known() -> None:
+async def test_an_effect_that_was_never_awaited_is_reported() -> None:
     effects = EffectRequests(Recording())
     device_with(effects).ensure(Named())
     await device_with(effects).ensure(Named())
     assert effects.never_awaited() == ["Named"]
 
 
-async def test_effects_that_threads_of_one_prepare_never_await_are_all_known() -> None:
+async def test_unawaited_effects_of_several_threads_are_all_reported() -> None:
     effects = EffectRequests(Recording())
     device = device_with(effects)
 
@@ -233,12 +233,12 @@ async def test_effects_that_threads_of_one_prepare_never_await_are_all_known() -
     assert effects.never_awaited() == ["Named"] * 400
 
 
-async def test_a_result_in_the_loop_would_wait_for_itself() -> None:
+async def test_result_called_in_the_loop_is_rejected() -> None:
     with pytest.raises(dra.ConfigurationError, match=r"write 'await device.ensure\(…\)'"):
         device_with(EffectRequests(Recording())).ensure(Named()).result()
 
 
-async def test_the_failure_of_an_effect_reaches_the_blocking_prepare() -> None:
+async def test_a_failed_effect_raises_in_the_blocking_prepare() -> None:
     class Failing(Recording):
         async def ensure(self, effect: Any) -> Any:
             raise dra.TransientError("the card is busy")
@@ -248,12 +248,12 @@ async def test_the_failure_of_an_effect_reaches_the_blocking_prepare() -> None:
         await call(lambda: device.ensure(Named()).result())
 
 
-async def test_something_else_than_an_effect_is_told() -> None:
+async def test_ensuring_something_else_than_an_effect_is_rejected() -> None:
     with pytest.raises(dra.ConfigurationError, match=r"^ensure\(class Named\): not an effect; give it an instance"):
         device_with(EffectRequests(Recording())).ensure(Named)  # type: ignore[arg-type]
 
 
-def test_effects_belong_to_prepare() -> None:
+def test_ensure_works_only_during_prepare() -> None:
     with pytest.raises(RuntimeError, match="only be ensured while a claim is being prepared"):
         device_with(None).ensure(Named())
 

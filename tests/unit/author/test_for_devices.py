@@ -43,7 +43,7 @@ def fits(wanted: Any, **attributes: Any) -> bool:
         ({"roles": "c"}, False),
     ],
 )
-def test_a_device_fits_that_has_one_of_the_values_of_each_attribute(wanted: dict[str, Any], fitting: bool) -> None:
+def test_a_device_matches_if_each_attribute_has_one_of_the_values(wanted: dict[str, Any], fitting: bool) -> None:
     assert fits(wanted, kind="part", model="H100", ready=True, slot=1, roles=["a", "b"]) is fitting
 
 
@@ -55,7 +55,7 @@ def _of_driver(name: str) -> str:
     st.dictionaries(NAMES, st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=2),
     st.dictionaries(NAMES, VALUES, max_size=3),
 )
-def test_the_rule_for_any_attributes(wanted: dict[str, list[Any]], attributes: dict[str, Any]) -> None:
+def test_matching_follows_the_rule_for_any_attributes(wanted: dict[str, list[Any]], attributes: dict[str, Any]) -> None:
     own = {_of_driver(name): (type(value), value) for name, value in attributes.items()}
     if len(own) < len(attributes):
         return  # one attribute under two names, which the API refuses
@@ -65,7 +65,7 @@ def test_the_rule_for_any_attributes(wanted: dict[str, list[Any]], attributes: d
     assert fits(wanted, **attributes) is expected
 
 
-def test_a_config_that_says_nothing_is_for_all_devices() -> None:
+def test_a_config_without_for_devices_matches_all_devices() -> None:
     assert matches_device(dra.NoConfig.for_devices_, dra.Device(name="gpu-0").to_v1(), DRIVER)
 
 
@@ -73,12 +73,12 @@ class Kind(str, Enum):  # noqa: UP042 - its str() is not its value
     PART = "part"
 
 
-def test_a_value_of_an_enum_is_what_devices_publish() -> None:
+def test_an_enum_matches_by_its_published_value() -> None:
     assert fits({"kind": Kind.PART}, kind="part")
     assert describe_for_devices(config({"kind": Kind.PART, "ready": True}).for_devices_) == "kind part and ready true"
 
 
-def test_a_derived_config_is_for_the_same_devices() -> None:
+def test_a_derived_config_matches_the_same_devices() -> None:
     derived: type[dra.OpaqueConfig] = type("Derived", (config({"kind": "part"}),), {})
     assert derived.for_devices_ == {"kind": ("part",)}
 
@@ -88,14 +88,14 @@ def test_a_derived_config_is_for_the_same_devices() -> None:
     [
         ({}, "names no attribute"),
         ("part", "names no attribute"),
-        ({"a kind": "part"}, "'a kind' is no name of an attribute"),
-        ({3: "part"}, "3 is no name of an attribute"),
+        ({"a kind": "part"}, "'a kind' is not an attribute name"),
+        ({3: "part"}, "3 is not an attribute name"),
         ({"kind": []}, "kind is"),
         ({"kind": None}, "kind is None; write a bool, int or str, or a list of them"),
         ({"kind": ["part", 1.5]}, "write a bool, int or str"),
         ({"kind": b"part"}, "write a bool, int or str"),
     ],
 )
-def test_what_no_device_can_have_is_refused(wanted: Any, problem: str) -> None:
+def test_a_value_that_no_device_can_have_is_rejected(wanted: Any, problem: str) -> None:
     with pytest.raises(dra.ConfigurationError, match=f"config PartConfig: for_devices.*{problem}"):
         config(wanted)

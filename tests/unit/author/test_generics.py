@@ -109,10 +109,10 @@ def test_the_kinds_of_a_preparer_are_found_through_all_its_bases(preparer: type,
 
 
 @pytest.mark.parametrize("argument", [int, dra.Device, ConfigT, GpuConfig | None])
-def test_what_is_no_config_is_told(argument: Any) -> None:
+def test_a_type_argument_that_is_not_a_config_is_rejected(argument: Any) -> None:
     broken = type("Broken", (dra.Preparer,), {"__orig_bases__": (dra.Preparer[argument],)})
     with pytest.raises(
-        dra.ConfigurationError, match=r"^preparer Broken: .* is no dra_kit.OpaqueConfig; write Preparer"
+        dra.ConfigurationError, match=r"^preparer Broken: .* is not a dra_kit.OpaqueConfig; write Preparer"
     ):
         config_kinds(broken)
 

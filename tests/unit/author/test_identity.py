@@ -21,7 +21,7 @@ def gpu(**fields: Any) -> Gpu:
     return Gpu(**{"name": "gpu-0", "uuid": "GPU-6f2c", **fields})
 
 
-def test_by_default_it_is_what_is_published_and_the_authors_own_fields() -> None:
+def test_identity_defaults_to_published_values_and_driver_defined_fields() -> None:
     device = gpu(
         attributes={"model": "A100", "index": 0},
         capacity={"memory": "80Gi"},
@@ -49,11 +49,11 @@ def test_by_default_it_is_what_is_published_and_the_authors_own_fields() -> None
     ],
     ids=lambda fields: str(next(iter(fields))),
 )
-def test_what_changes_while_it_is_the_same_device_does_not_belong_to_it(fields: dict[str, Any]) -> None:
+def test_taints_conditions_and_nodes_are_not_part_of_the_identity(fields: dict[str, Any]) -> None:
     assert gpu(**fields).identity() == gpu().identity()
 
 
-def test_what_is_observed_is_published_and_read_like_any_other() -> None:
+def test_observed_values_are_published_and_read_like_others() -> None:
     device = dra.Device(name="gpu-0", attributes={"hot": dra.observed(41)}, capacity={"free": dra.observed("10Gi")})
     assert device.to_v1().to_json() == {
         "name": "gpu-0",
@@ -63,17 +63,17 @@ def test_what_is_observed_is_published_and_read_like_any_other() -> None:
     assert device.attributes == {"hot": 41}
 
 
-def test_what_is_observed_obeys_the_same_rules() -> None:
+def test_observed_values_obey_the_same_rules() -> None:
     with pytest.raises(dra.InvalidDevice, match=r"^Device 'gpu-0': attributes\[hot\]: an attribute is a bool, int"):
         dra.Device(name="gpu-0", attributes={"hot": dra.observed(1.5)})  # type: ignore[dict-item]
 
 
-def test_a_copy_observes_the_same() -> None:
+def test_a_copy_has_the_same_observed_values() -> None:
     device = gpu(attributes={"busy": dra.observed(1)})
     assert device.model_copy(update={"uuid": "GPU-7"}).identity() == gpu(uuid="GPU-7").identity()
 
 
-def test_an_author_may_say_what_it_is() -> None:
+def test_an_author_can_override_identity() -> None:
     class Nic(dra.Device):
         mac: str
 

@@ -31,7 +31,7 @@ def test_a_pool_has_any_number_of_devices(count: int) -> None:
 
 
 @given(st.integers(0, 200), st.data())
-def test_two_devices_of_one_name_are_told_wherever_they_are(before: int, data: st.DataObject) -> None:
+def test_two_devices_with_one_name_are_rejected_at_any_position(before: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, before))
     several = [*devices(before + 1), dra.Device(name=f"gpu-{first}")]
     expected = f'devices[{before + 1}].name: Duplicate value: "gpu-{first}": devices must be unique in a pool'
@@ -39,12 +39,12 @@ def test_two_devices_of_one_name_are_told_wherever_they_are(before: int, data: s
 
 
 @pytest.mark.parametrize("name", ["rack", "rack/one", "a" * 253, None])
-def test_the_name_of_a_pool_is_dns_subdomains_with_slashes(name: str | None) -> None:
+def test_a_pool_name_is_dns_subdomains_separated_by_slashes(name: str | None) -> None:
     assert dra.Pool(name=name).name == name
 
 
 @pytest.mark.parametrize("name", ["", "Rack", "a" * 254, "rack//one", "rack one"])
-def test_another_name_is_told_once_and_without_devices_too(name: str) -> None:
+def test_an_invalid_pool_name_is_reported_once_even_without_devices(name: str) -> None:
     for pool in ([], devices(200)):
         text = refusal(name=name, devices=pool)
         assert text.startswith(f"Pool {name[:79]!r}"[:80])
@@ -52,37 +52,37 @@ def test_another_name_is_told_once_and_without_devices_too(name: str) -> None:
         assert "and " not in text.rpartition(";")[2] or "more" not in text
 
 
-def test_a_partitioned_pool() -> None:
+def test_a_partitioned_pool_is_published() -> None:
     pool = dra.Pool(counter_sets=[CARD], devices=devices(2, consumes_counters=[SLICE]))
     assert [item.to_json() for item in pool.counter_sets_v1()] == [
         {"name": "card", "counters": {"memory": {"value": "80Gi"}}}
     ]
 
 
-def test_a_counter_set_that_does_not_exist_is_told() -> None:
+def test_an_unknown_counter_set_is_rejected() -> None:
     text = refusal(devices=devices(1, consumes_counters=[SLICE]))
     assert 'devices[0].consumes_counters[0].counter_set: Not found: "card": the pool has no such counter set' in text
 
 
-def test_what_is_wrong_with_many_devices_alike_is_told_once() -> None:
+def test_a_problem_shared_by_many_devices_is_reported_once() -> None:
     text = refusal(devices=devices(7, consumes_counters=[SLICE]))
     assert text.count("the pool has no such counter set") == 1
     assert text.startswith("Pool 'rack': devices[0].consumes_counters[0].counter_set: Not found")
     assert text.endswith('but device "gpu-0" refers to it, and 6 more like it')
 
 
-def test_a_counter_that_does_not_exist_is_told() -> None:
+def test_an_unknown_counter_is_rejected() -> None:
     other = dra.CounterSet(name="card", counters={"slices": 7})
     text = refusal(counter_sets=[other], devices=devices(1, consumes_counters=[SLICE]))
     assert "devices[0].consumes_counters[0].counters[memory]: Not found" in text
 
 
-def test_two_counter_sets_of_one_name_are_told() -> None:
+def test_two_counter_sets_with_one_name_are_rejected() -> None:
     expected = 'counter_sets[1].name: Duplicate value: "card": counter sets must be unique in a pool'
     assert refusal(counter_sets=[CARD, CARD], devices=devices(65)) == f"Pool 'rack': {expected}"
 
 
-def test_a_counter_set_without_counters_is_told_with_its_place() -> None:
+def test_a_counter_set_without_counters_is_rejected_with_its_path() -> None:
     empty = dra.CounterSet(name="empty", counters={})
     assert refusal(counter_sets=[CARD, empty], devices=devices(65)).startswith(
         "Pool 'rack': counter_sets[1].counters: Required value"
@@ -97,7 +97,7 @@ def test_partitions_name_their_type(attribute: str) -> None:
     assert pool.partition_type_attribute == "gpu.example/profile"
 
 
-def test_a_partition_without_its_type_is_told() -> None:
+def test_a_partition_without_its_type_is_rejected() -> None:
     text = refusal(
         counter_sets=[CARD],
         devices=devices(1, consumes_counters=[SLICE]),
@@ -107,28 +107,28 @@ def test_a_partition_without_its_type_is_told() -> None:
     assert "`partition_type_attribute` names this attribute" in text
 
 
-def test_a_partition_type_without_partitions_is_told_once() -> None:
+def test_a_partition_type_without_partitions_is_reported_once() -> None:
     text = refusal(devices=devices(200), partition_type_attribute="gpu.example/profile")
     assert text.count("partition_type_attribute: Invalid value") == 1
 
 
-def test_devices_choose_their_nodes_where_the_pool_says_so() -> None:
+def test_devices_name_their_nodes_with_per_device_node_selection() -> None:
     pool = dra.Pool(per_device_node_selection=True, devices=devices(2, node_name="node-1"))
     assert [device.node_name for device in pool.devices] == ["node-1", "node-1"]
 
 
-def test_a_device_that_must_choose_its_nodes_and_does_not_is_told() -> None:
+def test_a_device_that_must_name_its_nodes_and_does_not_is_rejected() -> None:
     text = refusal(per_device_node_selection=True, devices=devices(1))
     assert text.startswith("Pool 'rack': devices[0]: Required value: exactly one of `node_name`")
 
 
-def test_a_device_that_must_not_choose_its_nodes_and_does_is_told() -> None:
+def test_a_device_that_must_not_name_its_nodes_and_does_is_rejected() -> None:
     text = refusal(devices=devices(1, node_name="node-1"))
     assert text.startswith("Pool 'rack': devices[0]: Invalid value")
     assert "`per_device_node_selection` is set to true in its Pool" in text
 
 
-def test_the_scopes_of_a_pool_exclude_each_other() -> None:
+def test_the_scopes_of_a_pool_are_mutually_exclusive() -> None:
     assert refusal(all_nodes=True, per_device_node_selection=True).endswith("exclude each other; keep one of them")
 
 
@@ -148,20 +148,20 @@ def test_the_nodes_of_a_pool_are_published() -> None:
 
 
 @pytest.mark.parametrize("terms", [(), (TERM, TERM)])
-def test_the_nodes_of_a_pool_are_told_by_one_term(terms: tuple[dra.NodeSelectorTerm, ...]) -> None:
+def test_the_node_selector_of_a_pool_has_one_term(terms: tuple[dra.NodeSelectorTerm, ...]) -> None:
     assert "node_selector.node_selector_terms: " in refusal(node_selector=selector(*terms))
 
 
-def test_node_operations_that_are_skipped() -> None:
+def test_skip_node_operations_accepts_both_or_none() -> None:
     both = dra.Pool(skip_node_operations=["NodePrepareResources", "NodeUnprepareResources"])
     assert both.skip_node_operations == ["NodePrepareResources", "NodeUnprepareResources"]
     assert "skip_node_operations: Invalid value" in refusal(skip_node_operations=["NodePrepareResources"])
 
 
-def test_something_else_than_a_device_is_told() -> None:
+def test_something_else_than_a_device_is_rejected() -> None:
     assert (
         refusal(devices=[{"name": "gpu-0"}])
-        == "Pool 'rack': devices: {'name': 'gpu-0'} is no dra_kit.Device; write dra_kit.Device(name=…)"
+        == "Pool 'rack': devices: {'name': 'gpu-0'} is not a dra_kit.Device; write dra_kit.Device(name=…)"
     )
 
 
@@ -174,9 +174,9 @@ def test_devices_keep_their_own_class_and_order() -> None:
     assert [gpu.uuid for gpu in dra.Inventory(pools=[dra.Pool(devices=gpus)]).pools[0].devices] == ["B", "A"]
 
 
-@pytest.mark.parametrize(("name", "told"), [("rack", "is named 'rack' too"), (None, "has no name too")])
-def test_two_pools_of_one_name_are_told(name: str | None, told: str) -> None:
+@pytest.mark.parametrize(("name", "problem"), [("rack", "is named 'rack' too"), (None, "has no name too")])
+def test_two_pools_with_one_name_are_rejected(name: str | None, problem: str) -> None:
     pools = [dra.Pool(name="other"), dra.Pool(name=name), dra.Pool(name=name)]
     with pytest.raises(dra.InvalidDevice) as caught:
         dra.Inventory(pools=pools)
-    assert str(caught.value) == f"Inventory: pools[2].name: pools[1] {told}; give each pool a name of its own"
+    assert str(caught.value) == f"Inventory: pools[2].name: pools[1] {problem}; give each pool its own name"

@@ -36,7 +36,7 @@ def test_everything_is_optional() -> None:
     assert (prepared.env, prepared.state, prepared.claim_edits) == ({}, None, None)
 
 
-def test_all_that_can_be_said() -> None:
+def test_every_field_is_accepted() -> None:
     prepared = dra.Prepared(
         env={"GPU": "0"},
         mounts=[dra.Mount(host_path="/run/gpu", container_path="/run/gpu", options=["ro", "bind"])],
@@ -59,45 +59,48 @@ def test_all_that_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
-def test_a_name_that_no_environment_can_hold_is_told(name: str) -> None:
-    assert refusal(env={name: "x"}).startswith("Prepared: env: a name begins with ")
+def test_an_invalid_environment_variable_name_is_rejected(name: str) -> None:
+    assert refusal(env={name: "x"}).startswith("Prepared: env: a name that begins with ")
 
 
-def test_a_value_that_no_environment_can_hold_is_told() -> None:
-    assert refusal(env={"A": "x\0"}) == "Prepared: env: the value of A has NUL in it, which no environment can hold"
+def test_an_environment_variable_value_with_nul_is_rejected() -> None:
+    assert (
+        refusal(env={"A": "x\0"})
+        == "Prepared: env: the value of A contains NUL, which an environment variable cannot hold"
+    )
 
 
 @given(st.text(min_size=1).filter(lambda text: not {"=", "\0"} & {*text}))
-def test_a_name_may_be_any_text_that_an_environment_can_hold(name: str) -> None:
+def test_an_environment_variable_name_may_be_any_valid_text(name: str) -> None:
     assert dra.Prepared(env={name: "x"}).env == {name: "x"}
 
 
 @given(st.text().filter(lambda text: "\0" not in text))
-def test_a_value_may_be_any_text_without_nul(value: str) -> None:
+def test_an_environment_variable_value_may_be_any_text_without_nul(value: str) -> None:
     assert dra.Prepared(env={"A": value}).env == {"A": value}
 
 
 @pytest.mark.parametrize(("value", "kind"), [(1, "int"), (True, "bool"), (None, "None"), (b"x", "bytes")])
-def test_of_a_value_that_is_no_text_the_type_is_told(value: Any, kind: str) -> None:
+def test_a_value_that_is_not_a_string_is_reported_by_its_type(value: Any, kind: str) -> None:
     assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a string, not {kind}"
 
 
 @pytest.mark.parametrize("gid", [True, "44", 4.0])
-def test_a_gid_is_an_int(gid: Any) -> None:
+def test_a_gid_must_be_an_int(gid: Any) -> None:
     assert refusal(additional_gids=[gid]).startswith("Prepared: additional_gids[0]: must be an integer")
 
 
-def test_an_argument_that_does_not_exist_is_told() -> None:
+def test_an_unknown_argument_is_rejected() -> None:
     assert refusal(envs={}) == "Prepared: envs: no such argument; did you mean 'env'?"
 
 
-def test_a_part_that_breaks_a_rule_is_told_by_its_own_name() -> None:
+def test_an_invalid_part_is_reported_with_its_class_name() -> None:
     with pytest.raises(dra.InvalidPrepared, match=r"^Hook: hook_name: must be 'prestart', 'createRuntime', "):
         dra.Hook(hook_name="before", path="/bin/hook")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sequence", [tuple, UserList, deque])
-def test_any_sequence_is_taken_for_a_list(sequence: Callable[[list[Any]], Any]) -> None:
+def test_any_sequence_is_accepted_as_a_list(sequence: Callable[[list[Any]], Any]) -> None:
     mount = dra.Mount(host_path="/a", container_path="/b", options=sequence(["ro"]))
     prepared = dra.Prepared(
         mounts=sequence([mount]), additional_gids=sequence([44]), state=sequence([1, sequence([2])])
@@ -109,7 +112,7 @@ def test_any_sequence_is_taken_for_a_list(sequence: Callable[[list[Any]], Any]) 
 
 
 @pytest.mark.parametrize("mapping", [MappingProxyType, UserDict, OrderedDict])
-def test_any_mapping_is_taken_for_a_dict(mapping: Callable[[dict[str, Any]], Any]) -> None:
+def test_any_mapping_is_accepted_as_a_dict(mapping: Callable[[dict[str, Any]], Any]) -> None:
     prepared = dra.Prepared(env=mapping({"A": "b"}), state=mapping({"a": mapping({"b": 1})}))
     assert dict(prepared.env) == {"A": "b"}
     assert prepared.state == {"a": {"b": 1}}
@@ -119,17 +122,17 @@ def test_any_mapping_is_taken_for_a_dict(mapping: Callable[[dict[str, Any]], Any
 @pytest.mark.parametrize(
     "wrong", [{"additional_gids": ("44",)}, {"env": MappingProxyType({"A": 1})}, {"cdi_devices": "x"}]
 )
-def test_what_is_in_them_is_as_strict_as_ever(wrong: dict[str, Any]) -> None:
+def test_items_of_sequences_and_mappings_are_strict(wrong: dict[str, Any]) -> None:
     with pytest.raises(dra.InvalidPrepared):
         dra.Prepared(**wrong)
 
 
 @given(JSON)
-def test_the_state_is_kept_as_it_was_given(state: Any) -> None:
+def test_the_state_is_stored_unchanged(state: Any) -> None:
     assert dra.Prepared(state=state).state == state
 
 
-def test_the_state_does_not_change_with_what_it_was_made_of() -> None:
+def test_the_state_is_copied() -> None:
     state: Any = {"uuids": ["GPU-0"]}
     prepared = dra.Prepared(state=state)
     state["uuids"].append("GPU-1")
@@ -137,11 +140,11 @@ def test_the_state_does_not_change_with_what_it_was_made_of() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), math.nan, math.inf, {1}, b"x", {1: 2}])
-def test_a_state_that_is_no_json_is_told_with_its_place(value: Any) -> None:
+def test_a_state_that_is_not_json_is_rejected_with_its_path(value: Any) -> None:
     assert refusal(state={"a": [0, value]}).startswith("Prepared: state: at [a][1]: ")
 
 
-def test_a_state_without_end_is_told() -> None:
+def test_a_recursive_state_is_rejected() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert refusal(state=endless) == "Prepared: state: it is nested deeper than 100 levels"
@@ -168,10 +171,10 @@ def test_a_device_has_a_name_for_environment_variables(name: str, variable: str)
         ([str(number) for number in range(65)], "there are 65 of them, at most 64 tell a device"),
     ],
 )
-def test_a_hardware_id_that_no_tool_could_name_is_told(ids: list[str], rule: str) -> None:
+def test_an_invalid_hardware_id_is_rejected(ids: list[str], rule: str) -> None:
     assert refusal(hardware_ids=ids).startswith(f"Prepared: hardware_ids: {rule}")
 
 
-def test_hardware_ids_are_what_the_hardware_calls_itself() -> None:
+def test_hardware_ids_may_be_any_printable_text() -> None:
     ids = ["GPU-8f3c2c4e-0000-0000-0000-000000000000", "0000:3b:00.0", "SN 1234"]
     assert list(dra.Prepared(hardware_ids=ids).hardware_ids) == ids

@@ -12,7 +12,7 @@ import dra_kit as dra
 LONG = 3600.0
 
 
-async def test_waiting_ends_when_the_process_is_asked_to_end() -> None:
+async def test_wait_returns_when_the_process_stops() -> None:
     stopping = dra.Stopping()
     waiting = [asyncio.create_task(stopping.wait()), asyncio.create_task(stopping.sleep(LONG))]
     await asyncio.sleep(0)
@@ -24,13 +24,13 @@ async def test_waiting_ends_when_the_process_is_asked_to_end() -> None:
     assert stopping.blocking_sleep(LONG)
 
 
-async def test_a_sleep_that_nobody_ends_is_over_after_its_time() -> None:
+async def test_sleep_returns_after_its_time() -> None:
     stopping = dra.Stopping()
     assert not await stopping.sleep(0.001)
     assert not stopping.blocking_sleep(0.001)
 
 
-def test_loops_of_other_threads_are_woken_too() -> None:
+def test_waiters_in_other_loops_are_woken() -> None:
     stopping, begun = dra.Stopping(), threading.Event()
     ended: list[bool] = []
 
@@ -53,7 +53,7 @@ def test_loops_of_other_threads_are_woken_too() -> None:
     assert ended == [True, True]
 
 
-async def test_who_gives_up_is_not_waited_for() -> None:
+async def test_a_cancelled_waiter_is_removed() -> None:
     stopping = dra.Stopping()
     task = asyncio.create_task(stopping.wait())
     await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_who_gives_up_is_not_waited_for() -> None:
     stopping.set()
 
 
-def test_a_loop_that_has_ended_keeps_nobody_from_being_told() -> None:
+def test_a_closed_loop_does_not_block_the_notification_of_others() -> None:
     stopping = dra.Stopping()
     loop = asyncio.new_event_loop()
     task = loop.create_task(stopping.wait())

@@ -95,7 +95,7 @@ def decoded(text: str) -> Free | dra.InvalidConfig:
 @example([('"value"', "1e400")])
 @example([('"value"', nested(900))])
 @example([('"value"', '{"%s":1}' % ("9" * 5000))])
-def test_a_config_is_refused_with_places_or_can_be_used(fields: list[tuple[str, str]]) -> None:
+def test_a_config_is_rejected_with_paths_or_can_be_used(fields: list[tuple[str, str]]) -> None:
     result = decoded("{" + ",".join([HEAD, *(f"{key}:{value}" for key, value in fields)]) + "}")
     if isinstance(result, dra.InvalidConfig):
         assert all(path for path, _ in result.problems)

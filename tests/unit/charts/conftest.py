@@ -19,4 +19,4 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     try:
         return find_helm(cache)
     except (NotFound, subprocess.SubprocessError) as error:
-        pytest.skip(f"the chart is NOT tested, for there is no helm: {error}")
+        pytest.skip(f"the chart is NOT tested, because helm is missing: {error}")

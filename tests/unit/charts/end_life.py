@@ -16,7 +16,7 @@ from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.decommission import decommission_agent
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation
+from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
@@ -39,7 +39,7 @@ class Heat(dra.Effect[None], id="heat"):
 
     def apply(self, previous: None) -> None:
         if self.hardware.is_cold:
-            raise dra.PermanentError("there is no wood")
+            raise dra.PermanentError("the wood is used up")
 
     def holds(self, outcome: None) -> bool:
         return not self.hardware.is_cold
@@ -65,7 +65,7 @@ class Baker(dra.Preparer):
 
 
 async def play_end(manifests: Manifests) -> Audit:
-    """Eat; end the driver while somebody eats, and leave when it is ending."""
+    """Run a pod, remove the driver while the pod runs, and delete the pod during the removal."""
     audit, hardware = Audit(), Hardware()
     audit.follow(ACCOUNT)
     driver = dra.Driver(DRIVER, provider=Oven(), preparer=Baker(), effects=[Heat], hardware=lambda _: hardware)
@@ -107,7 +107,7 @@ async def _decommission(
             settings = replace(node._settings(None), kubeconfig=path)
             client = Client(await load_credentials(path), user_agent="tests/1")
             confirmation = RemovalConfirmation(client, PodName(NAMESPACE, "pizza-node-x"))
-            agent = await decommission_agent(DRIVER, settings, driver, stays=True, confirmation=confirmation)
+            agent = await decommission_agent(DRIVER, settings, driver, keep_running=True, confirmation=confirmation)
     task = asyncio.create_task(agent.run())
     try:
         lunch = _lunch(sandbox)["metadata"]

@@ -95,7 +95,7 @@ async def play(manifests: Manifests) -> Life:
         await sandbox.client.create(DEVICE_CLASSES, CLASS)
         await until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 2)
         await sandbox.client.create(RESOURCE_CLAIMS, claim_object("lunch"))
-        for _ in range(2):  # the same again is told as a repetition
+        for _ in range(2):  # a repetition updates the same Event
             used |= await _eat(sandbox)
         await sandbox.client.create(RESOURCE_CLAIMS, claim_object("coal", {"burn": True}))
         await sandbox.client.create(PODS, pod_object("sad", "coal"))
@@ -161,7 +161,7 @@ def _used(sandbox: Sandbox) -> set[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(100):
-        while not condition():  # noqa: ASYNC110 - informers tell nobody
+        while not condition():  # noqa: ASYNC110 - informers have no notification
             await asyncio.sleep(0.02)
 
 

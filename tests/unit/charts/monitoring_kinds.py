@@ -90,7 +90,7 @@ class Monitored(_Part):
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Refuse what is none of them, or has a field that there is not.
+    """Reject objects of other kinds, and unknown fields.
 
     Raises:
         ValidationError: naming the field.

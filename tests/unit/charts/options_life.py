@@ -127,7 +127,7 @@ def _device(taint_rule: Any) -> str:
 
 
 async def certificate(world: World) -> None:
-    """Make one, and make it again after somebody deleted it."""
+    """Create one, and create it again after it was deleted."""
     name = f"{world.name}-webhook"
     certificates = SelfManagedCertificate(world.client, SelfManagedSettings(namespace=NAMESPACE, service=name))
     await certificates.look()
@@ -136,7 +136,7 @@ async def certificate(world: World) -> None:
 
 
 async def trust(world: World) -> None:
-    """Have the certificate trusted, also where somebody deleted it; then give up all rights."""
+    """Establish trust in the certificate, also after it was deleted; then give up all rights."""
     place = SelfManagedSettings(namespace=NAMESPACE, service=f"{world.name}-webhook")
     await world.admin.delete(SECRETS, place.secret, NAMESPACE)
     await AuthorityTrust(world.client, place, f"opaque-config.{world.name}.example").establish()
@@ -177,7 +177,7 @@ async def watched(world: World) -> None:
     try:
         async with asyncio.timeout(60):
             await known.wait()
-            while all(one.verb != "watch" for one in world.asked):  # noqa: ASYNC110 - the audit tells nobody
+            while all(one.verb != "watch" for one in world.asked):  # noqa: ASYNC110 - the audit has no notification
                 await asyncio.sleep(0.02)
     finally:
         task.cancel()

@@ -146,5 +146,5 @@ def find_helm(cache: Path | None = None) -> Helm:
         result = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=120)
         folder = Path(result.stdout.strip().splitlines()[-1])
     if folder is None or not os.access(folder / "helm", os.X_OK):
-        raise NotFound(f"there is no helm on the PATH, nor in {folder}")
+        raise NotFound(f"helm is neither in the PATH nor in {folder}")
     return Helm(folder / "helm", cache)

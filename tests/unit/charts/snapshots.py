@@ -1,4 +1,4 @@
-"""``python -m tests.unit.charts.snapshots``: what helm makes of the chart, kept anew below tests/data/charts."""
+"""``python -m tests.unit.charts.snapshots``: write the rendered chart to tests/data/charts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DECOMMISSIONED, NODES, PODS
 from dra_kit.errors import Forbidden
-from dra_kit.node.decommissioned import PodName, RemovalConfirmation
+from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
@@ -93,7 +93,7 @@ async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[Wor
 
 async def test_a_pod_confirms_by_its_own_condition(world: World) -> None:
     confirmation = RemovalConfirmation(world.own, PodName(NAMESPACE, OWN))
-    writing = asyncio.create_task(confirmation.run())
+    writing = asyncio.create_task(confirmation.run(asyncio.Event()))
     for done in (False, True):
         confirmation.set(done, "what is left")
         async with asyncio.timeout(60):

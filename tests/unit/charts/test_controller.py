@@ -45,11 +45,11 @@ def test_one_replica_may_be_evicted_at_a_time(manifests: Manifests) -> None:
 
 
 @pytest.mark.parametrize("controller", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one", "unwanted"])
-def test_without_another_replica_nobody_is_kept_from_an_eviction(controller: dict[str, Any], helm: Helm) -> None:
+def test_single_replica_has_no_disruption_budget(controller: dict[str, Any], helm: Helm) -> None:
     assert NAME not in helm.render(values(**controller)).names("PodDisruptionBudget")
 
 
-def test_no_replica_is_no_number_of_replicas(helm: Helm) -> None:
+def test_zero_replicas_are_rejected(helm: Helm) -> None:
     with pytest.raises(Refused, match="replicas"):
         helm.render(values(replicas=0))
 

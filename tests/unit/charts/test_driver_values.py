@@ -122,7 +122,7 @@ def test_where_they_are_needed_depends_on_the_settings_there(project: Path) -> N
     assert yaml.safe_load(made(project))["node"]["namespacedRules"] == {"{{ .Release.Namespace }}": [rule]}
 
 
-def test_a_setting_that_is_missing_there_is_told(project: Path) -> None:
+def test_missing_setting_is_reported(project: Path) -> None:
     write(project, "node: {settings: {}}")
     told = made(project, code=2)
     assert "ovens" in told

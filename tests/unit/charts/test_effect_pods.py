@@ -37,7 +37,7 @@ def test_a_driver_that_makes_none_has_no_objects_for_them(helm: Helm) -> None:
     assert f"{RELEASE}-node" not in manifests.names("Role")
 
 
-def test_nobody_connects_to_them_and_they_connect_to_nobody(helm: Helm) -> None:
+def test_effect_pods_have_no_connections_by_default(helm: Helm) -> None:
     spec = rendered(helm).named("NetworkPolicy", NAME)["spec"]
 
     assert spec == {"podSelector": {"matchLabels": LABELS}, "policyTypes": ["Ingress", "Egress"]}
@@ -50,7 +50,7 @@ def test_connections_that_are_wanted_are_open(direction: str, helm: Helm) -> Non
     assert rendered(helm, networkPolicy={direction: rules}).named("NetworkPolicy", NAME)["spec"][direction] == rules
 
 
-def test_nobody_evicts_them_unless_one_says_so(helm: Helm) -> None:
+def test_effect_pods_are_not_evicted_by_default(helm: Helm) -> None:
     budget = rendered(helm).named("PodDisruptionBudget", NAME)
 
     assert budget["spec"]["selector"] == {"matchLabels": LABELS}

@@ -94,7 +94,7 @@ def test_the_drivers_end_is_its_node_role_with_another_command(helm: Helm) -> No
     added = [item for item in container["env"] if item not in other["env"]]
     assert added == [{"name": "DRA_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     container["args"], container["env"] = other["args"], other["env"]
-    # the folder of the driver's own can be removed where it is no mount point
+    # the driver's own folder can be removed if it is not a mount point
     assert container["volumeMounts"].pop(0) == {"name": "plugin", "mountPath": "/var/lib/kubelet/plugins"}
     assert ending["spec"]["template"]["spec"]["volumes"].pop(0)["hostPath"]["path"] == "/var/lib/kubelet/plugins"
     other["volumeMounts"].pop(0)

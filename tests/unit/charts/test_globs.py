@@ -71,6 +71,6 @@ def test_pods_are_replaced_when_the_file_changes(helm: Helm) -> None:
         ({"webhook": {"certificate": {"selfMade": True}}}, "globs and webhook.certificate.selfMade cannot be combined"),
     ],
 )
-def test_what_does_not_go_together(helm: Helm, values: Mapping[str, Any], told: str) -> None:
+def test_globs_reject_incompatible_values(helm: Helm, values: Mapping[str, Any], told: str) -> None:
     with pytest.raises(Refused, match=told):
         helm.render({**VALUES, **values})

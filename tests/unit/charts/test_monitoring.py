@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_kit.process.metrics import FAMILIES, Family
+from dra_kit.process.metrics import FAMILIES, MetricDescription
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def expressions(manifests: Manifests) -> Iterator[str]:
             yield variable["query"]["query"]
 
 
-def family_of(name: str) -> Family | None:
+def family_of(name: str) -> MetricDescription | None:
     """The metric that a query names; a number of a histogram belongs to that."""
     for family in FAMILIES:
         names = {family.shown_name}

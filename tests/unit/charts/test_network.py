@@ -1,4 +1,4 @@
-"""Who may open connections to the pods: the ports that somebody has to reach, and no others."""
+"""Connections to the pods: only ports with clients are open."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_webhook_that_makes_its_certificate_is_as_closed(helm: Helm) -> None:
     assert policy(made, "webhook") == policy(given, "webhook")
 
 
-def test_where_nobody_asks_nothing_is_open(helm: Helm) -> None:
+def test_ports_without_clients_are_closed(helm: Helm) -> None:
     spec = policy(deployed(helm, node={"probePort": 0}), "node")
 
     assert spec["policyTypes"] == ["Ingress"]

@@ -30,7 +30,7 @@ def test_the_pod_has_time_to_drain(deployed: Manifests) -> None:
     assert deployed.pod("node")["terminationGracePeriodSeconds"] > DRAIN
 
 
-def test_the_node_is_told_its_name(deployed: Manifests) -> None:
+def test_node_gets_its_name(deployed: Manifests) -> None:
     assert deployed.environment("node")["DRA_NODE_NAME"] == "spec.nodeName"
 
 
@@ -165,7 +165,7 @@ def test_the_kubelet_asks_where_the_process_answers(role: str, deployed: Manifes
 
 
 @pytest.mark.parametrize("role", ["node", "controller"])
-def test_without_a_port_there_are_no_probes(role: str, helm: Helm) -> None:
+def test_zero_port_disables_probes(role: str, helm: Helm) -> None:
     manifests = helm.render({**DEPLOYED, role: {"probePort": 0}})
 
     assert not {"ports", "livenessProbe", "readinessProbe"} & manifests.container(role).keys()

@@ -76,7 +76,7 @@ def test_the_chart_is_well_formed_without_the_values_that_it_requires(values: Ma
 
 
 def test_no_list_is_empty_since_an_api_server_does_not_store_it(helm: Helm) -> None:
-    """``kubectl diff`` would show such a list, and a new generation, for ever."""
+    """``kubectl diff`` would always show such a list, and a new generation."""
     empty = {
         f"{row}: {item['kind']} {item['metadata']['name']}{place}"
         for row, values in ROWS.items()
@@ -142,7 +142,7 @@ async def test_an_api_server_takes_all_of_it(cluster: Cluster, helm: Helm) -> No
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Job", "PodMonitor"])
-async def test_a_field_that_there_is_not_would_be_told(kind: str, cluster: Cluster, helm: Helm) -> None:
+async def test_unknown_fields_would_be_reported(kind: str, cluster: Cluster, helm: Helm) -> None:
     item = copy.deepcopy(next(each for each in helm.render(ROWS["everything"]).objects if each["kind"] == kind))
     place = item["spec"]["template"]["spec"] if "template" in item["spec"] else item["spec"]
     place["hostNetwrok"] = True

@@ -122,7 +122,7 @@ def test_rights_that_the_drivers_effects_need_are_added(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("role", ["controller", "webhook"])
-def test_the_other_roles_are_nobody_in_particular(role: str, helm: Helm) -> None:
+def test_other_roles_run_as_an_unprivileged_user(role: str, helm: Helm) -> None:
     context = helm.render(EVERYTHING).container(role)["securityContext"]
 
     assert context["runAsNonRoot"] is True

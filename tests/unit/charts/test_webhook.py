@@ -72,7 +72,7 @@ async def test_a_first_install_makes_its_classes_though_the_webhook_does_not_ans
     rendered = helm.render({**values(), "deviceClasses": classes}).named("ValidatingWebhookConfiguration")
 
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        # where nobody listens
+        # where nothing listens
         local = [{**item, "clientConfig": {"url": "https://127.0.0.1:1/review"}} for item in rendered["webhooks"]]
         await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**rendered, "webhooks": local})
         for text in classes.split("---\n"):
@@ -164,7 +164,7 @@ def test_liveness_is_asked_where_the_process_answers(helm: Helm) -> None:
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "probes"}
 
 
-def test_without_a_port_there_is_no_liveness_probe(helm: Helm) -> None:
+def test_zero_port_disables_liveness_probe(helm: Helm) -> None:
     chart_values = values()
     chart_values["webhook"]["probePort"] = 0
 
@@ -408,7 +408,7 @@ def test_values_of_before_the_job_are_rendered(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("certificate", [{"secretName": "webhook-tls"}, {}], ids=["given", "none"])
-def test_without_a_self_made_certificate_there_is_no_job(certificate: dict[str, str], helm: Helm) -> None:
+def test_job_needs_a_self_made_certificate(certificate: dict[str, str], helm: Helm) -> None:
     manifests = helm.render({**DEPLOYED, "webhook": {"certificate": certificate}})
 
     assert hooks(manifests) == []

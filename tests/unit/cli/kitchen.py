@@ -70,7 +70,7 @@ class Kitchen:
     """A folder with a driver and manifests, and the command run in it.
 
     Attributes:
-        nap: seconds to sleep, long ones that nobody else sleeps on this machine.
+        nap: a number of seconds to sleep that no other process on this machine uses.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -34,7 +34,7 @@ def told(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_version_names_what_is_supported() -> None:
+def test_version_lists_supported_releases() -> None:
     python = platform.python_version()
     assert told("--version") == f"dra-kit {dra_kit.__version__} (Kubernetes 1.34 to 1.37, Python {python})\n"
 
@@ -45,7 +45,7 @@ def test_without_arguments_it_lists_its_commands() -> None:
     assert "dra-kit new NAME" in listed
 
 
-def test_help_is_understood_as_a_word() -> None:
+def test_help_is_also_a_command() -> None:
     assert told("help") == told("--help")
     assert told("help", "lint") == told("lint", "--help")
     assert "No such command 'lnt'; did you mean \"lint\"?" in told("help", "lnt", code=2)
@@ -74,16 +74,16 @@ def test_a_role_loads_nothing_of_another_role_and_no_cluster(role: str) -> None:
     assert [name for name in modules if name.startswith(others) and name not in SHARED] == []
 
 
-def test_a_command_that_is_like_none_is_answered_with_all() -> None:
-    assert f"No such command 'apply'; there are {', '.join(sorted(COMMANDS))}" in told("apply", code=2)
+def test_unknown_command_lists_all_commands() -> None:
+    assert f"No such command 'apply'; the commands are {', '.join(sorted(COMMANDS))}" in told("apply", code=2)
 
 
-def test_a_driver_in_place_of_a_command_is_answered_with_the_command(tmp_path: Path) -> None:
-    assert f"to run a driver, write: dra-kit sandbox {tmp_path}" in told(str(tmp_path), code=2)
-    assert "to run a driver, write: dra-kit sandbox ./driver.py" in told("./driver.py", code=2)
+def test_target_instead_of_command_suggests_sandbox(tmp_path: Path) -> None:
+    assert f"to run a driver, use: dra-kit sandbox {tmp_path}" in told(str(tmp_path), code=2)
+    assert "to run a driver, use: dra-kit sandbox ./driver.py" in told("./driver.py", code=2)
 
 
-def test_the_module_calls_itself_as_the_script_does() -> None:
+def test_module_uses_the_name_of_the_script() -> None:
     command = [sys.executable, "-m", "dra_kit", "--help"]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert output.startswith("Usage: dra-kit [OPTIONS]")
@@ -127,19 +127,19 @@ def test_bash_completes_files(shell: Path) -> None:
     assert completed(shell, "dra-kit", "node", "./dr") == ["compopt default", ""]
 
 
-def test_bash_completes_the_words_that_stand_where_a_target_or_a_name_does(shell: Path) -> None:
+def test_bash_completes_subcommands_and_kinds(shell: Path) -> None:
     assert completed(shell, "dra-kit", "sandbox", "do") == ["down"]
     assert completed(shell, "dra-kit", "explain", "p") == ["pod"]
     assert completed(shell, "dra-kit", "explain", "pod", "p") == [""]
     assert completed(shell, "dra-kit", "sandbox", ".", "do") == ["compopt default", ""]
 
 
-def test_bash_completes_a_folder_whose_name_begins_as_such_a_word(shell: Path) -> None:
+def test_bash_completes_folders_next_to_subcommands(shell: Path) -> None:
     (shell / "demo").mkdir()
     assert completed(shell, "dra-kit", "sandbox", "d") == ["down", "demo"]
 
 
-def test_a_word_is_completed_without_running_the_driver_that_is_named(shell: Path) -> None:
+def test_completion_does_not_load_the_driver(shell: Path) -> None:
     (shell / "driver.py").write_text("raise SystemExit('it was loaded')\n")
     assert "--node-name" in completed(shell, "dra-kit", "node", "./driver.py", "--n")
 
@@ -164,7 +164,7 @@ def test_fish_completes_commands(shell: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_zsh_takes_its_script(shell: Path) -> None:
+def test_zsh_accepts_the_completion_script(shell: Path) -> None:
     code = "autoload -Uz compinit && compinit -D -u && source completion.zsh && print $_comps[dra-kit]"
     command = ["zsh", "-f", "-c", code]
     done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)

@@ -106,12 +106,12 @@ def test_help_loads_a_target_that_is_named(command: str, project: Path, ran: Pat
 
 
 @pytest.mark.parametrize("command", ["chart", "check", "controller", "dev", "lint", "node", "sandbox", "webhook"])
-def test_help_says_what_it_does_of_a_target(command: str, project: Path, ran: Path) -> None:
+def test_help_explains_that_it_loads_the_target(command: str, project: Path, ran: Path) -> None:
     shown = " ".join(dra_kit(project, ran, command, "--help").split())
     if command == "chart":  # it has no settings of a driver to show
         assert "show this message" not in shown
     else:
-        assert "a TARGET named beside it is loaded" in shown
+        assert "with a TARGET, load it" in shown
 
 
 @pytest.mark.parametrize(

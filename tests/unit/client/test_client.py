@@ -38,7 +38,7 @@ async def test_core_resources_have_their_own_path() -> None:
     assert wire.paths == ["/api/v1/nodes/node-1", "/api/v1/namespaces/default/pods/pod-1"]
 
 
-async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+async def test_name_cannot_escape_its_path_segment() -> None:
     async with served(answer({})) as wire, wire.client() as client:
         await client.get(NODES, "a/../b?x=y")
     assert wire.requests[0].raw_path == "/api/v1/nodes/a%2F..%2Fb%3Fx%3Dy"
@@ -47,14 +47,14 @@ async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
 @pytest.mark.parametrize("name", ["", ".", ".."])
 async def test_a_missing_name_never_becomes_a_request_on_the_collection(name: str) -> None:
     async with served(answer({})) as wire, wire.client() as client:
-        with pytest.raises(Invalid, match="is no object name"):
+        with pytest.raises(Invalid, match="is not an object name"):
             await client.delete(NODES, name)
     assert wire.requests == []
 
 
 async def test_a_missing_namespace_is_refused() -> None:
     async with served(answer({})) as wire, wire.client() as client:
-        with pytest.raises(Invalid, match="resourceclaims are namespaced"):
+        with pytest.raises(Invalid, match="resourceclaims need one"):
             await client.get(RESOURCE_CLAIMS, "lunch")
     assert wire.requests == []
 
@@ -99,7 +99,7 @@ async def test_unknown_fields_can_be_forbidden() -> None:
     assert wire.queries == [{"fieldValidation": "Strict"}] * 2
 
 
-async def test_update_puts_the_object_where_it_belongs() -> None:
+async def test_update_puts_the_object_to_its_path() -> None:
     body = {"metadata": {"name": "lunch", "namespace": "default"}}
     async with served(answer(body)) as wire, wire.client() as client:
         await client.update(RESOURCE_CLAIMS, body, subresource="status")
@@ -138,9 +138,9 @@ async def test_delete_sends_its_preconditions() -> None:
     assert wire.bodies[0]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
 
 
-async def test_an_object_that_is_no_json_is_refused_before_sending() -> None:
+async def test_object_that_cannot_be_encoded_is_rejected_before_sending() -> None:
     async with served(answer({})) as wire, wire.client() as client:
-        with pytest.raises(Invalid, match="the object is no JSON"):
+        with pytest.raises(Invalid, match="the object cannot be encoded as JSON"):
             await client.create(NODES, {"metadata": {"name": "x"}, "spec": float("nan")})
     assert wire.requests == []
 
@@ -157,14 +157,14 @@ async def test_list_follows_pages_and_fills_in_the_kind() -> None:
     assert wire.queries == [selectors, {**selectors, "continue": "a&b"}]
 
 
-async def test_list_keeps_of_each_object_what_is_wanted() -> None:
+async def test_list_retains_only_the_requested_part_of_objects() -> None:
     page = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "a"}, "spec": {"driver": "x"}}]}
     async with served(answer(page)) as wire, wire.client() as client:
         found = await client.list(RESOURCE_SLICES, keep=lambda item: item["metadata"])
     assert found.items == [{"name": "a"}]
 
 
-async def test_list_starts_over_without_pages_when_the_server_forgot_the_first() -> None:
+async def test_list_restarts_without_pages_after_an_expired_continue_token() -> None:
     first = {"metadata": {"resourceVersion": "1", "continue": "x"}, "items": [{"metadata": {"name": "old"}}]}
     whole = {"metadata": {"resourceVersion": "2"}, "items": [{"metadata": {"name": "new"}}]}
     answers = answer(first), status(410, "Expired", "too old"), answer(whole)
@@ -174,7 +174,7 @@ async def test_list_starts_over_without_pages_when_the_server_forgot_the_first()
     assert wire.queries[-1] == {}
 
 
-async def test_list_of_nothing() -> None:
+async def test_list_may_be_empty() -> None:
     async with served(answer({"metadata": {"resourceVersion": "3"}, "items": None})) as wire, wire.client() as client:
         found = await client.list(RESOURCE_SLICES)
     assert (list(found.items), found.resource_version) == ([], "3")
@@ -216,10 +216,10 @@ async def test_statuses_become_errors(code: int, reason: str, error: type[KubeEr
         answer({"message": "404 page not found"}, 404),
     ],
 )
-async def test_a_404_that_is_not_about_the_object_is_no_news_of_it(refusal: Handler) -> None:
+async def test_404_of_another_resource_is_not_not_found(refusal: Handler) -> None:
     """The API is switched off, or something else than the API server answers."""
     async with served(refusal) as wire, wire.client() as client:
-        with pytest.raises(Unavailable, match="no answer about the object: is this the right server"):
+        with pytest.raises(Unavailable, match="the response is not about the object: is this the right server"):
             await client.get(RESOURCE_CLAIMS, "lunch", "default")
 
 
@@ -233,7 +233,7 @@ async def test_a_404_that_is_not_about_the_object_is_no_news_of_it(refusal: Hand
     ],
     ids=["create", "apply"],
 )
-async def test_in_a_missing_namespace_there_is_no_object(write: Callable[[Client], Awaitable[object]]) -> None:
+async def test_missing_namespace_is_not_found(write: Callable[[Client], Awaitable[object]]) -> None:
     about = {"name": "lunchtime", "kind": "namespaces"}
     text = 'namespaces "lunchtime" not found'
     refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": text, "details": about}
@@ -242,15 +242,15 @@ async def test_in_a_missing_namespace_there_is_no_object(write: Callable[[Client
             await write(client)
 
 
-async def test_another_missing_namespace_is_no_news_of_the_object() -> None:
+async def test_404_of_another_namespace_is_not_not_found() -> None:
     about = {"name": "supper", "kind": "namespaces"}
     refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found", "details": about}
     async with served(answer(refusal, 404)) as wire, wire.client() as client:
-        with pytest.raises(Unavailable, match="no answer about the object"):
+        with pytest.raises(Unavailable, match="the response is not about the object"):
             await client.get(RESOURCE_CLAIMS, "lunch", "lunchtime")
 
 
-async def test_a_lacking_rbac_rule_is_spelt_out() -> None:
+async def test_missing_rbac_rule_is_in_the_error() -> None:
     text = (
         'resourceclaims.resource.k8s.io "lunch" is forbidden: User "oven" cannot patch resource '
         '"resourceclaims/status" in API group "resource.k8s.io" in the namespace "default"'
@@ -263,7 +263,7 @@ async def test_a_lacking_rbac_rule_is_spelt_out() -> None:
     )
 
 
-async def test_a_lacking_rbac_rule_for_a_path_is_spelt_out() -> None:
+async def test_missing_rbac_rule_for_a_path_is_in_the_error() -> None:
     text = 'forbidden: User "system:anonymous" cannot get path "/version"'
     async with served(status(403, "Forbidden", text)) as wire, wire.client() as client:
         with pytest.raises(Forbidden, match=r'nonResourceURLs: \["/version"\], verbs: \["get"\]'):
@@ -294,7 +294,7 @@ async def test_an_error_page_of_a_proxy_is_shown_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "true", "null", "[]", '"x"', "{", "{\xff", "[" * 100_000])
-async def test_an_answer_that_is_no_object_is_an_error_of_ours(body: str) -> None:
+async def test_response_without_an_object_raises_kube_error(body: str) -> None:
     async with served(answer(body)) as wire, wire.client() as client:
         with pytest.raises(KubeError, match="is the server a Kubernetes API server"):
             await client.get(NODES, "node-1")
@@ -306,7 +306,7 @@ async def test_a_redirect_is_not_followed() -> None:
             await client.get(NODES, "node-1")
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_refused_connection_is_unavailable() -> None:
     async with served(answer({})) as wire:
         pass
     async with wire.client() as client:

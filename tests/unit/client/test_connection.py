@@ -38,7 +38,7 @@ def test_no_proxy(server: str, no_proxy: str, expected: str | None) -> None:
     assert proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "NO_PROXY": no_proxy}) == expected
 
 
-def test_the_proxy_is_that_of_the_scheme() -> None:
+def test_proxy_is_chosen_by_scheme() -> None:
     environment = {"HTTP_PROXY": "http://plain.example", "https_proxy": "secure.example:1"}
     assert proxy_from_environment("http://api.example", environment) == "http://plain.example"
     assert proxy_from_environment("https://api.example", environment) == "http://secure.example:1"
@@ -76,7 +76,7 @@ def test_an_insecure_server_is_not_verified() -> None:
     assert context.verify_mode is ssl.CERT_NONE
 
 
-def test_secrets_do_not_show_in_logs() -> None:
+def test_secrets_are_not_logged() -> None:
     connection = Connection("https://x", "Bearer secret", private_key=b"secret")
     assert "secret" not in repr(connection)
 

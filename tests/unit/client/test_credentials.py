@@ -135,7 +135,9 @@ async def test_a_token_file_of_a_kubeconfig_is_read_again(tmp_path: Path, monkey
     assert await credentials.authorization() == "Bearer new"
 
 
-async def test_credentials_that_cannot_be_renewed_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_credentials_that_cannot_be_renewed_are_still_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def fail() -> Connection:
         raise ConfigurationError("the file is gone")
 
@@ -144,13 +146,13 @@ async def test_credentials_that_cannot_be_renewed_stay(tmp_path: Path, caplog: p
         assert await credentials.authorization() == "Bearer old"
         assert await credentials.authorization() == "Bearer old"
     assert [record.getMessage() for record in caplog.records] == [
-        "Credentials could not be renewed, going on with the last ones: the file is gone"
+        "Credentials could not be renewed, using the last ones: the file is gone"
     ]
     with pytest.raises(ConfigurationError, match="the file is gone"):
         await credentials.refresh("Bearer old")
 
 
-async def test_renewals_at_one_time_are_one() -> None:
+async def test_concurrent_renewals_are_one() -> None:
     loads = 0
 
     async def load() -> Connection:
@@ -205,19 +207,19 @@ async def test_an_exec_plugin_runs_again_on_a_401(tmp_path: Path) -> None:
         ("print('{}')", "malformed response"),
     ],
 )
-async def test_a_failing_exec_plugin_is_told(tmp_path: Path, script: str, problem: str) -> None:
+async def test_failing_exec_plugin_is_reported(tmp_path: Path, script: str, problem: str) -> None:
     path = kubeconfig(tmp_path / "config", plugin(tmp_path, script))
     with pytest.raises(ConfigurationError, match=problem):
         await load_credentials(path)
 
 
-async def test_a_missing_exec_plugin_is_told(tmp_path: Path) -> None:
+async def test_missing_exec_plugin_is_reported(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/plugin"}}
     with pytest.raises(ConfigurationError, match="/no/such/plugin"):
         await load_credentials(kubeconfig(tmp_path / "config", user))
 
 
-async def test_nothing_found_names_every_place(tmp_path: Path) -> None:
+async def test_error_without_credentials_names_every_location(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         await load_credentials(environment={"HOME": str(tmp_path)}, service_account=tmp_path / "account")
     for place in "$KUBECONFIG", str(tmp_path / "account"), str(tmp_path / ".kube/config"):
@@ -247,21 +249,21 @@ async def test_a_context_that_does_not_exist_is_named(tmp_path: Path) -> None:
     [
         ({"token": "abc", "as": "admin"}, {}, "impersonation"),
         ({"token": "abc"}, {"proxy-url": "socks5://proxy"}, "proxy socks5://proxy is not supported"),
-        ({"token": "abc"}, {"server": "api.example:6443"}, "no http:// or https:// URL"),
+        ({"token": "abc"}, {"server": "api.example:6443"}, "not an http:// or https:// URL"),
         ({"client-certificate": "missing.pem", "client-key": "missing.pem"}, {}, "missing.pem"),
         ({"client-certificate-data": b64(b"x"), "client-key-data": b64(b"x")}, {}, "compare certificate-authority"),
         ({"client-certificate-data": "?"}, {}, "kubeconfig "),
         ({"token": "abc"}, {"certificate-authority-data": b64(b"x")}, "compare certificate-authority"),
     ],
 )
-async def test_what_cannot_be_used_is_refused(
+async def test_unusable_kubeconfig_is_rejected(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         await load_credentials(kubeconfig(tmp_path / "config", user, **cluster))
 
 
-async def test_a_proxy_is_gone_through(tmp_path: Path) -> None:
+async def test_proxy_is_used(tmp_path: Path) -> None:
     async with served(answer({"via": "proxy"})) as wire:
         path = kubeconfig(tmp_path / "config", {}, server="http://api.example", **{"proxy-url": wire.url})
         async with Client(await load_credentials(path), user_agent="dra-kit/test") as client:
@@ -293,7 +295,7 @@ def service_account(folder: Path, token: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("missing", ["ca.crt", "KUBERNETES_SERVICE_HOST"])
-async def test_an_incomplete_service_account_is_told(tmp_path: Path, missing: str) -> None:
+async def test_incomplete_service_account_is_reported(tmp_path: Path, missing: str) -> None:
     environment = service_account(tmp_path, "abc")
     environment.pop(missing, None)
     (tmp_path / missing).unlink(missing_ok=True)

@@ -151,7 +151,7 @@ async def test_an_identity_provider_with_a_foreign_certificate_gets_no_token(tmp
     assert wire.requests == []
 
 
-async def test_an_identity_provider_that_refuses_is_told(tmp_path: Path) -> None:
+async def test_rejection_of_the_identity_provider_is_reported(tmp_path: Path) -> None:
     async with served() as wire:
         wire.answers = [answer({"token_endpoint": f"{wire.url}/token"}), answer({"error": "invalid_grant"}, 400)]
         path = kubeconfig(tmp_path / "config", oidc_user(wire.url))

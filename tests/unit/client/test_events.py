@@ -6,7 +6,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.client.events import EventRecorder, ObjectReference, micro_time
+from tests.support.api import eventually
 from tests.unit.client.wire import Handler, Wire, answer, served, status
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch", "uid-1", "default")
@@ -28,12 +29,6 @@ def recorder(wire: Wire, **settings: Any) -> EventRecorder:
 
 def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH) -> None:
     events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what the server saw has no event to wait for
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -98,7 +93,7 @@ async def test_events_of_cluster_scoped_objects_live_in_the_default_namespace() 
 async def test_a_recorded_event_is_written_without_a_flush() -> None:
     async with recording() as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
     assert wire.bodies[0]["note"] == "no cheese"
 
 
@@ -106,7 +101,7 @@ async def test_events_come_from_any_thread() -> None:
     async with recording() as (wire, events):
         thread = threading.Thread(target=tell, args=(events,))
         thread.start()
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         thread.join()
     assert len(wire.bodies) == 1
 
@@ -114,9 +109,9 @@ async def test_events_come_from_any_thread() -> None:
 async def test_a_repeated_event_is_counted_in_a_series() -> None:
     async with recording() as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
-        await until(lambda: len(wire.bodies) == 2)
+        await eventually(lambda: len(wire.bodies) == 2)
         for _ in range(3):
             tell(events)
         assert await events.flush(60)
@@ -148,14 +143,14 @@ async def test_a_series_is_updated_by_itself_after_its_interval() -> None:
 
         for count in range(1, 5):
             tell(events)
-            await until(functools.partial(told, count))
+            await eventually(functools.partial(told, count))
     assert [body["series"]["count"] for body in wire.bodies[1:]] == [2, 3, 4]
 
 
 async def test_a_series_that_paused_for_long_is_a_new_event() -> None:
     async with recording(series_end=-1) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "POST"]
@@ -173,7 +168,7 @@ async def test_different_events_are_not_counted_together() -> None:
 async def test_a_series_the_server_has_forgotten_starts_over() -> None:
     async with recording(answer({}, 201), status(404, "NotFound", "gone"), answer({}, 201)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "PATCH", "POST"]
@@ -184,7 +179,7 @@ async def test_a_series_that_starts_over_waits_for_an_api_server_that_is_down() 
     gone, down = status(404, "NotFound", "gone"), status(503, "ServiceUnavailable", "starting")
     async with recording(answer({}, 201), gone, down, answer({}, 201)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         tell(events)
         assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST", "PATCH", "POST", "POST"]
@@ -196,7 +191,7 @@ async def test_events_wait_for_an_api_server_that_is_down(caplog: pytest.LogCapt
         async with recording(down, down, answer({}, 201)) as (wire, events):
             tell(events)
             tell(events, note="no olives")
-            await until(lambda: len(wire.bodies) == 4)
+            await eventually(lambda: len(wire.bodies) == 4)
     assert [body["note"] for body in wire.bodies] == ["no cheese"] * 3 + ["no olives"]
     assert len({body["metadata"]["name"] for body in wire.bodies[:3]}) == 1
     assert len(caplog.records) == 1
@@ -217,13 +212,13 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
     assert events.dropped == 0
 
 
-async def test_what_a_lost_answer_leaves_uncertain_is_told_again() -> None:
+async def test_event_without_a_response_is_counted_again() -> None:
     async with served(status(503, "Timeout", "?"), status(409, "AlreadyExists", "exists"), answer({})) as wire:
         events = recorder(wire)
         tell(events)
         tell(events)
         async with running(events):
-            await until(lambda: len(wire.bodies) == 3)
+            await eventually(lambda: len(wire.bodies) == 3)
     assert [request.method for request in wire.requests] == ["POST", "POST", "PATCH"]
     assert wire.bodies[2]["series"]["count"] == 2
 
@@ -239,7 +234,7 @@ async def test_when_too_many_wait_the_oldest_are_dropped() -> None:
     assert [body["note"] for body in wire.bodies] == ["2", "3", "4"]
 
 
-async def test_a_refusal_is_told_once_and_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_event_is_logged_once_and_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with recording(status(403, "Forbidden", 'User "x" cannot create resource "events"')) as (wire, events):
             tell(events)
@@ -254,7 +249,7 @@ async def test_a_refusal_is_told_once_and_hurts_nobody(caplog: pytest.LogCapture
 async def test_a_flush_gives_up_in_time() -> None:
     async with recording(status(503, "ServiceUnavailable", "starting"), retry=(1000.0,)) as (wire, events):
         tell(events)
-        await until(lambda: wire.bodies)
+        await eventually(lambda: wire.bodies)
         assert not await events.flush(0.01)
 
 
@@ -344,7 +339,7 @@ async def test_a_conflict_that_is_not_about_the_name_does_not_mean_that_the_even
     assert [request.method for request in wire.requests] == ["POST", "POST"]
 
 
-async def test_what_was_told_and_did_not_happen_again_is_not_counted() -> None:
+async def test_written_event_without_repetition_is_not_counted() -> None:
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
         for repeat in (True, False):
@@ -382,7 +377,7 @@ def told_when_written(events: EventRecorder, note: str, seen: list[str], **how: 
     )  # fmt: skip
 
 
-async def test_who_records_learns_when_it_is_written_or_given_up() -> None:
+async def test_recorder_reports_when_an_event_is_written_or_dropped() -> None:
     seen: list[str] = []
     down, there, refused = (status(code, reason, "no") for code, reason in ANSWERS)
     async with recording(down, answer({}, 201), there, refused) as (_, events):
@@ -396,7 +391,7 @@ async def test_who_records_learns_when_it_is_written_or_given_up() -> None:
         assert len(seen) == 4
 
 
-async def test_who_records_the_same_twice_learns_of_both() -> None:
+async def test_recorder_reports_both_of_two_equal_events() -> None:
     seen: list[str] = []
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
@@ -407,7 +402,7 @@ async def test_who_records_the_same_twice_learns_of_both() -> None:
     assert seen == ["once"] * 3
 
 
-async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_none_out() -> None:
+async def test_full_queue_drops_the_oldest_unless_the_caller_waits() -> None:
     seen: list[str] = []
     async with served(answer({}, 201)) as wire:
         events = recorder(wire, capacity=4)
@@ -419,7 +414,7 @@ async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_
             assert len(events._waiting) <= 2
 
 
-async def test_one_that_is_being_written_is_not_counted_again_when_it_did_not_happen_again() -> None:
+async def test_event_being_written_is_not_counted_again_without_repetition() -> None:
     seen: list[str] = []
     recorded = asyncio.Event()
 
@@ -430,10 +425,10 @@ async def test_one_that_is_being_written_is_not_counted_again_when_it_did_not_ha
     async with served(slow, status(404, "NotFound", "no"), slow) as wire:
         events = recorder(wire)
         told_when_written(events, "once", seen)
-        for requests in (1, 3):  # it is written, and written anew when the API server has forgotten it
+        for requests in (1, 3):  # it is written, and again after the API server has deleted it
             recorded.clear()
             flushed = asyncio.create_task(events.flush(60))
-            await until(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one
+            await eventually(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one
             told_when_written(events, "once", seen, repeat=False)
             recorded.set()
             assert await flushed

@@ -87,7 +87,7 @@ async def test_a_watch_that_ended_goes_on_after_its_last_event() -> None:
         assert wire.queries[2]["resourceVersion"] == "9"
 
 
-async def test_too_old_a_version_leads_to_a_list_that_tells_what_was_missed() -> None:
+async def test_expired_version_leads_to_a_list_that_reports_missed_changes() -> None:
     expired = stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
     again = pods(20, pod("b", 12), pod("c", 13, "another"), pod("d", 14))
     before = pods(5, pod("a", 1), pod("b", 2), pod("c", 3))
@@ -101,7 +101,7 @@ async def test_too_old_a_version_leads_to_a_list_that_tells_what_was_missed() ->
         ]
 
 
-async def test_what_was_known_before_is_not_told_again() -> None:
+async def test_known_objects_are_not_reported_again() -> None:
     async with served(pods(5, pod("a", 1)), status(410, "Gone", "old"), pods(9, pod("a", 1), pod("b", 8))) as wire:
         assert await take(informer(wire), 2) == [("ADDED", "a", "1"), ("ADDED", "b", "8")]
 
@@ -113,13 +113,13 @@ async def test_a_broken_connection_is_made_again() -> None:
         assert wire.queries[2]["resourceVersion"] == "6"
 
 
-async def test_a_server_that_does_not_know_the_version_is_listed() -> None:
+async def test_server_without_the_version_is_listed_again() -> None:
     busy = status(504, "Timeout", "Too large resource version: 5, current: 1")
     async with served(pods(5, pod("a", 5)), busy, pods(1, pod("a", 1)), HANG) as wire:
         assert await take(informer(wire), 2) == [("ADDED", "a", "5"), ("MODIFIED", "a", "1")]
 
 
-async def test_a_server_that_is_away_is_waited_for() -> None:
+async def test_informer_waits_for_an_unavailable_server() -> None:
     async with served(status(503, "ServiceUnavailable", "away"), pods(5, pod("a", 5)), HANG) as wire:
         assert await take(informer(wire), 1) == [("ADDED", "a", "5")]
 
@@ -131,7 +131,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
         (status(500, "InternalError", "no"), ["0.01", "0.02", "0.03"]),
     ],
 )
-async def test_a_server_that_lists_and_refuses_to_be_watched_is_asked_ever_more_slowly(
+async def test_rejected_watches_back_off_although_lists_succeed(
     refusal: Handler, waits: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -143,9 +143,7 @@ async def test_a_server_that_lists_and_refuses_to_be_watched_is_asked_ever_more_
     assert told == waits
 
 
-async def test_after_a_watch_that_has_lasted_the_first_failure_is_the_first_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_long_watch_resets_the_backoff(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("dra_kit.client.informer._SHORT_WATCH_SECONDS", 0.0)
     away = status(503, "ServiceUnavailable", "away")
@@ -156,7 +154,7 @@ async def test_after_a_watch_that_has_lasted_the_first_failure_is_the_first_agai
     assert told == ["0.01", "0.02", "0.01"]
 
 
-async def test_a_refusal_ends_it() -> None:
+async def test_rejected_list_raises() -> None:
     async with served(status(403, "Forbidden", "no")) as wire:
         with pytest.raises(Forbidden):
             await take(informer(wire), 1)

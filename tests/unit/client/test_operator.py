@@ -104,7 +104,7 @@ Start = Callable[..., KopfThread]
 
 
 class TestImport:
-    def test_it_brings_no_kubernetes_client_and_leaves_the_real_one_importable(self) -> None:
+    def test_import_loads_no_kubernetes_client_and_leaves_it_importable(self) -> None:
         code = """
             import sys
             before = list(sys.meta_path)
@@ -139,10 +139,10 @@ class TestQuietSettings:
         assert settings.watching.field_selectors.collect(slices) == []
 
     def test_a_watch_may_be_silent_for_minutes(self) -> None:
-        """The API server promises no bookmarks; kopf's own setting opens a quiet watch anew after 70 s."""
+        """The API server promises no bookmarks; kopf's own setting reopens a quiet watch after 70 s."""
         assert kopf_settings().watching.inactivity_timeout >= 300
 
-    def test_nothing_is_scanned_posted_peered_or_killed(self) -> None:
+    def test_settings_disable_scanning_posting_peering_and_killing(self) -> None:
         settings = kopf_settings(chunk_size=500)
         assert settings.scanning.disabled
         assert settings.peering.standalone
@@ -161,7 +161,7 @@ class TestWatching:
             (True, SELECTOR),
         ]
 
-    async def test_only_what_the_selector_names_is_seen(self, api: OperatorApi, start: Start, seen: Seen) -> None:
+    async def test_only_selected_objects_are_seen(self, api: OperatorApi, start: Start, seen: Seen) -> None:
         api.put(resource_slice("theirs", node="node-2"))
         api.put(resource_slice("mine"))
         start(anonymous(api), builder(seen))
@@ -224,7 +224,7 @@ class TestWatching:
         await eventually(lambda: seen.events)
         assert seen.loops == {asyncio.get_running_loop()}
 
-    async def test_a_failing_handler_ends_nothing(self, api: OperatorApi, start: Start, seen: Seen) -> None:
+    async def test_failing_handler_does_not_stop_kopf(self, api: OperatorApi, start: Start, seen: Seen) -> None:
         seen.error = RuntimeError("no cheese")
         thread = start(anonymous(api), builder(seen))
         await eventually(api.watching)
@@ -255,7 +255,7 @@ class TestWatching:
 
 
 class TestLives:
-    async def test_it_dies_of_403_and_comes_back_when_allowed(
+    async def test_403_stops_kopf_until_it_is_allowed_again(
         self, api: OperatorApi, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
     ) -> None:
         api.refuse(403, 'User "node" cannot list resource "resourceslices"')
@@ -271,7 +271,7 @@ class TestLives:
             "kopf ended and is started again"
         ) == 1
 
-    async def test_kopf_tells_of_its_retries_once(
+    async def test_kopf_retries_are_logged_once(
         self, api: OperatorApi, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
     ) -> None:
         api.refuse(503, "starting")
@@ -280,7 +280,7 @@ class TestLives:
         assert sum("Request attempt" in record.getMessage() for record in caplog.records) == 1
         assert not [record for record in caplog.records if record.exc_info]
 
-    async def test_kopf_tells_of_a_new_outage_again(
+    async def test_new_outage_is_logged_again(
         self, api: OperatorApi, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
     ) -> None:
         thread = start(anonymous(api), builder(seen, retries=(0.01,)), backoff=(0.01,))
@@ -320,7 +320,7 @@ class TestLives:
         await eventually(lambda: thread.lives == 2 and api.watching())
         assert isinstance(thread.last_error, Unavailable)
 
-    async def test_a_watch_that_cannot_go_on_is_told_and_one_that_goes_on_is_not(
+    async def test_restarted_watch_is_reported_and_a_continued_one_is_not(
         self, api: OperatorApi, start: Start, seen: Seen
     ) -> None:
         """What happens before kopf lists again reaches no handler as a change."""
@@ -446,7 +446,7 @@ class TestPart:
         assert not thread.ready.is_set()
         assert thread.stop(0.0)
 
-    async def test_without_backoff_it_raises_what_ended_kopf(self, api: OperatorApi, seen: Seen) -> None:
+    async def test_without_backoff_run_raises_the_error_of_kopf(self, api: OperatorApi, seen: Seen) -> None:
         api.refuse(403, "no")
         thread = KopfThread(anonymous(api), builder(seen), backoff=())
         with pytest.raises(Forbidden, match="kopf: no"):
@@ -455,9 +455,7 @@ class TestPart:
 
 
 class TestCredentials:
-    async def test_a_rotated_token_is_taken_without_a_new_life(
-        self, api: OperatorApi, start: Start, seen: Seen
-    ) -> None:
+    async def test_rotated_token_is_used_without_a_restart(self, api: OperatorApi, start: Start, seen: Seen) -> None:
         api.token = "first"
         current = ["first"]
 
@@ -471,7 +469,7 @@ class TestCredentials:
         await eventually(lambda: api.watching() and api.requests[-1][3] == "Bearer second")
         assert thread.lives == 1
 
-    async def test_a_refused_token_ends_the_life_instead_of_hammering_the_server(
+    async def test_rejected_token_stops_the_run_instead_of_retrying(
         self, api: OperatorApi, start: Start, seen: Seen
     ) -> None:
         api.token = "right"

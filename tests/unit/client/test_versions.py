@@ -27,8 +27,8 @@ def test_a_version_is_read(version: dict[str, str], expected: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("version", [{}, {"major": "1", "minor": ""}, {"major": None, "minor": "x"}])
-def test_an_answer_without_a_version_is_an_error_of_ours(version: dict[str, str]) -> None:
-    with pytest.raises(KubeError, match="holds no version"):
+def test_response_without_a_version_raises_kube_error(version: dict[str, str]) -> None:
+    with pytest.raises(KubeError, match="contains no version"):
         ServerFeatures.from_version(version)
 
 
@@ -73,7 +73,7 @@ async def test_a_server_without_the_group_must_be_reconfigured() -> None:
             await discover_release(client)
 
 
-async def test_a_server_that_is_down_is_not_taken_for_one_without_dra() -> None:
+async def test_unavailable_server_is_not_reported_as_lacking_dra() -> None:
     answers = answer({"major": "1", "minor": "34"}), status(503, "ServiceUnavailable", "starting")
     async with served(*answers) as wire, wire.client() as client:
         with pytest.raises(Unavailable):

@@ -102,7 +102,7 @@ async def test_a_watch_cut_within_a_line_is_unavailable(cut: bool) -> None:
 
 
 @pytest.mark.parametrize("line", [b"true\n", b"{}\n", b"{\n", b'{"type": "NEW", "object": {}}\n'])
-async def test_a_line_that_is_no_event_is_an_error_of_ours(line: bytes) -> None:
+async def test_invalid_watch_line_raises_kube_error(line: bytes) -> None:
     async with served(stream(line)) as wire, wire.client() as client:
         with pytest.raises(KubeError, match="WATCH pods"):
             await anext(client.watch(PODS, resource_version="1"))

@@ -23,13 +23,13 @@ class ClusterApi:
     Attributes:
         requests: method and path of everything that was asked.
         events: the Events that were created.
-        claims: by UID; lists of an earlier version and watches from one show them as they were.
+        claims: by UID; lists and watches of an earlier resource version return their earlier state.
         refused: how many were there already.
         versions: of resource.k8s.io that are served.
         leases: by path.
         list_failures: how many lists are still to be answered 503.
         down: every answer is 503.
-        silent: there is no answer.
+        silent: the server does not answer.
         hold_leases: requests for leases are answered 503.
         hold_events_of: Events that this instance reports are answered 503.
     """
@@ -123,7 +123,7 @@ class ClusterApi:
         if self.down:
             return _status(503, "ServiceUnavailable")
         if self.silent:
-            await asyncio.Event().wait()  # until whoever asked gives up
+            await asyncio.Event().wait()  # until the client gives up
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
             event = await request.json()
             if event["reportingInstance"] == self.hold_events_of:

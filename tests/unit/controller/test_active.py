@@ -56,7 +56,7 @@ class Blocked:
         self.free.wait()
 
 
-async def test_a_standby_is_ready_and_runs_none_of_them() -> None:
+async def test_a_standby_is_ready_and_runs_no_parts() -> None:
     part, ready = Counting(), asyncio.Event()
     active = ActiveParts(Leadership())
     active.add(part)
@@ -67,7 +67,7 @@ async def test_a_standby_is_ready_and_runs_none_of_them() -> None:
     task.cancel()
 
 
-async def test_they_begin_anew_with_each_active_life() -> None:
+async def test_parts_start_again_each_time_the_replica_becomes_active() -> None:
     part, leadership = Counting(), Leadership()
     active = ActiveParts(leadership)
     active.add(part)
@@ -82,7 +82,7 @@ async def test_they_begin_anew_with_each_active_life() -> None:
         await task
 
 
-async def test_one_that_fails_ends_the_process_and_all_others() -> None:
+async def test_a_failed_part_stops_the_process_and_all_other_parts() -> None:
     part = Counting()
     active = ActiveParts(Leadership(alone=True))
     active.add(part)
@@ -92,7 +92,7 @@ async def test_one_that_fails_ends_the_process_and_all_others() -> None:
     assert part.ended == part.begun
 
 
-async def test_a_blocking_call_that_outlives_the_lease_ends_the_process() -> None:
+async def test_a_blocking_call_that_outlives_the_lease_exits_the_process() -> None:
     part, leadership = Blocked(), Leadership()
     active = ActiveParts(leadership, stop_seconds=0.2)
     active.add(part)

@@ -79,11 +79,11 @@ class Till(dra.ClaimObserver[Prices]):
         self.served.labels(self.context.settings.currency).inc(len(claim.devices))
 
 
-def told(api: ClusterApi) -> list[tuple[str, str, str]]:
+def announced(api: ClusterApi) -> list[tuple[str, str, str]]:
     return [(event["reason"], event["regarding"]["kind"], event["regarding"]["name"]) for event in api.events]
 
 
-async def test_the_life_of_a_claim_gives_exactly_its_events(
+async def test_the_life_of_a_claim_creates_exactly_its_events(
     driver: dra.Driver, api: ClusterApi, tmp_path: Path
 ) -> None:
     api.apply(claim())
@@ -95,7 +95,7 @@ async def test_the_life_of_a_claim_gives_exactly_its_events(
         api.delete("claim-1")
         api.apply(claim("claim-2", devices=["pizza-1"]))
         await eventually(lambda: len(api.events) == 7)
-    assert told(api) == [
+    assert announced(api) == [
         ("DeviceAllocated", "ResourceClaim", "lunch-claim-1"),
         ("DeviceAllocated", "Pod", "guest"),
         ("ClaimReserved", "ResourceClaim", "lunch-claim-1"),
@@ -144,44 +144,46 @@ async def test_a_restart_repeats_no_event(driver: dra.Driver, api: ClusterApi, t
     async with Running(driver, api, tmp_path / "config"):
         api.apply(claim("claim-2", devices=["pizza-1"]))
         await eventually(lambda: api.events)
-    assert told(api) == [("DeviceAllocated", "ResourceClaim", "lunch-claim-2")]
+    assert announced(api) == [("DeviceAllocated", "ResourceClaim", "lunch-claim-2")]
 
 
-async def test_claims_of_other_drivers_give_no_events(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_claims_of_other_drivers_create_no_events(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
     async with Running(driver, api, tmp_path / "config"):
         api.apply(claim("claim-1", devices=["gpu-0"], driver="dra.gpu", pods=["guest"]))
         api.apply(claim("claim-2", devices=["pizza-0"]))
         await eventually(lambda: api.events)
-    assert told(api) == [("DeviceAllocated", "ResourceClaim", "lunch-claim-2")]
+    assert announced(api) == [("DeviceAllocated", "ResourceClaim", "lunch-claim-2")]
 
 
-async def test_the_periodic_list_finds_a_deletion_that_the_watch_lost(
+async def test_the_periodic_list_finds_a_deletion_that_the_watch_missed(
     driver: dra.Driver, api: ClusterApi, tmp_path: Path
 ) -> None:
     api.apply(claim(devices=["pizza-0"], pods=["guest"]))
     async with Running(driver, api, tmp_path / "config", resync_seconds=0.1):
         api.delete("claim-1", silent=True)
         await eventually(lambda: len(api.events) == 2)
-    assert told(api) == [
+    assert announced(api) == [
         ("ClaimReleased", "ResourceClaim", "lunch-claim-1"), ("ClaimReleased", "Pod", "guest"),
     ]  # fmt: skip
 
 
-async def test_a_list_that_fails_once_is_tried_again(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_a_failed_list_is_retried(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
     async with Running(driver, api, tmp_path / "config", resync_seconds=0.1):
         before = api.lists
         api.list_failures = 1
         await eventually(lambda: api.list_failures == 0 and api.lists > before)
 
 
-async def test_a_controller_that_may_not_list_ends(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_a_controller_without_the_right_to_list_exits(
+    driver: dra.Driver, api: ClusterApi, tmp_path: Path
+) -> None:
     api.forbidden = True
     settings = ControllerSettings(kubeconfig=api.kubeconfig(tmp_path / "config"))
     assert await run_controller(driver, settings) == 1
     assert CLAIMS in {path for _, path in api.requests}
 
 
-async def test_sigterm_ends_it_in_order(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_sigterm_stops_the_controller_gracefully(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
     async with Running(driver, api, tmp_path / "config") as controller:
         os.kill(os.getpid(), signal.SIGTERM)
         assert await controller.task == 0
@@ -194,7 +196,7 @@ async def test_a_cluster_without_dra_is_a_configuration_error(driver: dra.Driver
             await run_controller(driver, settings)
 
 
-async def test_an_observer_has_settings_and_numbers_and_one_replica_leads(api: ClusterApi, tmp_path: Path) -> None:
+async def test_an_observer_has_settings_and_metrics_and_one_replica_leads(api: ClusterApi, tmp_path: Path) -> None:
     driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), observer=Till(), settings=Prices)
     with kept_free() as port:
         settings = ControllerSettings(
@@ -221,7 +223,9 @@ async def test_an_observer_has_settings_and_numbers_and_one_replica_leads(api: C
                 await task
 
 
-async def test_probes_tell_when_it_follows_the_claims(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_probes_report_whether_the_controller_follows_claims(
+    driver: dra.Driver, api: ClusterApi, tmp_path: Path
+) -> None:
     def ready() -> bool:
         try:
             return ask(port, "/readyz") == (200, "ok\n")

@@ -37,7 +37,7 @@ async def agreed(client: Client) -> int:
     return await agreed_version(client, "oven", "default")
 
 
-async def test_the_first_replica_writes_the_version_and_later_ones_take_it(client: Client) -> None:
+async def test_the_first_replica_writes_the_version_and_later_replicas_read_it(client: Client) -> None:
     newest = int(await client.newest_version(RESOURCE_CLAIMS))
     first = await agreed(client)
     await made_claim(client)
@@ -54,15 +54,15 @@ async def test_replicas_that_start_at_once_agree(client: Client) -> None:
     assert len(set(versions[:5])) == 1
 
 
-async def test_a_lease_without_the_version_keeps_its_holder_and_what_others_wrote(client: Client) -> None:
-    lease = await make_lease(client, **{"kitchen.example/of": "somebody"})
+async def test_writing_the_version_keeps_holder_and_other_annotations(client: Client) -> None:
+    lease = await make_lease(client, **{"kitchen.example/of": "other"})
     version = await agreed(client)
     after = await client.get(LEASES, "oven", "default")
-    assert after["metadata"]["annotations"] == {"kitchen.example/of": "somebody", ANNOUNCED: str(version)}
+    assert after["metadata"]["annotations"] == {"kitchen.example/of": "other", ANNOUNCED: str(version)}
     assert after["spec"] == lease["spec"]
 
 
-async def test_a_version_that_has_not_been_yet_is_of_another_history_and_replaced(client: Client) -> None:
+async def test_a_version_of_the_future_is_replaced(client: Client) -> None:
     """The cluster was restored from a backup: later versions would count as announced before they happen."""
     await make_lease(client, **{ANNOUNCED: "1000000"})
     version = await agreed(client)
@@ -70,7 +70,7 @@ async def test_a_version_that_has_not_been_yet_is_of_another_history_and_replace
     assert await agreed(client) == version
 
 
-async def test_a_lease_that_may_not_be_read_leaves_it_unknown() -> None:
+async def test_the_version_is_unknown_without_the_right_to_read_the_lease() -> None:
     async with ClusterApi() as api, Client(Credentials(Connection(api.url)), user_agent="tests/1") as client:
         api.forbidden = True
         assert await agreed(client) == UNKNOWN
@@ -78,7 +78,7 @@ async def test_a_lease_that_may_not_be_read_leaves_it_unknown() -> None:
         assert await agreed(client) == UNKNOWN
 
 
-async def test_a_server_that_does_not_answer_is_no_beginning() -> None:
+async def test_a_server_that_does_not_answer_is_an_error() -> None:
     async with ClusterApi() as api, Client(Credentials(Connection(api.url)), user_agent="tests/1") as client:
         api.hold_leases = True
         with pytest.raises(Unavailable):

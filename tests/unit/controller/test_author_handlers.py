@@ -1,4 +1,4 @@
-"""The author's module of kopf handlers: how it is found, and what is told when it is wrong."""
+"""The author's module of kopf handlers: how it is imported, and which errors a broken one causes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ids(registry: Any) -> list[str]:
     return [str(handler.id) for part in vars(registry).values() for handler in part.get_all_handlers()]
 
 
-def test_its_handlers_are_the_drivers_and_not_everybodys(module: Callable[[str], str]) -> None:
+def test_handlers_are_registered_for_the_driver_only(module: Callable[[str], str]) -> None:
     everybodys = kopf.get_default_registry()
     before = ids(everybodys)
     own = driver(module(HANDLER))
@@ -58,7 +58,7 @@ def test_its_handlers_are_the_drivers_and_not_everybodys(module: Callable[[str],
     assert ids(everybodys) == before
 
 
-def test_without_a_module_there_are_none_and_kopf_is_not_asked() -> None:
+def test_without_a_module_kopf_is_not_imported() -> None:
     assert not driver(None).handler_module.used
 
 
@@ -69,7 +69,7 @@ def test_a_copy_of_the_driver_has_the_same_handlers(module: Callable[[str], str]
     assert copied.handlers is own.handlers
 
 
-def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str]) -> None:
+def test_each_run_of_kopf_has_its_own_registry(module: Callable[[str], str]) -> None:
     registry = load_handlers(driver(module(HANDLER)))
     life = copy_registry(registry)
     kopf.on.login(id="ours", registry=life)(lambda **_: None)
@@ -78,7 +78,7 @@ def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("", "registers no kopf handler; decorate functions"),
         ("1 / 0", r"does not import: ZeroDivisionError: division by zero at .*handlers_"),
@@ -86,16 +86,16 @@ def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str
     ],
     ids=["empty", "fails", "lacks"],
 )
-def test_one_that_is_wrong_is_told(text: str, told: str, module: Callable[[str], str]) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_broken_module_is_reported(text: str, problem: str, module: Callable[[str], str]) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
         load_handlers(driver(module(text)))
 
 
-def test_one_that_is_not_there_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="there is no module no_such_handlers"):
+def test_a_missing_module_is_reported() -> None:
+    with pytest.raises(ConfigurationError, match="module no_such_handlers not found"):
         load_handlers(driver("no_such_handlers"))
 
 
-def test_a_name_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match=r"handlers './handlers.py' is no name of a module"):
+def test_an_invalid_module_name_is_rejected_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"handlers './handlers.py' is not a module name"):
         driver("./handlers.py")

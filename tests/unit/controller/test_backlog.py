@@ -1,4 +1,4 @@
-"""What a standby keeps while the active replica is behind: all that a successor must announce, and not for ever."""
+"""The backlog of a standby: everything a successor must announce, and bounded."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class World:
 
 
 @given(HAPPENINGS, st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
-def test_nothing_is_lost_however_far_the_active_one_is_behind(
+def test_nothing_is_lost_however_far_the_active_replica_is_behind(
     happenings: list[tuple[float, str, int]], offsets: list[float]
 ) -> None:
     world = World(offsets)
@@ -136,7 +136,7 @@ def test_nothing_is_lost_however_far_the_active_one_is_behind(
         assert world.announced | kept == set(range(1, world.version + 1))
 
 
-def test_a_successor_that_is_killed_before_it_has_announced_what_it_inherited_loses_nothing() -> None:
+def test_nothing_is_lost_when_a_successor_is_killed_before_it_announced_its_backlog() -> None:
     time = Time()
     first, second, third = (Replica(time, offset) for offset in (0.0, 5.0, -70.0))
 
@@ -159,7 +159,7 @@ def test_a_successor_that_is_killed_before_it_has_announced_what_it_inherited_lo
     assert third.backlog.steps() == ()
 
 
-def test_what_is_announced_is_dropped_when_nothing_before_it_can_be_on_its_way_any_more() -> None:
+def test_announced_transitions_are_dropped_when_no_earlier_one_can_arrive() -> None:
     time = Time()
     active, standby = Replica(time, 0.0), Replica(time, 1000.0)
     with active.progress.announcing():
@@ -186,5 +186,5 @@ def test_samples_are_few_however_long_a_replica_runs() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "a while", "-5", "1.5", "0x7"])
-def test_a_lease_that_says_nothing_or_nonsense_is_one_of_which_nothing_is_known(text: str | None) -> None:
+def test_a_lease_with_a_missing_or_invalid_version_has_an_unknown_version(text: str | None) -> None:
     assert announced_of({} if text is None else {ANNOUNCED: text}) == UNKNOWN

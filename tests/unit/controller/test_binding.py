@@ -1,4 +1,4 @@
-"""Binding conditions: what the author's binder does, and what claims are told of it."""
+"""Binding conditions: calls of the author's binder, and the conditions written to claims."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def until(client: Client, wanted: object, device: str = "disk-0", claim: s
             await asyncio.sleep(0.02)
 
 
-async def test_a_device_that_was_bound_has_its_conditions(client: Client) -> None:
+async def test_a_bound_device_has_its_binding_conditions(client: Client) -> None:
     crane = Crane()
     async with binding(client, crane) as recorder:
         await allocate(client)
@@ -87,7 +87,7 @@ async def test_a_device_that_was_bound_has_its_conditions(client: Client) -> Non
     assert event["note"] == "Bound device disk-0 (request disk, pool warehouse) on node node-1 for ResourceClaim lunch"
 
 
-async def test_devices_without_conditions_are_nothing_to_the_binder(client: Client) -> None:
+async def test_devices_without_binding_conditions_are_ignored_by_the_binder(client: Client) -> None:
     crane = Crane()
     await made_claim(client, "dinner")
     async with binding(client, crane):
@@ -98,7 +98,7 @@ async def test_devices_without_conditions_are_nothing_to_the_binder(client: Clie
 
 
 @pytest.mark.parametrize("error", [dra.NotYet("coming up"), dra.TransientError("no answer"), OSError("no route")])
-async def test_what_is_not_ready_is_asked_again(client: Client, error: Exception) -> None:
+async def test_a_failed_bind_is_retried(client: Client, error: Exception) -> None:
     crane = Crane(raising(error), raising(error))
     async with binding(client, crane):
         await allocate(client)
@@ -118,7 +118,7 @@ async def test_a_permanent_error_makes_the_failure_conditions_true(client: Clien
     assert event["note"].endswith("for ResourceClaim lunch: port 3 has no light")
 
 
-async def test_a_claim_that_gets_the_same_device_again_after_a_failure_is_bound_anew(client: Client) -> None:
+async def test_a_claim_allocated_the_same_device_after_a_failure_is_bound_again(client: Client) -> None:
     crane = Crane(raising(dra.PermanentError("no light")))
     async with binding(client, crane):
         await allocate(client)
@@ -129,7 +129,7 @@ async def test_a_claim_that_gets_the_same_device_again_after_a_failure_is_bound_
     assert crane.calls == ["bind lunch disk-0 node-1", "release lunch disk-0", "bind lunch disk-0 node-1"]
 
 
-async def test_it_is_released_when_the_claim_gives_it_back(client: Client) -> None:
+async def test_a_device_is_released_when_its_claim_is_deallocated(client: Client) -> None:
     crane = Crane()
     async with binding(client, crane):
         await allocate(client)
@@ -139,7 +139,7 @@ async def test_it_is_released_when_the_claim_gives_it_back(client: Client) -> No
     assert crane.calls[1] == "release lunch disk-0"
 
 
-async def test_a_bind_under_way_is_cancelled_when_the_claim_is_deleted(client: Client) -> None:
+async def test_a_running_bind_is_cancelled_when_the_claim_is_deleted(client: Client) -> None:
     hangs = asyncio.Event()
     crane = Crane(hangs.wait)
     async with binding(client, crane):
@@ -150,7 +150,7 @@ async def test_a_bind_under_way_is_cancelled_when_the_claim_is_deleted(client: C
     assert crane.calls == ["bind lunch disk-0 node-1", "release lunch disk-0"]
 
 
-async def test_a_release_that_fails_is_tried_again_and_a_permanent_error_ends_it(client: Client) -> None:
+async def test_a_failed_release_is_retried_until_a_permanent_error(client: Client) -> None:
     errors: list[Exception] = [OSError("no route"), dra.NotYet("moving"), dra.PermanentError("gone for good")]
 
     def failing() -> None:
@@ -168,7 +168,7 @@ async def test_a_release_that_fails_is_tried_again_and_a_permanent_error_ends_it
     assert crane.calls[1:] == ["release lunch disk-0"] * 3 + ["bind dinner disk-0 node-1"]
 
 
-async def test_another_claim_gets_the_device_once_it_is_released(client: Client) -> None:
+async def test_another_claim_is_bound_after_the_device_is_released(client: Client) -> None:
     stuck = [True]
 
     def failing() -> None:
@@ -188,7 +188,7 @@ async def test_another_claim_gets_the_device_once_it_is_released(client: Client)
         await until(client, BOUND, claim="dinner")
 
 
-async def test_another_active_replica_asks_for_what_is_not_told_and_for_nothing_else(client: Client) -> None:
+async def test_a_new_active_replica_binds_only_devices_that_are_not_bound_yet(client: Client) -> None:
     first, second = Crane(raising(dra.NotYet("slow")), asyncio.Event().wait), Crane()
     await made_claim(client, "dinner")
     async with binding(client, first):
@@ -202,7 +202,7 @@ async def test_another_active_replica_asks_for_what_is_not_told_and_for_nothing_
     assert sorted(second.held) == ["dinner disk-1", "lunch disk-0"]
 
 
-async def test_nothing_is_bound_before_resume_has_returned(client: Client) -> None:
+async def test_no_device_is_bound_before_resume_returns(client: Client) -> None:
     class Failing(Crane):
         def resume(self, held: Sequence[tuple[dra.ObservedClaim, dra.ObservedDevice]]) -> None:
             self.calls.append("resume")
@@ -216,7 +216,7 @@ async def test_nothing_is_bound_before_resume_has_returned(client: Client) -> No
     assert crane.calls == ["resume"] * 3 + ["bind lunch disk-0 node-1"]
 
 
-async def test_several_devices_of_a_claim_keep_what_was_told_of_each(client: Client) -> None:
+async def test_several_devices_of_a_claim_keep_their_own_conditions(client: Client) -> None:
     crane = Crane(raising(dra.NotYet("slow")))
     async with binding(client, crane):
         await allocate(client, devices=["disk-0", "disk-1", "disk-2"])
@@ -224,7 +224,7 @@ async def test_several_devices_of_a_claim_keep_what_was_told_of_each(client: Cli
             await until(client, BOUND, device)
 
 
-async def test_what_the_node_says_of_the_device_stays_and_so_does_this_when_the_node_writes(client: Client) -> None:
+async def test_conditions_of_node_and_controller_do_not_overwrite_each_other(client: Client) -> None:
     async def node_says(status: str) -> None:
         condition = {
             "type": "Ready", "status": status, "reason": "Prepared", "message": "",

@@ -25,7 +25,7 @@ def primed(*claims: dict[str, Any], version: int = 10) -> ClaimCache:
     return cache
 
 
-def test_the_first_list_is_remembered_in_silence() -> None:
+def test_the_first_list_announces_nothing() -> None:
     cache = primed(claim(devices=["pizza-0"], pods=["guest"], version=5))
     assert len(cache) == 1
 
@@ -35,7 +35,7 @@ def test_the_initial_list_of_the_watch_repeats_nothing() -> None:
     assert primed(known).observe(known) == ()
 
 
-def test_what_users_write_into_claims_is_not_kept() -> None:
+def test_user_content_of_claims_is_not_cached() -> None:
     cache = primed()
     tracemalloc.start()
     try:
@@ -51,30 +51,30 @@ def test_what_users_write_into_claims_is_not_kept() -> None:
     assert len(cache) == 20
 
 
-def test_what_happens_after_the_first_list_is_told() -> None:
+def test_a_change_after_the_first_list_is_announced() -> None:
     assert changes(primed(claim(version=5)).observe(claim(devices=["pizza-0"], version=11))) == [ClaimChange.ALLOCATED]
 
 
-def test_a_release_after_the_first_list_is_told() -> None:
+def test_a_release_after_the_first_list_is_announced() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
     assert changes(cache.observe(claim(version=11))) == [ClaimChange.DEALLOCATED]
     assert len(cache) == 0
 
 
-def test_a_deletion_is_told_once() -> None:
+def test_a_deletion_is_announced_once() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
     assert changes(cache.observe(claim(devices=["pizza-0"], version=11), deleted=True)) == [ClaimChange.DELETED]
     with cache.listing():
         assert cache.replace([], "12") == ()
 
 
-def test_a_list_finds_the_deletion_that_the_watch_lost() -> None:
+def test_a_list_finds_the_deletion_that_the_watch_missed() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
     with cache.listing():
         assert changes(cache.replace([], "20")) == [ClaimChange.DELETED]
 
 
-def test_a_claim_made_after_the_list_was_taken_is_not_swept() -> None:
+def test_a_claim_created_after_the_list_is_not_removed() -> None:
     cache = primed()
     with cache.listing():
         cache.observe(claim(devices=["pizza-0"], version=21))
@@ -82,7 +82,7 @@ def test_a_claim_made_after_the_list_was_taken_is_not_swept() -> None:
     assert len(cache) == 1
 
 
-def test_a_list_older_than_the_watch_brings_nothing_back() -> None:
+def test_a_list_older_than_the_watch_restores_no_claim() -> None:
     held = claim(devices=["pizza-0"], version=5)
     cache = primed(held)
     with cache.listing():
@@ -91,14 +91,14 @@ def test_a_list_older_than_the_watch_brings_nothing_back() -> None:
     assert len(cache) == 0
 
 
-def test_a_watch_that_lags_behind_the_list_brings_nothing_back() -> None:
+def test_a_watch_older_than_the_list_restores_no_claim() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
     with cache.listing():
         cache.replace([], "20")
     assert cache.observe(claim(devices=["pizza-0"], pods=["guest"], version=15)) == ()
 
 
-def test_a_claim_that_lived_between_two_lists_is_told_however_late_its_watch_comes() -> None:
+def test_a_claim_that_existed_between_two_lists_is_announced_by_a_late_watch() -> None:
     cache = primed()
     with cache.listing():
         assert cache.replace([], "30") == ()
@@ -106,7 +106,7 @@ def test_a_claim_that_lived_between_two_lists_is_told_however_late_its_watch_com
     assert changes(cache.observe(claim(devices=["pizza-0"], version=22), deleted=True)) == [ClaimChange.DELETED]
 
 
-def test_a_claim_whose_deletion_is_all_that_is_heard_of_it_was_allocated_before() -> None:
+def test_a_claim_first_seen_in_its_deletion_is_announced_as_allocated() -> None:
     last = claim(devices=["pizza-0"], pods=["guest"], version=11)
     assert changes(primed().observe(last, deleted=True)) == [
         ClaimChange.ALLOCATED,
@@ -122,7 +122,7 @@ def test_a_claim_of_the_same_name_is_another_claim() -> None:
     assert changes(steps) == [ClaimChange.ALLOCATED, ClaimChange.DELETED]
 
 
-def test_claims_of_other_drivers_are_not_kept() -> None:
+def test_claims_of_other_drivers_are_not_cached() -> None:
     cache = primed()
     assert cache.observe(claim(devices=["gpu-0"], driver="dra.gpu", version=11)) == ()
     assert len(cache) == 0
@@ -168,44 +168,44 @@ ACTIONS = st.one_of(
 
 
 @given(st.lists(ACTIONS, max_size=40))
-def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_right(
+def test_each_allocation_is_announced_and_released_once_and_a_list_corrects_the_cache(
     actions: list[tuple[str, str]],
 ) -> None:
     server = Server()
     cache = primed(version=0)
-    told: list[ClaimTransition] = []
+    announced: list[ClaimTransition] = []
     pending: tuple[list[dict[str, Any]], str] | None = None
     listing = cache.listing()
     for subject, action in actions:
         if subject == "watch":
             if server.queue:
                 event, deleted = server.queue.popleft()
-                told += cache.observe(event, deleted=deleted) if action == "deliver" else ()
+                announced += cache.observe(event, deleted=deleted) if action == "deliver" else ()
         elif subject == "list":
             if action == "begin" and pending is None:
                 listing = cache.listing()
                 listing.__enter__()
                 pending = server.snapshot()
             elif action == "end" and pending is not None:
-                told += cache.replace(*pending)
+                announced += cache.replace(*pending)
                 listing.__exit__(None, None, None)
                 pending = None
         else:
             server.write(subject, action)
     if pending is not None:
-        told += cache.replace(*pending)
+        announced += cache.replace(*pending)
         listing.__exit__(None, None, None)
     with cache.listing():
-        told += cache.replace(*server.snapshot())
-    while server.queue:  # what comes late brings nothing back; what nobody has seen is told all the same
+        announced += cache.replace(*server.snapshot())
+    while server.queue:  # late events restore no claim; unseen changes are still announced
         event, deleted = server.queue.popleft()
-        told += cache.observe(event, deleted=deleted)
+        announced += cache.observe(event, deleted=deleted)
     with cache.listing():
-        told += cache.replace(*server.snapshot())
+        announced += cache.replace(*server.snapshot())
 
     held: set[tuple[str, str]] = set()
     ever: set[tuple[str, str]] = set()
-    for step in told:
+    for step in announced:
         allocation = (step.claim.metadata.uid, step.devices[0].device)
         if step.change is ClaimChange.ALLOCATED:
             assert allocation not in ever
@@ -221,19 +221,19 @@ def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_righ
 
 
 @given(st.lists(st.tuples(st.just("claim-1"), st.sampled_from(["allocate", "deallocate", "touch"])), max_size=20))
-def test_a_watch_that_loses_nothing_tells_every_change(actions: list[tuple[str, str]]) -> None:
+def test_a_complete_watch_announces_every_change(actions: list[tuple[str, str]]) -> None:
     server = Server()
     cache = primed(version=0)
-    told: list[ClaimChange] = []
+    announced: list[ClaimChange] = []
     expected: list[ClaimChange] = []
     allocated = False
     for uid, action in actions:
         server.write(uid, action)
         event, deleted = server.queue.popleft()
-        told += changes(cache.observe(event, deleted=deleted))
+        announced += changes(cache.observe(event, deleted=deleted))
         if action == "allocate" and not allocated:
             expected += [ClaimChange.ALLOCATED, ClaimChange.RESERVED]
         if action == "deallocate" and allocated:
             expected.append(ClaimChange.DEALLOCATED)
         allocated = action == "allocate" or (allocated and action == "touch")
-    assert told == expected
+    assert announced == expected

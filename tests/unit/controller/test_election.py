@@ -70,20 +70,22 @@ def stored(api: ClusterApi) -> dict[str, Any]:
     return spec
 
 
-async def test_the_first_one_takes_the_lease_and_writes_client_gos_fields(api: ClusterApi, client: Client) -> None:
+async def test_the_first_replica_acquires_the_lease_with_the_fields_of_client_go(
+    api: ClusterApi, client: Client
+) -> None:
     assert await Candidate(client, "one", Clock()).attempt()
     spec = stored(api)
     assert set(spec) == {"holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"}
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
 
 
-async def test_an_empty_lease_as_the_chart_makes_it_is_taken_at_once(api: ClusterApi, client: Client) -> None:
+async def test_an_empty_lease_of_the_chart_is_acquired_at_once(api: ClusterApi, client: Client) -> None:
     await client.create(LEASES, {"metadata": {"name": "oven", "namespace": "default"}})
     assert await Candidate(client, "one", Clock()).attempt()
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_the_second_one_stands_by(api: ClusterApi, client: Client) -> None:
+async def test_the_second_replica_is_a_standby(api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     assert [await one.attempt(), await two.attempt()] == [True, False]
@@ -100,24 +102,22 @@ async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, clie
     assert after == before
 
 
-async def test_what_the_holder_says_is_renewed_with_it_and_what_others_wrote_stays(
-    api: ClusterApi, client: Client
-) -> None:
+async def test_annotations_of_the_holder_are_renewed_and_others_stay(api: ClusterApi, client: Client) -> None:
     said = {"dra-kit/behind": "0"}
     one, two = Candidate(client, "one", Clock(), annotations=lambda: said), Candidate(client, "two", Clock())
     assert await one.attempt()
     (lease,) = api.leases.values()
-    others = {**lease["metadata"]["annotations"], "kitchen.example/of": "somebody"}
+    others = {**lease["metadata"]["annotations"], "kitchen.example/of": "other"}
     await client.update(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": others}})
     said["dra-kit/behind"] = "7"
     assert await one.attempt()
     await two.attempt()
     (lease,) = api.leases.values()
-    assert lease["metadata"]["annotations"] == {"dra-kit/behind": "7", "kitchen.example/of": "somebody"}
+    assert lease["metadata"]["annotations"] == {"dra-kit/behind": "7", "kitchen.example/of": "other"}
     assert two.annotations == lease["metadata"]["annotations"]
 
 
-async def test_a_holder_that_renews_keeps_it_for_ever(client: Client) -> None:
+async def test_a_holder_that_renews_keeps_the_lease(client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     for _ in range(20):
@@ -126,9 +126,7 @@ async def test_a_holder_that_renews_keeps_it_for_ever(client: Client) -> None:
         assert not await two.attempt()
 
 
-async def test_one_that_is_not_renewed_is_taken_when_it_was_seen_unchanged_for_its_duration(
-    api: ClusterApi, client: Client
-) -> None:
+async def test_a_lease_unchanged_for_its_duration_is_acquired(api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     await one.attempt()
@@ -141,7 +139,7 @@ async def test_one_that_is_not_renewed_is_taken_when_it_was_seen_unchanged_for_i
 
 
 @pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
-async def test_the_clock_of_another_machine_decides_nothing(renewed: str, api: ClusterApi, client: Client) -> None:
+async def test_the_clock_of_another_machine_is_ignored(renewed: str, api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     await one.attempt()
@@ -151,7 +149,7 @@ async def test_the_clock_of_another_machine_decides_nothing(renewed: str, api: C
     assert await two.attempt()
 
 
-async def test_the_duration_that_counts_is_the_holders(api: ClusterApi, client: Client) -> None:
+async def test_the_lease_duration_of_the_holder_applies(api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one = Candidate(client, "one", clock, timing=LeaseTiming(lease=60.0))
     two = Candidate(client, "two", clock)
@@ -161,7 +159,7 @@ async def test_the_duration_that_counts_is_the_holders(api: ClusterApi, client: 
     assert not await two.attempt()
 
 
-async def test_of_two_that_come_at_once_one_gets_it(client: Client) -> None:
+async def test_one_of_two_simultaneous_candidates_acquires_the_lease(client: Client) -> None:
     clock = Clock()
     many = [Candidate(client, f"replica-{number}", clock) for number in range(5)]
     assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
@@ -169,7 +167,7 @@ async def test_of_two_that_come_at_once_one_gets_it(client: Client) -> None:
     assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
 
 
-async def test_a_label_that_somebody_else_writes_costs_nobody_the_lease(api: ClusterApi, client: Client) -> None:
+async def test_a_label_written_by_another_client_does_not_cost_the_lease(api: ClusterApi, client: Client) -> None:
     one = Candidate(client, "one", Clock())
     await one.attempt()
     lease = await client.get(LEASES, "oven", "default")
@@ -180,7 +178,7 @@ async def test_a_label_that_somebody_else_writes_costs_nobody_the_lease(api: Clu
     assert kept["metadata"]["labels"] == {"team": "kitchen"}
 
 
-async def test_one_whose_lease_was_taken_sees_it(api: ClusterApi, client: Client) -> None:
+async def test_a_holder_notices_that_its_lease_was_taken(api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     await one.attempt()
@@ -191,7 +189,7 @@ async def test_one_whose_lease_was_taken_sees_it(api: ClusterApi, client: Client
     assert stored(api)["holderIdentity"] == "two"
 
 
-async def test_a_lease_that_was_deleted_is_made_again(api: ClusterApi, client: Client) -> None:
+async def test_a_deleted_lease_is_created_again(api: ClusterApi, client: Client) -> None:
     one = Candidate(client, "one", Clock())
     await one.attempt()
     api.leases.clear()
@@ -199,7 +197,7 @@ async def test_a_lease_that_was_deleted_is_made_again(api: ClusterApi, client: C
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_a_standby_is_told_of_each_renewal(client: Client) -> None:
+async def test_a_standby_observes_each_renewal(client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
     await one.attempt()
@@ -229,7 +227,7 @@ class Running:
             await self.task
 
 
-async def test_one_that_stops_gives_it_back_and_the_next_need_not_wait(api: ClusterApi, client: Client) -> None:
+async def test_a_stopping_holder_releases_the_lease_for_the_next_replica(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
     await one.leadership.gained()
     two = Running(client, "two")
@@ -242,7 +240,7 @@ async def test_one_that_stops_gives_it_back_and_the_next_need_not_wait(api: Clus
     await two.stop()
 
 
-async def test_one_that_cannot_renew_stops_before_others_may_take_it(api: ClusterApi, client: Client) -> None:
+async def test_a_holder_that_cannot_renew_stops_before_the_lease_expires(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
     await one.leadership.gained()
     api.down = True
@@ -253,7 +251,7 @@ async def test_one_that_cannot_renew_stops_before_others_may_take_it(api: Cluste
     await one.stop()
 
 
-async def test_a_server_that_does_not_answer_is_no_renewal(api: ClusterApi, client: Client) -> None:
+async def test_a_server_that_does_not_answer_does_not_renew_the_lease(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
     await one.leadership.gained()
     api.silent = True
@@ -270,21 +268,21 @@ async def test_a_standby_is_ready(client: Client) -> None:
     await one.stop()
 
 
-async def test_one_that_may_not_ends_with_the_rule_that_it_lacks(api: ClusterApi, client: Client) -> None:
+async def test_a_missing_permission_is_an_error_with_the_missing_rule(api: ClusterApi, client: Client) -> None:
     api.forbidden = True
     with pytest.raises(Forbidden, match=r"leases"):
         await Running(client, "one").task
 
 
-async def test_a_namespace_that_does_not_exist_is_told(api: ClusterApi, client: Client) -> None:
+async def test_a_missing_namespace_is_reported(api: ClusterApi, client: Client) -> None:
     elector = LeaderElector(client, Leadership(), identity="one", namespace="nowhere", lease="oven")
-    with pytest.raises(ConfigurationError, match=r"there is no namespace nowhere .* --lease-namespace"):
+    with pytest.raises(ConfigurationError, match=r"namespace nowhere .* not found; set --lease-namespace"):
         await elector.run(asyncio.Event())
 
 
-async def test_a_lease_that_is_gone_and_may_not_be_created_is_told_with_who_makes_it(
+async def test_a_missing_lease_without_the_right_to_create_it_is_reported_with_its_creator(
     api: ClusterApi, client: Client
 ) -> None:
     api.creates_no_lease = True
-    with pytest.raises(ConfigurationError, match=r"Lease default/oven is not there, .*; .*helm upgrade"):
+    with pytest.raises(ConfigurationError, match=r"Lease default/oven does not exist, .*; .*helm upgrade"):
         await Running(client, "one").task

@@ -1,4 +1,4 @@
-"""Two replicas of the whole controller: what one leaves the other goes on with, and nothing is told twice."""
+"""Two replicas of the whole controller: one continues where the other stopped and repeats no Event."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Replica:
             pytest.fail(f"replica is not ready: {answer}")
 
     async def leads(self) -> bool:
-        """Its own word, to whoever scrapes it."""
+        """What its metrics report."""
         numbers = (await asyncio.to_thread(ask, self.port, "/metrics"))[1]
         [line] = [line for line in numbers.splitlines() if line.startswith("leader_election_master_status{")]
         return line.endswith(" 1.0")
@@ -101,7 +101,7 @@ def active(api: ClusterApi) -> str:
     return next((holder_of(lease).partition("_")[0] for lease in api.leases.values()), "")
 
 
-def told(api: ClusterApi) -> Counter[tuple[str, str, str]]:
+def announced(api: ClusterApi) -> Counter[tuple[str, str, str]]:
     return Counter((each["reason"], each["regarding"]["uid"], each["note"]) for each in api.events)
 
 
@@ -140,7 +140,7 @@ class Restaurant:
             pytest.fail(f"Events are missing: {sorted(await missing())}")
 
     async def keeps_up(self, claims: int) -> bool:
-        """Whether what is told is no more than so many claims behind."""
+        """Whether the Events are at most this many claims behind."""
         return len(await self.events()) >= 6 * (self.served - claims)
 
     async def has_active(self) -> bool:
@@ -151,7 +151,7 @@ REASONS = ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
 
 
 @pytest.mark.parametrize("flush_seconds", [pytest.param(5.0, id="stopped"), pytest.param(0.0, id="killed")])
-async def test_a_roll_under_load_tells_everything_once(
+async def test_a_rolling_update_under_load_announces_everything_once(
     flush_seconds: float, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", flush_seconds)
@@ -163,7 +163,7 @@ async def test_a_roll_under_load_tells_everything_once(
         async def load() -> None:
             while True:
                 await restaurant.serve()
-                # faster than Events can be written, nobody could tell all of them
+                # no replica could announce all of them faster than it can write Events
                 await reached(lambda: restaurant.keeps_up(10))
 
         replicas = [Replica(kubeconfig, name, stack) for name in ("first", "second")]
@@ -226,7 +226,7 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
         assert set((await restaurant.events()).values()) == {1}
 
 
-async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
+async def test_changes_without_an_active_replica_are_announced_by_the_next_one(
     api: ClusterApi, tmp_path: Path, stack: AsyncExitStack
 ) -> None:
     kubeconfig = api.kubeconfig(tmp_path / "config")
@@ -236,23 +236,23 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
     await second.ready()
     await eventually(lambda: api.watches == 2)
     api.apply(claim("claim-1", devices=["pizza-0"]))
-    await eventually(lambda: ("allocated", "claim-1", []) in first.till.told)
-    assert second.till.told == []
+    await eventually(lambda: ("allocated", "claim-1", []) in first.till.calls)
+    assert second.till.calls == []
     assert (await first.leads(), await second.leads()) == (True, False)
-    api.hold_leases = True  # nobody can take it for now
+    api.hold_leases = True  # no replica can acquire it for now
     await first.stop()
     assert not await second.leads()
     api.delete("claim-1")
     api.apply(claim("claim-2", devices=["pizza-0"]))
     api.hold_leases = False
-    await eventually(lambda: len(second.till.told) >= 2 and len(api.events) == 3)
+    await eventually(lambda: len(second.till.calls) >= 2 and len(api.events) == 3)
     assert second.till.of("claim-1")[-1] == ("deleted", [])
     assert second.till.of("claim-2") == [("allocated", [])]
     await second.stop()
-    assert set(told(api).values()) == {1}
+    assert set(announced(api).values()) == {1}
 
 
-async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
+async def test_the_backlog_of_a_killed_replica_is_announced_by_the_next_one(
     api: ClusterApi, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.controller.claim_transitions.MARGIN", 0.1)
@@ -269,7 +269,7 @@ async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
     api.hold_events_of = "first"
     api.apply(claim("claim-2", devices=["pizza-1"]))
     api.delete("claim-1")
-    await eventually(lambda: ("deleted", "claim-1", []) in first.till.told)
+    await eventually(lambda: ("deleted", "claim-1", []) in first.till.calls)
 
     for number in range(3, 6):  # time goes on, and the others see the lease renewed again and again
         renewals = api.requests.count(("PUT", LEASE))
@@ -278,11 +278,11 @@ async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
     await first.stop()
     await eventually(lambda: len(api.events) == 3)
     await second.stop()
-    assert set(told(api).values()) == {1}
+    assert set(announced(api).values()) == {1}
     assert [event["reportingInstance"] for event in api.events] == ["first", "second", "second"]
 
 
-async def test_a_replica_that_starts_late_announces_what_the_first_active_one_was_behind_with(
+async def test_a_replica_that_starts_late_announces_the_backlog_of_the_first_active_one(
     api: ClusterApi,
     tmp_path: Path,
     stack: AsyncExitStack,
@@ -298,20 +298,20 @@ async def test_a_replica_that_starts_late_announces_what_the_first_active_one_wa
     api.hold_events_of = "first"
     api.apply(claim("claim-1", devices=["pizza-0"]))
     api.delete("claim-1")
-    await eventually(lambda: ("deleted", "claim-1", []) in first.till.told)
+    await eventually(lambda: ("deleted", "claim-1", []) in first.till.calls)
 
     second = Replica(kubeconfig, "second", stack)  # it sees no trace of the claim in a list
     await second.ready()
     await first.stop()
     await eventually(lambda: len(api.events) == 2)
     await second.stop()
-    assert "stopping with Events that are not written" in caplog.text
+    assert "stopping with unwritten Events" in caplog.text
     assert [(event["reason"], event["regarding"]["uid"]) for event in api.events] == [
         ("DeviceAllocated", "claim-1"), ("ClaimReleased", "claim-1"),
     ]  # fmt: skip
 
 
-async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_missed_nothing(
+async def test_a_replica_that_loses_and_regains_the_lease_misses_nothing(
     api: ClusterApi, tmp_path: Path, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     quick = LeaseTiming(lease=3.0, renew_deadline=1.0, retry=0.1)
@@ -329,4 +329,4 @@ async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_mis
     assert not only.task.done()
     await eventually(lambda: only.till.of("claim-2") == [("allocated", [])])
     await only.stop()
-    assert set(told(api).values()) == {1}
+    assert set(announced(api).values()) == {1}

@@ -37,7 +37,7 @@ async def started(part: Part) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscribes_first() -> None:
+async def test_claims_deleted_before_the_start_are_reported_to_the_first_subscriber() -> None:
     async with connected() as client:
         since = (await client.list(RESOURCE_CLAIMS)).resource_version
         await came_and_went(client, "breakfast")
@@ -58,7 +58,7 @@ async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscr
     ]
 
 
-async def test_a_replica_knows_what_happened_since_the_version_up_to_which_all_is_announced() -> None:
+async def test_a_replica_reads_all_changes_since_the_announced_version() -> None:
     async with connected() as client:
         for name in ("old", "older"):
             await made_claim(client, name)
@@ -81,7 +81,7 @@ async def test_a_replica_knows_what_happened_since_the_version_up_to_which_all_i
                     assert [claim.metadata.name for claim in now.claims] == ["older"]
 
 
-async def test_a_replica_is_ready_where_nothing_happened_since() -> None:
+async def test_a_replica_without_changes_since_the_announced_version_is_ready() -> None:
     async with connected() as client:
         await made_claim(client, "old")
         announced = (await client.list(RESOURCE_CLAIMS)).resource_version
@@ -94,7 +94,7 @@ async def test_a_replica_is_ready_where_nothing_happened_since() -> None:
                 assert backlog.steps() == ()
 
 
-async def test_a_version_that_the_server_has_forgotten_is_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_version_compacted_by_the_server_is_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         await made_claim(client, "old")
         await allocate(client, "old")
@@ -106,10 +106,10 @@ async def test_a_version_that_the_server_has_forgotten_is_a_fresh_start(caplog: 
                 assert follower.claims == 1
                 assert backlog.steps() == ()
                 assert backlog.announced == follower.first_list  # what it says as the active one
-    assert "what happened before this replica started is not known" in caplog.text
+    assert "changes before the start of this replica are unknown" in caplog.text
 
 
-async def test_a_server_that_is_unavailable_for_a_moment_costs_no_history() -> None:
+async def test_a_server_that_is_unavailable_briefly_loses_no_history() -> None:
     async with ClusterApi() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         announced = int(await client.newest_version(RESOURCE_CLAIMS))
         server.apply(claim("breakfast", devices=["pizza-0"], driver=DRIVER))
@@ -118,7 +118,7 @@ async def test_a_server_that_is_unavailable_for_a_moment_costs_no_history() -> N
         server.list_failures = 2
         async with running(follower):
             assert server.list_failures == 0
-            assert follower.claims == 0  # as it was at that version
+            assert follower.claims == 0  # its state at that version
             follower.look_again()
             async with running(ClaimHistory(client, follower, str(announced))):
                 assert [step.change for step in backlog.steps()] == [ClaimChange.ALLOCATED]

@@ -24,7 +24,7 @@ def steps(
     ]
 
 
-def test_an_allocation_is_told_with_its_devices() -> None:
+def test_an_allocation_is_a_transition_with_its_devices() -> None:
     assert steps(model(), model(devices=["pizza-0", "pizza-1"])) == [
         (ClaimChange.ALLOCATED, ["pizza-0", "pizza-1"], [])
     ]
@@ -47,14 +47,14 @@ def test_only_new_consumers_are_reserved() -> None:
     assert steps(before, after) == [(ClaimChange.RESERVED, ["pizza-0"], ["friend"])]
 
 
-def test_a_consumer_that_goes_leaves_the_devices_with_the_claim() -> None:
+def test_a_leaving_consumer_leaves_the_devices_allocated() -> None:
     before = model(devices=["pizza-0"], pods=["guest", "friend"])
     assert steps(before, model(devices=["pizza-0"], pods=["friend"])) == [
         (ClaimChange.UNRESERVED, ["pizza-0"], ["guest"])
     ]
 
 
-def test_consumers_that_change_places_give_both_steps() -> None:
+def test_a_replaced_consumer_is_a_release_and_a_reservation() -> None:
     before = model(devices=["pizza-0"], pods=["guest"])
     assert steps(before, model(devices=["pizza-0"], pods=["friend"])) == [
         (ClaimChange.UNRESERVED, ["pizza-0"], ["guest"]),
@@ -62,7 +62,7 @@ def test_consumers_that_change_places_give_both_steps() -> None:
     ]
 
 
-def test_a_deallocation_is_one_step_with_the_last_consumers() -> None:
+def test_a_deallocation_is_one_transition_with_the_last_consumers() -> None:
     assert steps(model(devices=["pizza-0"], pods=["guest"]), model()) == [
         (ClaimChange.DEALLOCATED, ["pizza-0"], ["guest"])
     ]
@@ -72,7 +72,7 @@ def test_a_deleted_claim_releases_what_it_held() -> None:
     assert steps(model(devices=["pizza-0"], pods=["guest"]), None) == [(ClaimChange.DELETED, ["pizza-0"], ["guest"])]
 
 
-def test_another_allocation_releases_the_former_first() -> None:
+def test_a_new_allocation_releases_the_former_one_first() -> None:
     before = model(devices=["pizza-0"], pods=["guest"])
     assert steps(before, model(devices=["pizza-1"], pods=["guest"])) == [
         (ClaimChange.DEALLOCATED, ["pizza-0"], ["guest"]),
@@ -93,13 +93,13 @@ def test_another_allocation_releases_the_former_first() -> None:
         (model(pods=["guest"]), model()),
     ],
 )
-def test_what_does_not_touch_our_devices_is_no_step(
+def test_changes_without_our_devices_are_not_transitions(
     previous: ResourceClaim | None, current: ResourceClaim | None
 ) -> None:
     assert steps(previous, current) == []
 
 
-def test_only_our_part_of_a_mixed_allocation_is_told() -> None:
+def test_only_our_devices_of_a_mixed_allocation_are_in_the_transition() -> None:
     mixed = claim(devices=["pizza-0"])
     other = {"request": "gpu", "driver": "dra.gpu", "pool": "node-1", "device": "gpu-0"}
     mixed["status"]["allocation"]["devices"]["results"].append(other)

@@ -64,7 +64,7 @@ async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
         yield file
 
 
-async def test_every_metric_of_the_controller_is_told_and_no_other(driver: dra.Driver, kubeconfig: Path) -> None:
+async def test_the_controller_serves_exactly_its_documented_metrics(driver: dra.Driver, kubeconfig: Path) -> None:
     with kept_free() as port:
         settings = ControllerSettings(kubeconfig=kubeconfig, probe_address=f"127.0.0.1:{port}")
         task = asyncio.create_task(run_controller(driver, settings))
@@ -81,14 +81,14 @@ async def test_every_metric_of_the_controller_is_told_and_no_other(driver: dra.D
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    told = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    served = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     for suffix in ("_bucket", "_sum", "_count"):
-        told = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in told}
-    told = {name for name in told if not name.startswith("process_")}
-    assert told == {family.shown_name for family in FAMILIES if "controller" in family.roles}
+        served = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in served}
+    served = {name for name in served if not name.startswith("process_")}
+    assert served == {family.shown_name for family in FAMILIES if "controller" in family.roles}
 
 
-async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the_active_one(driver: dra.Driver) -> None:
+async def test_restarts_of_kopf_are_counted_across_leaderships(driver: dra.Driver) -> None:
     with OperatorApi() as api:
         credentials = Credentials(Connection(api.url))
         async with Client(credentials, user_agent="tests/1") as client:
@@ -98,15 +98,15 @@ async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the
             )  # fmt: skip
 
             def restarts() -> int:
-                [(family, _, value)] = part.readings()
-                assert family.shown_name == "dra_driver_kopf_restarts_total"
-                assert isinstance(value, int)
-                return value
+                [metric] = part.readings()
+                [sample] = metric.samples
+                assert sample.name == "dra_driver_kopf_restarts_total"
+                return int(sample.value)
 
             assert restarts() == 0
             for _ in range(2):
                 before, ready = restarts(), asyncio.Event()
-                api.token = "of-somebody-else"
+                api.token = "of-another-user"
                 task = asyncio.create_task(part.run(ready))
                 await eventually(lambda before=before: restarts() > before)  # type: ignore[misc]
                 api.token = None

@@ -41,16 +41,16 @@ class Clock:
 
 
 class Till(dra.ClaimObserver):
-    """Writes down what it is told; fails as often as it is told to."""
+    """Records the calls of its hooks, which raise the ``failures`` of a claim first."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, list[str]]] = []
+        self.calls: list[tuple[str, str, list[str]]] = []
         self.failures: dict[str, list[Exception]] = {}
 
     def _took(self, what: str, claim: dra.ObservedClaim, consumers: Sequence[dra.ConsumerReference] = ()) -> None:
         if self.failures.get(claim.uid):
             raise self.failures[claim.uid].pop(0)
-        self.told.append((what, claim.uid, [each.name for each in consumers]))
+        self.calls.append((what, claim.uid, [each.name for each in consumers]))
 
     async def allocated(self, claim: dra.ObservedClaim) -> None:
         self._took("allocated", claim)
@@ -65,7 +65,7 @@ class Till(dra.ClaimObserver):
         self._took("deleted", claim)
 
     def of(self, uid: str) -> list[tuple[str, list[str]]]:
-        return [(what, users) for what, of, users in self.told if of == uid]
+        return [(what, users) for what, of, users in self.calls if of == uid]
 
 
 class Cluster:
@@ -108,7 +108,7 @@ async def observed(cluster: Cluster, observer: dra.ClaimObserver) -> AsyncIterat
         await task
 
 
-async def test_the_life_of_a_claim_is_told_in_order() -> None:
+async def test_hooks_are_called_in_the_order_of_a_claims_life() -> None:
     cluster, till = Cluster(), Till()
     async with observed(cluster, till):
         await cluster.put("claim-1", devices=["pizza-0"], pods=["guest"])
@@ -116,14 +116,14 @@ async def test_the_life_of_a_claim_is_told_in_order() -> None:
         await cluster.put("claim-1")
         await cluster.put("claim-1", devices=["pizza-1"])
         await cluster.delete("claim-1")
-        await eventually(lambda: len(till.told) == 6)
+        await eventually(lambda: len(till.calls) == 6)
     assert till.of("claim-1") == [
         ("allocated", []), ("reserved", ["guest"]), ("released", ["guest"]), ("released", []), ("allocated", []),
         ("deleted", []),
     ]  # fmt: skip
 
 
-async def test_a_hook_gets_devices_consumers_and_node() -> None:
+async def test_a_hook_receives_devices_consumers_and_node() -> None:
     seen: list[tuple[dra.ObservedClaim, Sequence[dra.ConsumerReference]]] = []
 
     class Guests(dra.ClaimObserver):
@@ -135,101 +135,101 @@ async def test_a_hook_gets_devices_consumers_and_node() -> None:
         await cluster.put("claim-1", devices=["pizza-0"], pods=["guest", "friend"])
         await cluster.put("claim-1", devices=["pizza-0"], pods=["friend"])
         await eventually(lambda: seen)
-    ((told, gone),) = seen
-    assert (told.namespace, told.name, told.uid, told.node) == ("default", "lunch-claim-1", "claim-1", "node-1")
-    assert [(each.pool, each.name, each.request) for each in told.devices] == [("node-1", "pizza-0", "pizza")]
-    assert [each.name for each in told.consumers] == ["friend"]
+    ((claim, gone),) = seen
+    assert (claim.namespace, claim.name, claim.uid, claim.node) == ("default", "lunch-claim-1", "claim-1", "node-1")
+    assert [(each.pool, each.name, each.request) for each in claim.devices] == [("node-1", "pizza-0", "pizza")]
+    assert [each.name for each in claim.consumers] == ["friend"]
     assert [(each.resource, each.name) for each in gone] == [("pods", "guest")]
 
 
-async def test_claims_that_hold_devices_already_are_told_at_the_start() -> None:
+async def test_hooks_are_called_at_the_start_for_allocated_claims() -> None:
     cluster, till = Cluster(), Till()
     await cluster.put("claim-1", devices=["pizza-0"], pods=["guest"])
     async with observed(cluster, till):
-        await eventually(lambda: len(till.told) == 2)
+        await eventually(lambda: len(till.calls) == 2)
     assert till.of("claim-1") == [("allocated", []), ("reserved", ["guest"])]
 
 
-async def test_a_transient_error_is_tried_again_and_holds_up_its_own_claim_only() -> None:
+async def test_a_transient_error_is_retried_and_delays_only_its_claim() -> None:
     cluster, till = Cluster(), Till()
     till.failures["claim-1"] = [dra.TransientError("the till is closed") for _ in range(3)]
     async with observed(cluster, till):
         await cluster.put("claim-1", devices=["pizza-0"], pods=["guest"])
         await cluster.put("claim-2", devices=["pizza-1"])
-        await eventually(lambda: len(till.told) == 3)
-    assert till.told[0] == ("allocated", "claim-2", [])
+        await eventually(lambda: len(till.calls) == 3)
+    assert till.calls[0] == ("allocated", "claim-2", [])
     assert till.of("claim-1") == [("allocated", []), ("reserved", ["guest"])]
 
 
-async def test_any_other_error_is_told_and_the_hook_is_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_other_error_is_reported_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:
     cluster, till = Cluster(), Till()
     till.failures["claim-1"] = [ZeroDivisionError("no change")]
     async with observed(cluster, till):
         await cluster.put("claim-1", devices=["pizza-0"], pods=["guest"])
-        await eventually(lambda: till.told)
+        await eventually(lambda: till.calls)
     assert till.of("claim-1") == [("reserved", ["guest"])]
     (record,) = [each for each in caplog.records if each.message == "hook failed"]
     assert record.__dict__["hook"] == "Till.allocated"
     assert "no change" in record.__dict__["error"]
 
 
-async def test_a_hook_that_blocks_holds_up_nobody_else() -> None:
-    free, told = threading.Event(), []
+async def test_a_blocking_hook_does_not_delay_other_claims() -> None:
+    free, called = threading.Event(), []
 
     class Slow(dra.ClaimObserver):
         def allocated(self, claim: dra.ObservedClaim) -> None:
             if claim.uid == "claim-1":
                 free.wait()
-            told.append(claim.uid)
+            called.append(claim.uid)
 
     cluster = Cluster()
     async with observed(cluster, Slow()):
         await cluster.put("claim-1", devices=["pizza-0"])
         await cluster.put("claim-2", devices=["pizza-1"])
-        await eventually(lambda: told == ["claim-2"])
+        await eventually(lambda: called == ["claim-2"])
         free.set()
-        await eventually(lambda: told == ["claim-2", "claim-1"])
+        await eventually(lambda: called == ["claim-2", "claim-1"])
 
 
-async def test_a_successor_calls_the_hook_that_was_not_over() -> None:
+async def test_a_successor_calls_the_unfinished_hook() -> None:
     cluster, till = Cluster(), Till()
     with cluster.progress.announcing():
         async with observed(cluster, till):
             await cluster.put("claim-1", devices=["pizza-0"])
-            await eventually(lambda: len(till.told) == 1)
+            await eventually(lambda: len(till.calls) == 1)
             assert cluster.announced(after=MARGIN) == 1
             till.failures["claim-1"] = [dra.TransientError("till is shut")] * 1_000_000
             await cluster.delete("claim-1")
             await cluster.put("claim-2", devices=["pizza-1"])
-            await eventually(lambda: len(till.told) == 2)
+            await eventually(lambda: len(till.calls) == 2)
             assert cluster.announced(after=MARGIN) == 1
             till.failures.clear()
-            await eventually(lambda: len(till.told) == 3)
+            await eventually(lambda: len(till.calls) == 3)
             assert cluster.announced(after=MARGIN) == 3
 
 
-async def test_a_hook_that_never_ends_is_not_waited_for_longer_than_events_are_kept() -> None:
+async def test_a_hook_that_never_returns_is_abandoned_before_events_expire() -> None:
     cluster, till = Cluster(), Till()
     with cluster.progress.announcing():
         async with observed(cluster, till):
             till.failures["claim-1"] = [dra.TransientError("till is shut")] * 1_000_000
             await cluster.put("claim-1", devices=["pizza-0"])
             await cluster.put("claim-2", devices=["pizza-1"])
-            await eventually(lambda: len(till.told) == 1)
+            await eventually(lambda: len(till.calls) == 1)
             assert cluster.announced(after=MARGIN) == UNKNOWN
             assert cluster.announced(after=HELD_SECONDS) == 2
 
 
-async def test_a_standby_tells_what_happened_since_the_active_one_last_renewed() -> None:
+async def test_a_standby_announces_changes_since_the_last_renewal() -> None:
     backlog = AnnouncementBacklog()
     cluster, till = Cluster(backlog), Till()
     await cluster.put("claim-1", devices=["pizza-0"])
     await cluster.put("claim-2", devices=["pizza-1"], pods=["guest"])
-    backlog.renewed(cluster.follower.seen)  # what was before is told
+    backlog.renewed(cluster.follower.seen)  # earlier transitions are announced
     await cluster.delete("claim-1")
     await cluster.put("claim-2", devices=["pizza-1"])
     async with observed(cluster, till):
-        await eventually(lambda: len(till.told) == 3)
+        await eventually(lambda: len(till.calls) == 3)
     assert till.of("claim-1") == [("deleted", [])]
     assert till.of("claim-2") == [("allocated", []), ("released", ["guest"])]
 
@@ -238,7 +238,7 @@ STEPS = st.lists(st.sampled_from(["put", "release", "delete", "use", "leave"]), 
 
 
 @given(STEPS, st.integers(min_value=0, max_value=12))
-def test_whatever_was_kept_an_observer_ends_up_with_what_is(steps: list[str], kept: int) -> None:
+def test_an_observer_converges_to_the_current_state_from_any_backlog(steps: list[str], kept: int) -> None:
     """Of each suffix of what happened: the claims of the end, with all that the suffix says, give the same end."""
     happened: list[ClaimTransition] = []
     state: dict[str, Any] = {"devices": (), "pods": ()}
@@ -260,17 +260,17 @@ def test_whatever_was_kept_an_observer_ends_up_with_what_is(steps: list[str], ke
     recent = happened[max(0, len(happened) - kept) :]
     held: tuple[str, ...] = ()
     users: set[str] = set()
-    for told in catching_up(claims, recent, DRIVER):
-        names = tuple(device.device for device in told.devices)
-        match told.change:
+    for transition in catching_up(claims, recent, DRIVER):
+        names = tuple(device.device for device in transition.devices)
+        match transition.change:
             case ClaimChange.ALLOCATED:
                 held = names
                 users = set()
             case ClaimChange.RESERVED:
-                assert held in {(), names}  # never before it is allocated, where that is told
-                users |= {user.name for user in told.consumers}
+                assert held in {(), names}  # never before the hook for its allocation
+                users |= {user.name for user in transition.consumers}
             case ClaimChange.UNRESERVED:
-                users -= {user.name for user in told.consumers}
+                users -= {user.name for user in transition.consumers}
             case ClaimChange.DEALLOCATED | ClaimChange.DELETED:
                 held, users = (), set()
     assert held == tuple(state["devices"])

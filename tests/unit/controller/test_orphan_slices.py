@@ -39,7 +39,7 @@ def slice_of(name: str, *, node: str | None = None, owner: str = "", driver: str
     ],
     ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
 )
-def test_an_orphan_is_one_whose_node_is_gone_or_another(item: dict[str, Any], orphan: bool) -> None:
+def test_an_orphan_belongs_to_a_missing_or_replaced_node(item: dict[str, Any], orphan: bool) -> None:
     assert bool(find_orphan_slices([item], {"node-1": "uid-1"})) is orphan
 
 
@@ -70,7 +70,7 @@ async def node(client: Client, name: str) -> None:
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
 
-async def test_it_is_deleted_at_the_second_look_a_minute_later_and_nothing_else_is(client: Client) -> None:
+async def test_only_an_orphan_is_deleted_at_the_second_check_a_minute_later(client: Client) -> None:
     await node(client, "node-1")
     await make(
         client, slice_of("gone", node="node-2"), slice_of("here", node="node-1"), slice_of("of-no-node"),
@@ -96,11 +96,11 @@ async def test_a_node_that_comes_back_keeps_its_slices(client: Client) -> None:
     assert await orphans.look() == 0
     await client.delete(NODES, "node-2")
     clock.now += 60.0
-    assert await orphans.look() == 0  # it is gone anew: the minute begins anew
+    assert await orphans.look() == 0  # it is missing again: the minute starts again
     assert await present(client) == {"gone"}
 
 
-async def test_nodes_are_not_asked_for_where_no_slice_has_one(client: Client) -> None:
+async def test_nodes_are_not_listed_without_slices_of_nodes(client: Client) -> None:
     await make(client, slice_of("of-no-node"))
     before = client.requests["list", "nodes"]
     await OrphanSliceCollector(client, DRIVER).look()

@@ -95,21 +95,21 @@ async def test_pools_are_published_with_the_nodes_that_may_use_them(client: Clie
     assert {spec["pool"]["generation"] for spec in (everywhere, selected, one_by_one)} == {1}
 
 
-def told(made: ClusterPools) -> dict[tuple[str, ...], Any]:
+def read_metrics(made: ClusterPools) -> dict[tuple[str, ...], Any]:
     """What the part tells Prometheus, by name and labels."""
-    return {(family.shown_name, *labels): value for family, labels, value in made.readings()}
+    return {(one.name, *one.labels.values()): one.value for metric in made.readings() for one in metric.samples}
 
 
-async def test_publications_are_counted_over_all_times_that_a_replica_is_the_active_one(client: Client) -> None:
+async def test_publications_are_counted_across_leaderships(client: Client) -> None:
     made = part(client, Warehouse(pool("a"), pool("b")))
-    assert told(made) == {}  # it stands by
+    assert read_metrics(made) == {}  # it stands by
     async with running(made):
-        first = told(made)
+        first = read_metrics(made)
         before = time.time()
-    assert told(made) == {}
+    assert read_metrics(made) == {}
     await client.delete(RESOURCE_SLICES, (await client.list(RESOURCE_SLICES)).items[0]["metadata"]["name"])
     async with running(made):
-        second = told(made)
+        second = read_metrics(made)
 
     assert first["dra_driver_publications_total", "success"] == 1
     assert first["dra_driver_slice_writes_total", "create"] == 2
@@ -125,15 +125,15 @@ async def test_a_publication_that_fails_is_counted(client: Client) -> None:
     await client.create(RESOURCE_SLICES, {"metadata": {"name": "of-a-node"}, "spec": {**spec, "nodeName": "node-1"}})
     task = asyncio.create_task(made.run(asyncio.Event()))
     try:
-        await eventually(lambda: told(made).get(("dra_driver_publications_total", "error")))
-        assert told(made)["dra_driver_last_publication_timestamp_seconds",] == 0
+        await eventually(lambda: read_metrics(made).get(("dra_driver_publications_total", "error")))
+        assert read_metrics(made)["dra_driver_last_publication_timestamp_seconds",] == 0
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def test_a_change_of_several_slices_is_a_new_generation_and_of_one_is_not(client: Client) -> None:
+async def test_only_a_change_of_several_slices_starts_a_new_generation(client: Client) -> None:
     names = [f"disk-{number:03}" for number in range(200)]
     warehouse = Warehouse(pool(devices=disks(*names)))
     made = part(client, warehouse)
@@ -148,7 +148,7 @@ async def test_a_change_of_several_slices_is_a_new_generation_and_of_one_is_not(
         await until(client, lambda found: {spec["pool"]["generation"] for spec in found} == {2})
 
 
-async def test_what_somebody_edits_or_deletes_is_put_right(client: Client) -> None:
+async def test_edited_or_deleted_slices_are_restored(client: Client) -> None:
     async with running(part(client, Warehouse(pool()))):
         [item] = (await client.list(RESOURCE_SLICES)).items
         await client.update(RESOURCE_SLICES, {**item, "spec": {**item["spec"], "devices": [{"name": "stranger"}]}})
@@ -157,7 +157,7 @@ async def test_what_somebody_edits_or_deletes_is_put_right(client: Client) -> No
         await until(client, lambda found: len(found) == 1)
 
 
-async def test_a_pool_that_is_not_yielded_any_more_is_withdrawn(client: Client) -> None:
+async def test_a_pool_no_longer_yielded_is_withdrawn(client: Client) -> None:
     warehouse = Warehouse(pool("a"), pool("b"))
     async with running(part(client, warehouse)):
         assert len(await specs(client)) == 2
@@ -175,7 +175,7 @@ async def test_another_active_replica_writes_nothing_when_nothing_changed(client
     assert client.requests["update", "resourceslices"] == 0
 
 
-async def test_slices_of_nodes_and_of_other_drivers_are_left_alone(client: Client) -> None:
+async def test_slices_of_nodes_and_other_drivers_are_not_changed(client: Client) -> None:
     for driver, scope in ((DRIVER, {"nodeName": "node-1"}), ("other.example.com", {"allNodes": True})):
         spec = {"driver": driver, "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1}, **scope}
         await client.create(RESOURCE_SLICES, {"metadata": {"name": driver.partition(".")[0]}, "spec": spec})
@@ -184,7 +184,7 @@ async def test_slices_of_nodes_and_of_other_drivers_are_left_alone(client: Clien
 
 
 @pytest.mark.parametrize("others", [0, 20])
-async def test_a_pool_named_as_one_of_a_node_is_refused_and_the_others_are_published(
+async def test_a_pool_with_the_name_of_a_node_is_rejected_and_the_others_published(
     client: Client, caplog: pytest.LogCaptureFixture, others: int
 ) -> None:
     spec = {"driver": DRIVER, "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1}}
@@ -202,12 +202,12 @@ async def test_a_pool_named_as_one_of_a_node_is_refused_and_the_others_are_publi
     [record] = [record for record in caplog.records if record.message == "slices not published"]
     assert vars(record)["code"] == "pool-name-of-node"
     assert vars(record)["error"] == (
-        "pool node-1 of no node is not published: node node-1 has a pool of that name, and the scheduler would take "
-        "the two for one; give it a name that is not a node's, nor begins with one"
+        "pool node-1 without a node is not published: node node-1 has a pool of that name, and the scheduler would "
+        "merge the two; give it a name that does not begin with a node's name"
     )
 
 
-async def test_slices_go_with_the_cluster_role_of_the_controller(client: Client) -> None:
+async def test_slices_are_owned_by_the_cluster_role_of_the_controller(client: Client) -> None:
     body = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -220,12 +220,10 @@ async def test_slices_go_with_the_cluster_role_of_the_controller(client: Client)
     assert (owner["kind"], owner["name"], owner["uid"]) == ("ClusterRole", "disk-controller", role["metadata"]["uid"])
 
 
-async def test_without_its_cluster_role_they_are_published_all_the_same(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_slices_are_published_without_the_cluster_role(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     async with running(part(client, Warehouse(pool()), "no-such-role")):
         assert len(await specs(client)) == 1
-    assert "what the controller makes stays when it is uninstalled" in caplog.messages
+    assert "objects of the controller are not deleted when it is uninstalled" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -244,23 +242,20 @@ async def test_without_its_cluster_role_they_are_published_all_the_same(
         ),
         (
             dra.Inventory(pools=[dra.Pool(name="a")]),
-            (
-                "Pool 'a': it says nothing of nodes, and belongs to none; write all_nodes=True, node_selector=… or "
-                "per_device_node_selection=True"
-            ),
+            ("Pool 'a': it has no nodes; write all_nodes=True, node_selector=… or per_device_node_selection=True"),
         ),
         (
             dra.Inventory(
                 pools=[pool(devices=disks(binding_conditions=["a.b/c"], binding_failure_conditions=["a.b/d"]))]
             ),
             (
-                "Device 'disk-0': binding_conditions: nobody makes these conditions true, and the scheduler would "
+                "Device 'disk-0': binding_conditions: no controller sets these conditions, and the scheduler would "
                 "wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
             ),
         ),
     ],
 )
-async def test_what_is_of_no_use_without_a_node_is_refused(
+async def test_fields_that_need_a_node_are_rejected(
     client: Client, caplog: pytest.LogCaptureFixture, yielded: Any, expected: str
 ) -> None:
     class Yielding(dra.DeviceProvider, scope="cluster"):
@@ -274,7 +269,7 @@ async def test_what_is_of_no_use_without_a_node_is_refused(
     assert vars(record)["error"] == expected
 
 
-def test_what_only_a_node_has_is_not_there() -> None:
+def test_the_context_has_no_node() -> None:
     warehouse = Warehouse()
     warehouse.context = ControllerContext(DRIVER, None, Metrics())
     for read in (lambda: warehouse.context.node, lambda: warehouse.context.state_dir, lambda: warehouse.hardware):

@@ -1,4 +1,4 @@
-"""DeviceTaintRules by the author's policy: complete sets, and nothing that is somebody else's."""
+"""DeviceTaintRules from the author's policy: complete sets, and no rules of other owners."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def until(client: Client, check: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-async def test_a_rule_is_made_for_devices_of_the_driver_alone(client: Client) -> None:
+async def test_a_rule_selects_only_devices_of_the_driver(client: Client) -> None:
     async with running(part(client, Recall(rule(pool="warehouse")))):
         [(name, made)] = (await rules(client)).items()
     assert name == f"recall.{DRIVER}"
@@ -70,7 +70,7 @@ async def test_a_rule_is_made_for_devices_of_the_driver_alone(client: Client) ->
     assert (made["spec"]["taint"]["key"], made["spec"]["taint"]["effect"]) == ("example.com/recalled", "NoExecute")
 
 
-async def test_sets_are_complete(client: Client) -> None:
+async def test_a_yielded_set_replaces_all_rules_of_the_driver(client: Client) -> None:
     source = Recall(rule("a"), rule("b"))
     async with running(part(client, source)):
         before = await rules(client)
@@ -83,7 +83,7 @@ async def test_sets_are_complete(client: Client) -> None:
     assert kept["spec"]["taint"]["timeAdded"] == before[f"b.{DRIVER}"]["spec"]["taint"]["timeAdded"]
 
 
-async def test_edits_and_deletions_are_put_right(client: Client) -> None:
+async def test_edited_or_deleted_rules_are_restored(client: Client) -> None:
     async with running(part(client, Recall(rule()))):
         [made] = (await rules(client)).values()
         spec = {**made["spec"], "deviceSelector": {}}
@@ -93,7 +93,7 @@ async def test_edits_and_deletions_are_put_right(client: Client) -> None:
         await until(client, lambda found: found)
 
 
-async def test_an_empty_set_deletes_what_there_is_and_rules_of_others_stay(client: Client) -> None:
+async def test_an_empty_set_deletes_the_rules_of_the_driver_only(client: Client) -> None:
     for name, labels in (("other", {}), ("of-another-driver", {LABEL: "other.example.com"})):
         spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "a.b/c", "effect": "NoSchedule"}}
         await client.create(DEVICE_TAINT_RULES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
@@ -105,21 +105,21 @@ async def test_an_empty_set_deletes_what_there_is_and_rules_of_others_stay(clien
         await until(client, lambda found: set(found) == {"other", "of-another-driver"})
 
 
-async def test_a_name_that_somebody_else_has_is_told(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rule_name_with_another_owner_is_reported(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     foreign = {"metadata": {"name": f"recall.{DRIVER}"}, "spec": {"taint": {"key": "a.b/c", "effect": "NoSchedule"}}}
     await client.create(DEVICE_TAINT_RULES, foreign)
     task = asyncio.create_task(part(client, Recall(rule(), rule("b"))).run(asyncio.Event()))
-    await eventually(lambda: "taint rules not kept" in caplog.messages)
+    await eventually(lambda: "failed to apply taint rules" in caplog.messages)
     task.cancel()
     found = await rules(client)
     assert found[f"recall.{DRIVER}"]["spec"]["taint"]["key"] == "a.b/c"
     assert f"b.{DRIVER}" in found
-    [record] = [record for record in caplog.records if record.message == "taint rules not kept"]
+    [record] = [record for record in caplog.records if record.message == "failed to apply taint rules"]
     assert vars(record)["code"] == "taint-rule-foreign"
     assert "delete it, or name the rule differently" in vars(record)["error"]
 
 
-async def test_they_go_with_the_cluster_role_of_the_controller(client: Client) -> None:
+async def test_rules_are_owned_by_the_cluster_role_of_the_controller(client: Client) -> None:
     await client.create(CLUSTER_ROLES, {"metadata": {"name": "disk-controller"}, "rules": []})
     async with running(part(client, Recall(rule()), "disk-controller")):
         [made] = (await rules(client)).values()
@@ -130,11 +130,11 @@ async def test_they_go_with_the_cluster_role_of_the_controller(client: Client) -
     ("yielded", "expected"),
     [
         ("all", "Recall.rules yielded 'all'; yield a list of dra_kit.TaintRule"),
-        ([BAD], "which is no dra_kit.TaintRule"),
-        ([rule(), rule()], "Recall.rules yielded two rules named 'recall'; give each a name of its own"),
+        ([BAD], "which is not a dra_kit.TaintRule"),
+        ([rule(), rule()], "Recall.rules yielded two rules named 'recall'; give each its own name"),
     ],
 )
-async def test_what_is_no_set_changes_nothing(
+async def test_an_invalid_set_changes_nothing(
     client: Client, caplog: pytest.LogCaptureFixture, yielded: Any, expected: str
 ) -> None:
     source = Recall(rule())
@@ -167,12 +167,12 @@ class Serving:
 @pytest.mark.parametrize(
     ("versions", "best"), [(("v1", "v1beta2"), "v1"), (("v1beta2", "v1alpha3"), "v1beta2"), (("v1alpha3",), "v1alpha3")]
 )
-async def test_the_best_version_that_is_served_is_taken(versions: tuple[str, ...], best: str) -> None:
+async def test_the_newest_served_version_is_used(versions: tuple[str, ...], best: str) -> None:
     assert (await served_taint_rules(Serving(*versions))).version == best  # type: ignore[arg-type]
 
 
-async def test_where_none_is_served_the_remedy_is_told() -> None:
-    with pytest.raises(ConfigurationError, match=r"Kubernetes 1.36\) serves DeviceTaintRules in no version; upgrade"):
+async def test_an_unserved_api_is_reported_with_the_remedy() -> None:
+    with pytest.raises(ConfigurationError, match=r"Kubernetes 1.36\) does not serve DeviceTaintRules; upgrade"):
         await served_taint_rules(Serving())  # type: ignore[arg-type]
 
 
@@ -184,9 +184,7 @@ async def test_where_none_is_served_the_remedy_is_told() -> None:
         ({"taint": dra.DeviceTaint(key="", effect="NoSchedule")}, "TaintRule 'recall': taint.key"),
     ],
 )
-def test_a_rule_that_the_api_would_refuse_is_refused_where_it_is_written(
-    given: Mapping[str, Any], expected: str
-) -> None:
+def test_a_rule_that_the_api_rejects_is_rejected_by_its_constructor(given: Mapping[str, Any], expected: str) -> None:
     with pytest.raises(InvalidDevice) as caught:
         rule(**given)
     assert str(caught.value).startswith(expected)
@@ -198,7 +196,7 @@ sets = st.lists(taint_rules, unique_by=lambda each: each.name)
 
 
 @given(sets, sets)
-def test_a_plan_leads_from_any_set_to_any_other(before: list[dra.TaintRule], after: list[dra.TaintRule]) -> None:
+def test_a_plan_changes_any_set_into_any_other(before: list[dra.TaintRule], after: list[dra.TaintRule]) -> None:
     def carried_out(stored: Sequence[v1.DeviceTaintRule], wanted: list[dra.TaintRule]) -> list[v1.DeviceTaintRule]:
         steps = plan_rules(DRIVER, wanted, stored)
         gone = {each.metadata.name for each in (*steps.deletes, *steps.updates)}

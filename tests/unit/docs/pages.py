@@ -1,4 +1,4 @@
-"""What stands in a page of docs/how-to, and what a reader does with it.
+"""The contents of a page of docs/how-to, and what a reader does with it.
 
 A page is plain Markdown; its blocks are files and commands by these rules:
 
@@ -140,7 +140,7 @@ def run(command: Command, folder: Path) -> str:
 
 
 def prints(output: str, told: Sequence[str]) -> str:
-    """Empty where an output is what a page tells of it; else what is missing.
+    """Return the entries of a page that an output lacks; empty if it has all.
 
     What the sandbox tells is taken by entries, whose order does not matter, since pods run side by side.
 
@@ -150,7 +150,7 @@ def prints(output: str, told: Sequence[str]) -> str:
     """
     printed = _entries(output.splitlines())
     for entry in _entries(told):
-        if not any(_is_told(entry, known) for known in printed):
+        if not any(_matches(entry, known) for known in printed):
             text = "\n".join(entry)
             return f"the page tells, and the command does not print:\n{text}\n\nit prints:\n{output}"
     return ""
@@ -166,8 +166,8 @@ def _entries(lines: Iterable[str]) -> list[list[str]]:
     return [entry for entry in found if entry and entry != [GAP]]
 
 
-def _is_told(told: Sequence[str], printed: Sequence[str]) -> bool:
-    """Whether an entry is told as it is, or with gaps."""
+def _matches(told: Sequence[str], printed: Sequence[str]) -> bool:
+    """Return whether an entry is equal to the output, or has gaps."""
     if not any(line.strip() == GAP for line in told):
         return told == printed
     rest = iter(printed)

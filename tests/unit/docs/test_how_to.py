@@ -1,4 +1,4 @@
-"""The pages of docs/how-to that have a driver: it is whole and short, its types are right, it does what is told."""
+"""The pages of docs/how-to that have a driver: it is complete and short, passes mypy, and does what the page says."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_its_first_block_is_a_whole_driver(name: str) -> None:
     assert len(first.text.splitlines()) < MOST_LINES
 
 
-@pytest.mark.timeout(300)  # starts from nothing where there is no cache
+@pytest.mark.timeout(300)  # slow without a cache
 def test_the_types_of_all_pages_are_right(tmp_path: Path) -> None:
     modules = [(page, file, text) for page in map(pages.page, [*TOPICS, WALK]) for file, text in page.modules().items()]
     for page, file, whole in modules:

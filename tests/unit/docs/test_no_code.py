@@ -78,7 +78,7 @@ def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
     told = kitchen.run("serial.yaml", "--root", "root", "-f", "order.yaml")
 
     assert "ttyusb1  usb-serial  unknown  0403" in told
-    assert "device node /dev/ttyUSB1 (told here, not made)" in told
+    assert "device node /dev/ttyUSB1 (not applied here)" in told
     assert "| reading from /dev/ttyUSB1" in told
     lint = [str(Path(sys.executable).with_name("dra-kit")), "lint", "--driver", "serial.yaml", "--root", "root"]
     linted = subprocess.run([*lint, "order.yaml"], cwd=kitchen.directory, capture_output=True, text=True, check=False)

@@ -17,12 +17,12 @@ MOST_WORDS = 1200
 """Of a page, in six minutes; code does not count."""
 FIRST_PAGE = 450
 """Of the first one, in two."""
-LOOKED_UP = {"troubleshooting.md": "an error leads to its heading; nobody reads it from the top"}
+LOOKED_UP = {"troubleshooting.md": "errors link to its headings; it is not read from the top"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_page_says_who_needs_it(page: Path) -> None:
-    assert FOR_WHOM.match(page.read_text(encoding="utf-8")), "begin with: *For driver developers.* (or whoever it is)"
+    assert FOR_WHOM.match(page.read_text(encoding="utf-8")), "begin with the audience: *For driver developers.*"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
@@ -34,7 +34,7 @@ def test_a_page_can_be_read_in_minutes(page: Path) -> None:
 
 
 @pytest.mark.parametrize("module", [dra_kit, dra_kit.cel, dra_kit.testing], ids=lambda module: module.__name__)
-def test_every_public_name_stands_in_the_reference_once(module: object) -> None:
+def test_reference_documents_every_public_name_once(module: object) -> None:
     prefix = module.__name__  # type: ignore[attr-defined]
     text = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
     named = re.findall(rf"^\.\. (?:auto\w+|py:data):: {re.escape(prefix)}\.(\w+)$", text, re.MULTILINE)

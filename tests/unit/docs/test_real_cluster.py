@@ -38,7 +38,7 @@ def test_with_its_values_cert_manager_gives_the_webhook_its_certificate() -> Non
     try:
         helm = find_helm()
     except NotFound as error:
-        pytest.skip(f"the page's values are NOT tried, for there is no helm: {error}")
+        pytest.skip(f"the page's values are NOT tested, because helm is missing: {error}")
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     (text,) = [block for block in blocks if block.startswith("webhook:") and "cert-manager" in block]
     (made,) = [block for block in blocks if "kind: Certificate" in block]
@@ -56,7 +56,7 @@ def test_with_its_values_the_webhook_makes_its_certificate_itself() -> None:
     try:
         helm = find_helm()
     except NotFound as error:
-        pytest.skip(f"the page's values are NOT tried, for there is no helm: {error}")
+        pytest.skip(f"the page's values are NOT tested, because helm is missing: {error}")
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     (text,) = [block for block in blocks if "selfMade" in block]
     environment = helm.render({**DEPLOYED, **yaml.safe_load(text)}).environment("webhook")

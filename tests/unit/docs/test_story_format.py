@@ -82,17 +82,17 @@ def _default(value: object) -> str:
 
 
 @pytest.mark.parametrize("heading", TABLES)
-def test_every_key_is_told(heading: str) -> None:
+def test_page_documents_every_key(heading: str) -> None:
     page = page_of(heading)
     table = "\n".join(rows(TABLES[heading], page))
     section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", TEXTS[page], re.MULTILINE | re.DOTALL)
     assert section is not None
-    assert table in section[1], f"make the table of {heading} anew:\n{table}"
+    assert table in section[1], f"update the table of {heading}:\n{table}"
 
 
-def test_every_step_of_the_node_role_is_told() -> None:
+def test_page_documents_every_failpoint() -> None:
     table = [line for line in TEXT.splitlines() if re.match(r"\| `[A-Z_]+` \|", line)]
-    assert table == [f"| `{step.name}` | {step.value} |" for step in Failpoint], "make the table of steps anew"
+    assert table == [f"| `{step.name}` | {step.value} |" for step in Failpoint], "update the table of steps"
 
 
 @pytest.mark.parametrize("number", range(len(re.findall(r"```yaml\n", TEXT))))

@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "timeline.md
 _OF_ALL = {"kind", *(field.encode_name for field in fields(TimelineRecord))}
 
 
-def test_every_kind_is_told_with_its_fields() -> None:
+def test_page_documents_every_kind_with_its_fields() -> None:
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\|(.*)\|$", PAGE.read_text(), re.MULTILINE)
     told = {kind: set(re.findall(r"`(\w+)`", text)) for kind, text in rows}
     kinds = get_args(Record)

@@ -89,7 +89,7 @@ def test_a_hidden_led_is_not_offered(module: Path, leds: Path) -> None:
     assert (led.name, led.folder) == (LED, leds / "input3::capslock")
 
 
-async def test_a_config_that_names_a_request_and_does_not_fit_is_told_and_one_for_all_is_passed_over(
+async def test_unsuitable_config_is_rejected_for_its_request_and_ignored_for_all(
     module: Path, leds: Path, node: Node
 ) -> None:
     guide = driver_of(module)

@@ -1,4 +1,4 @@
-"""The tests that a page names, as in ``unit/node/test_clock.py::test_a_clock_that_jumps_stops_nothing``."""
+"""The tests that a page names, as in ``unit/node/test_clock.py::test_jump_of_the_wall_clock_stops_nothing``."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_a_new_menu_is_a_new_inventory(tmp_path: Path) -> None:
         (MENU.replace("[{", "[{name: x, dough: a, sauce: b, cheese: c, slices: 0}, {"), "slices"),
     ],
 )
-async def test_a_broken_menu_changes_nothing_and_is_told_once(
+async def test_broken_menu_is_reported_once_and_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str, reason: str
 ) -> None:
     menu = tmp_path / "menu.yaml"
@@ -114,7 +114,7 @@ async def test_a_missing_menu_is_waited_for(tmp_path: Path, caplog: pytest.LogCa
     await inventories.aclose()
 
 
-def test_a_pizza_that_stands_on_the_menu_twice_is_refused() -> None:
+def test_duplicate_pizza_is_rejected() -> None:
     line = MENU[len("pizzas: [") : -1]
 
     with pytest.raises(ValueError, match="name 'margherita' is used twice"):

@@ -37,7 +37,7 @@ PIZZA = Example(
     frozenset(
         {
             "Dockerfile",  # the menu
-            "Makefile",  # a story of its own; stories of failure are no manifests without findings; this checkout
+            "Makefile",  # its own story; lint finds problems in stories of failure; this checkout
             "README.md",
             "demo/pod.yaml",
             "deploy/values.yaml",
@@ -55,7 +55,7 @@ GPU = Example(
     frozenset(
         {
             "AGENTS.md",
-            "Makefile",  # pretended GPUs in Docker
+            "Makefile",  # fake GPUs in Docker
             "README.md",
             "demo/pod.yaml",
             "deploy/values.yaml",

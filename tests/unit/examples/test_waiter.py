@@ -64,7 +64,7 @@ async def test_a_temperature_heats_the_oven(waiter: Any, tmp_path: Path) -> None
     assert env["MARGHERITA_0_OVEN_FLAME"] == (tmp_path / "oven" / "flame").read_text()
 
 
-async def test_admin_access_is_told(waiter: Any) -> None:
+async def test_waiter_announces_admin_access(waiter: Any) -> None:
     env = (await waiter.prepare(LUNCH, allocated("margherita-0", ApplyAtOnce(), admin_access=True))).env
 
     assert env["MARGHERITA_0_ADMIN_ACCESS"] == "true"

@@ -22,7 +22,7 @@ DEVICE = KubeletDevice(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1"
 
 
 class Service:
-    """A node service whose calls return what they are told, and remember what they were asked."""
+    """A node service whose calls return given results and record the requested claims."""
 
     def __init__(self, result: Callable[[Sequence[ClaimReference]], object]) -> None:
         self.result = result
@@ -57,7 +57,7 @@ outcomes = st.one_of(
 
 
 @given(st.lists(claim_refs), st.one_of(errors, st.none(), st.dictionaries(names, outcomes)))
-def test_one_answer_per_claim_and_none_besides(claims: list[ClaimReference], outcome: object) -> None:
+def test_response_has_exactly_one_result_for_each_claim(claims: list[ClaimReference], outcome: object) -> None:
     service = raising(outcome) if isinstance(outcome, Exception) else Service(lambda _: outcome)
 
     prepared = asyncio.run(answer_prepare(service, claims))
@@ -80,7 +80,7 @@ async def test_a_claim_named_twice_is_asked_for_once() -> None:
     assert answered.keys() == {"uid-1"}
 
 
-async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
+async def test_one_uid_under_two_names_is_an_error_with_both_names() -> None:
     service = Service(lambda claims: {})
 
     answered = await answer_unprepare(service, [OVEN, ClaimReference("default", "stove", "uid-1")])
@@ -97,7 +97,7 @@ async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
     assert answered == {"uid-1": None, "": "the request names ResourceClaim 'default/stove' without uid"}
 
 
-async def test_an_error_of_the_framework_is_passed_word_for_word() -> None:
+async def test_framework_error_is_passed_unchanged() -> None:
     service = Service(lambda _: {"uid-1": PermanentError("claim default/oven: no such topping; use basil")})
 
     assert await answer_prepare(service, [OVEN]) == {"uid-1": "claim default/oven: no such topping; use basil"}
@@ -118,7 +118,7 @@ async def test_an_error_without_text_is_still_an_error() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), InternalError("lost the lock"), AssertionError()])
-async def test_anything_else_is_called_a_bug(error: Exception) -> None:
+async def test_other_exceptions_are_reported_as_bugs(error: Exception) -> None:
     returned = await answer_prepare(Service(lambda _: {"uid-1": error}), [OVEN])
     raised = await answer_prepare(raising(error), [OVEN])
 
@@ -129,11 +129,11 @@ async def test_anything_else_is_called_a_bug(error: Exception) -> None:
     assert text.endswith("(this is a bug in dra-kit, please report it)")
 
 
-async def test_a_missing_answer_is_called_a_bug_and_an_extra_one_is_dropped() -> None:
+async def test_missing_result_is_a_bug_and_an_extra_one_is_dropped() -> None:
     service = Service(lambda _: {"uid-9": None})
 
     assert await answer_unprepare(service, [OVEN]) == {
-        "uid-1": "unprepare of ResourceClaim default/oven: the node service gave no answer "
+        "uid-1": "unprepare of ResourceClaim default/oven: the node service returned no result "
         "(this is a bug in dra-kit, please report it)"
     }
 
@@ -159,7 +159,7 @@ async def test_a_cancelled_call_stays_cancelled() -> None:
 
 
 @pytest.mark.parametrize("kind", [PermanentError, TransientError, InternalError, ValueError])
-async def test_a_long_error_loses_its_middle(kind: type[Exception]) -> None:
+async def test_long_error_is_shortened_in_the_middle(kind: type[Exception]) -> None:
     error = kind(f"claim default/oven: {'no such topping ' * 60_000}; use basil")
 
     text = (await answer_prepare(Service(lambda _: {"uid-1": error}), [OVEN]))["uid-1"]
@@ -168,7 +168,7 @@ async def test_a_long_error_loses_its_middle(kind: type[Exception]) -> None:
     assert len(text.encode()) <= ERROR_BYTES
     assert "claim default/oven: no such topping " in text
     assert "; use basil" in text
-    assert " bytes in all … " in text
+    assert " bytes in total … " in text
 
 
 async def test_claims_with_long_and_odd_names_are_answered_in_a_short_line() -> None:

@@ -32,11 +32,6 @@ SERVICES: Mapping[str, tuple[ModuleType, ModuleType]] = {
 Seen = list[tuple[str, str, str, str]]
 
 
-@pytest.fixture
-def socket(kubelet_dir: Path) -> Path:
-    return kubelet_dir / "plugins" / "dra.pizza" / "dra.sock"
-
-
 async def watch(socket: Path, version: str = "v1") -> AsyncIterator[Any]:
     """The reports as a kubelet gets them."""
     messages, stubs = SERVICES[version]
@@ -56,7 +51,7 @@ async def following(reports: AsyncIterator[Any]) -> Seen:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
-async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(socket: Path, version: str) -> None:
+async def test_kubelet_gets_all_health_at_once_and_again_on_every_change(socket: Path, version: str) -> None:
     health = HealthService(resend=NEVER)
     health.report(
         [ReportedHealth("node-a", "gpu-0", "Healthy"), ReportedHealth("node-a", "gpu-1", "Unknown", "no answer")], NOW
@@ -73,7 +68,7 @@ async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(so
     await server.stop(NEVER)
 
 
-async def test_it_is_sent_again_before_the_kubelet_forgets_it(socket: Path) -> None:
+async def test_health_is_sent_again_before_the_report_expires(socket: Path) -> None:
     health = HealthService(resend=0.01)
     health.report([ReportedHealth("node-a", "gpu-0", "Healthy")], NOW)
     server = PluginServer(Service(), socket, health=health)
@@ -87,7 +82,7 @@ async def test_it_is_sent_again_before_the_kubelet_forgets_it(socket: Path) -> N
     await server.stop(NEVER)
 
 
-async def test_nothing_is_told_before_anything_is_known(socket: Path) -> None:
+async def test_no_health_is_sent_before_the_first_report(socket: Path) -> None:
     health = HealthService(resend=0.01)
     server = PluginServer(Service(), socket, health=health)
     await server.start()

@@ -24,12 +24,12 @@ def state(claims: object) -> dict[str, object]:
     }
 
 
-def test_it_tells_the_pods_of_all_claims(tmp_path: Path) -> None:
+def test_checkpoint_lists_the_pods_of_all_claims(tmp_path: Path) -> None:
     written(tmp_path, state([{"ClaimUID": "uid-1", "PodUIDs": {"p": {}}}, {"ClaimUID": "uid-2", "New": 1}]))
     assert read_claim_pods(tmp_path) == {"uid-1": {"p"}, "uid-2": frozenset()}
 
 
-def test_it_tells_the_claims_that_a_driver_has_to_release(tmp_path: Path) -> None:
+def test_checkpoint_lists_the_claims_that_a_driver_must_release(tmp_path: Path) -> None:
     lunch = {"ClaimUID": "uid-1", "ClaimName": "lunch", "Namespace": "default"}
     other = {"ClaimUID": "uid-2", "ClaimName": "dinner", "Namespace": "default", "DriverState": {"dra.pasta": {}}}
     unprepared = {"ClaimUID": "uid-3", "ClaimName": "tea", "Namespace": "default", "DriverState": None}
@@ -47,14 +47,14 @@ def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
     ["", "{}", "[]", {"apiVersion": "checkpoint.dra.kubelet.k8s.io/v2"}, state([{}]), state([1]), state("all")],
     ids=str,
 )
-def test_another_form_is_refused(tmp_path: Path, data: object) -> None:
+def test_unknown_checkpoint_format_is_rejected(tmp_path: Path, data: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_claim_pods(written(tmp_path, data))
 
 
 def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps({"Data": json.dumps(state([])), "Checksum": 1}))
-    with pytest.raises(ValueError, match="corrupted"):
+    with pytest.raises(ValueError, match="corrupt"):
         read_claim_pods(tmp_path)
 
 

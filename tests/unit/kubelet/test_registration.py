@@ -17,7 +17,8 @@ from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from tests.unit.kubelet.wire import Service, until
+from tests.support.api import eventually
+from tests.unit.kubelet.wire import Service
 
 ENDPOINT = Path("/var/lib/kubelet/plugins/dra.pizza/dra.sock")
 GENEROUS = 60.0
@@ -67,7 +68,7 @@ def test_get_info(server: RegistrationServer, socket: Path) -> None:
     )
 
 
-def test_there_is_no_status_before_the_first_verdict(server: RegistrationServer) -> None:
+def test_status_is_none_before_the_first_verdict(server: RegistrationServer) -> None:
     assert server.status is None
 
 
@@ -88,11 +89,11 @@ def test_a_refusal_is_logged_as_an_error(
     notify(socket, registered=False, error="endpoint taken")
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", "the kubelet refuses driver dra.pizza: endpoint taken")
+        ("ERROR", "the kubelet rejects driver dra.pizza: endpoint taken")
     ]
 
 
-def test_a_callback_that_blocks_or_fails_keeps_nobody_waiting(socket: Path) -> None:
+def test_blocking_or_failing_callback_delays_no_call(socket: Path) -> None:
     go_on, called = threading.Event(), queue.Queue[RegistrationStatus]()
 
     def callback(status: RegistrationStatus) -> None:
@@ -121,7 +122,7 @@ def test_stop_removes_the_socket_and_a_second_stop_is_harmless(server: Registrat
     assert list(socket.parent.iterdir()) == []
 
 
-def test_a_file_in_the_way_is_refused(socket: Path) -> None:
+def test_other_file_at_the_registration_path_is_an_error(socket: Path) -> None:
     socket.parent.mkdir()
     socket.write_text("")
     server = RegistrationServer("dra.pizza", endpoint=ENDPOINT, supported_versions=["v1.DRAPlugin"], socket=socket)
@@ -132,7 +133,7 @@ def test_a_file_in_the_way_is_refused(socket: Path) -> None:
 
 
 class Busy(Service):
-    """Keeps the event loop busy, as an author's code should not, until it is let go."""
+    """Keeps the event loop busy, as an author's code should not it is let go."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +170,7 @@ async def test_get_info_is_answered_while_the_event_loop_is_blocked(
 
     thread = threading.Thread(target=kubelet)
     thread.start()
-    await until(lambda: not thread.is_alive())
+    await eventually(lambda: not thread.is_alive())
     await plugin.stop(0)
 
     assert found == ["dra.pizza", "uid-1"]

@@ -18,7 +18,8 @@ import pytest
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from tests.unit.kubelet.wire import Service, connect, until
+from tests.support.api import eventually
+from tests.unit.kubelet.wire import Service, connect
 
 OVEN = ClaimReference("default", "oven", "uid-1")
 STOVE = ClaimReference("kitchen", "stove", "uid-2")
@@ -39,11 +40,6 @@ def read(path: Path) -> str:
 
 def remove(path: Path) -> None:
     path.unlink()
-
-
-@pytest.fixture
-def socket(kubelet_dir: Path) -> Path:
-    return kubelet_dir / "plugins" / "dra.pizza" / "dra.sock"
 
 
 @pytest.fixture
@@ -69,7 +65,7 @@ async def test_prepare_answers_every_claim_of_the_batch(service: Service, socket
     assert answers["uid-2"].error == ""
 
 
-async def test_v1_tells_the_share(service: Service, socket: Path) -> None:
+async def test_v1_sends_the_share_id(service: Service, socket: Path) -> None:
     async with connect(socket, "v1") as client:
         assert (await client.prepare([OVEN]))["uid-1"].devices[0].share_id == "share-1"
 
@@ -182,14 +178,14 @@ async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         stop = asyncio.create_task(server.stop(60))
-        await until(lambda: not socket.exists())
+        await eventually(lambda: not socket.exists())
         service.go_on.set()
 
         assert (await call).keys() == {"uid-1"}
         await stop
 
 
-async def test_stop_cancels_what_outlasts_the_grace(socket: Path) -> None:
+async def test_stop_cancels_calls_that_exceed_the_grace_period(socket: Path) -> None:
     service = Slow()
     server = PluginServer(service, socket)
     await server.start()
@@ -240,7 +236,7 @@ async def test_the_socket_is_the_owners_whatever_the_umask(socket: Path, umask: 
     await server.stop(0)
 
 
-async def test_nothing_but_the_socket_is_left_beside_it(service: Service, socket: Path) -> None:
+async def test_socket_directory_has_only_the_socket(service: Service, socket: Path) -> None:
     assert files(socket.parent) == [socket]
 
 
@@ -255,10 +251,10 @@ async def test_a_leftover_socket_is_replaced(socket: Path) -> None:
     await server.stop(0)
 
 
-async def test_a_file_in_the_way_is_refused_and_kept(socket: Path) -> None:
+async def test_other_file_at_the_socket_path_is_an_error_and_stays(socket: Path) -> None:
     write_file(socket)
 
-    with pytest.raises(ConfigurationError, match=r"dra\.sock is in the way of the driver's socket"):
+    with pytest.raises(ConfigurationError, match=r"dra\.sock is at the path of the driver's socket"):
         await PluginServer(Service(), socket).start()
     assert read(socket) == "precious"
 
@@ -271,7 +267,7 @@ async def test_a_live_socket_is_refused_and_stays_reachable(service: Service, so
         assert (await client.unprepare([OVEN])) == {"uid-1": ""}
 
 
-async def test_a_path_no_socket_can_have_is_refused(kubelet_dir: Path) -> None:
+async def test_path_too_long_for_a_socket_is_rejected(kubelet_dir: Path) -> None:
     path = kubelet_dir / ("d" * 60) / ("e" * 60)
 
     with pytest.raises(ConfigurationError, match=rf"has {len(bytes(path))} bytes, and Linux allows 107"):
@@ -326,14 +322,14 @@ async def test_instances_with_different_pods_do_not_disturb_each_other(kubelet_d
 
 
 def test_serving_writes_nothing_to_stderr(tmp_path: Path) -> None:
-    """What is set for gRPC's core is told as an error there once the core does not know it any more."""
+    """gRPC's core logs an error for a setting that it no longer knows."""
     source = """
         import asyncio, sys
         from pathlib import Path
         from dra_kit.kubelet.plugin_server import PluginServer
 
         async def main() -> None:
-            server = PluginServer(None, Path(sys.argv[1]))  # nobody calls
+            server = PluginServer(None, Path(sys.argv[1]))  # is never called
             await server.start()
             await server.stop(0)
 

@@ -61,7 +61,7 @@ def test_every_driver_name_fits_the_default_root(driver: str, uid: str) -> None:
     assert registration_socket(ROOT, driver, uid).parent == ROOT / "plugins_registry"
 
 
-def test_names_carry_the_whole_uid_where_it_fits() -> None:
+def test_names_have_the_complete_uid_if_it_fits() -> None:
     assert plugin_socket(ROOT, DRIVER, UID) == ROOT / f"plugins/dra.pizza/dra-{UID}.sock"
     assert registration_socket(ROOT, DRIVER, UID) == ROOT / f"plugins_registry/dra.pizza-{UID}-reg.sock"
 
@@ -118,7 +118,7 @@ def leave(path: Path) -> Path:
     return path
 
 
-def test_both_sockets_of_a_dead_instance_go(kubelet_dir: Path) -> None:
+def test_both_sockets_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, UID))
     registrar = leave(registration_socket(kubelet_dir, DRIVER, UID))
 
@@ -127,7 +127,7 @@ def test_both_sockets_of_a_dead_instance_go(kubelet_dir: Path) -> None:
     assert not registrar.exists()
 
 
-def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> None:
+def test_both_sockets_with_a_hash_in_their_names_are_removed(kubelet_dir: Path) -> None:
     # long enough for hashes in both names, short enough for the registration socket to keep the driver's name
     room = 107 - len(bytes(kubelet_dir))
     driver = "d" * min(room - len("/plugins/") - len(f"/dra-{UID}.sock") + 1, 63)
@@ -144,7 +144,7 @@ def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> Non
     assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([unnamed, service])
 
 
-def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
+def test_hidden_sockets_are_removed(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
     registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
     other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
@@ -152,7 +152,7 @@ def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
 
 
-def test_sockets_without_a_name_stay_until_no_other_instance_is_there(kubelet_dir: Path) -> None:
+def test_hidden_sockets_stay_while_another_instance_exists(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
     registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
     other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
@@ -171,7 +171,7 @@ def test_sockets_of_two_drivers_are_bound_under_different_names(kubelet_dir: Pat
     assert all(len(hidden_path(path).name) == len(path.name) for path in paths)
 
 
-def test_fixed_names_of_a_dead_instance_go(kubelet_dir: Path) -> None:
+def test_fixed_names_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
     left = [leave(plugin_socket(kubelet_dir, DRIVER, None)), leave(registration_socket(kubelet_dir, DRIVER, None))]
 
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted(left)
@@ -197,7 +197,7 @@ def test_a_live_instance_with_a_full_queue_keeps_its_socket(kubelet_dir: Path, l
     assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == []
 
 
-def test_another_driver_keeps_what_it_left(kubelet_dir: Path) -> None:
+def test_stale_sockets_of_another_driver_stay(kubelet_dir: Path) -> None:
     leave(plugin_socket(kubelet_dir, DRIVER, UID))
     others = [
         leave(plugin_socket(kubelet_dir, "dra.pasta", UID)),
@@ -212,7 +212,7 @@ def test_another_driver_keeps_what_it_left(kubelet_dir: Path) -> None:
     assert all(path.is_socket() for path in others)
 
 
-def test_files_that_are_no_sockets_stay(kubelet_dir: Path) -> None:
+def test_other_files_are_not_removed(kubelet_dir: Path) -> None:
     path = plugin_socket(kubelet_dir, DRIVER, None)
     path.parent.mkdir(parents=True)
     path.write_text("not a socket")
@@ -226,7 +226,7 @@ def test_a_node_without_directories_has_nothing_stale(kubelet_dir: Path) -> None
 
 
 @given(drivers, uids, uids)
-def test_every_operation_socket_fits_the_default_root_and_is_no_service_socket(
+def test_operation_socket_fits_the_default_root_and_differs_from_service_sockets(
     driver: str, uid: str, other: str
 ) -> None:
     paths = [operation_socket(ROOT, driver, one) for one in (uid, other, None)]
@@ -235,7 +235,7 @@ def test_every_operation_socket_fits_the_default_root_and_is_no_service_socket(
     assert not any(path.match("dra*.sock") or path == operation_link(ROOT, driver) for path in paths)
 
 
-def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_stays(
+def test_only_the_operation_socket_of_a_dead_instance_is_removed(
     kubelet_dir: Path, listeners: list[socket.socket]
 ) -> None:
     dead = leave(operation_socket(kubelet_dir, DRIVER, "dead"))
@@ -247,7 +247,7 @@ def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_sta
     assert alive.exists()
 
 
-def test_a_link_that_was_never_put_in_place_goes(kubelet_dir: Path) -> None:
+def test_unfinished_link_is_removed(kubelet_dir: Path) -> None:
     half = hidden_link(operation_socket(kubelet_dir, DRIVER, "half"))
     half.parent.mkdir(parents=True)
     half.symlink_to("ops-half.sock")

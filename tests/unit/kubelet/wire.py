@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -75,10 +74,3 @@ async def connect(socket: Path, version: str = "v1") -> AsyncIterator[Client]:
     ]
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
         yield Client(channel, version)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Returns once the condition holds."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (files and threads set no asyncio.Event)
-            await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ class Waiter(dra.Preparer):
 
 
 class Doing(dra.Preparer):
-    """Does what a test says for each device."""
+    """Calls a function of the test for each device."""
 
     def __init__(self, do: Callable[[dra.Claim, dra.AllocatedDevice], Any]) -> None:
         self._do = do

@@ -1,4 +1,4 @@
-"""Hardware in memory that effects change, and the preparer that asks for it."""
+"""Simulated hardware that effects change, and its preparer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.unit.node.drivers import driver
 
 
 class Hardware:
-    """What is switched on, and everything that was done to it.
+    """The state of the hardware, and a log of its changes.
 
     Attributes:
         on: what is in force, by key.
-        log: ``apply``, ``revert`` with temperature and what they were given.
+        log: ``apply`` and ``revert`` with the temperature and the given outcome.
         fail: called with ``apply`` or ``revert`` and the temperature before anything is done.
     """
 
@@ -89,4 +89,4 @@ def kitchen(baker: Baker | None = None, **options: Any) -> dra.Driver[Any, Any]:
 
 async def hang() -> NoReturn:
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("must be set by the test")

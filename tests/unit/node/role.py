@@ -27,20 +27,20 @@ DRIVER = "dra.pizza"
 NODE = "node-1"
 AGENT = "dra-kit"  # in the User-Agent of everything but kopf
 PLENTY = 60.0
-"""Seconds that no call needs, however busy the machine."""
+"""Seconds that exceed any call, even on a busy machine."""
 
 
 class Node:
-    """An asynchronous context manager; agents come and go on it.
+    """A node with an API server and a kubelet, as an asynchronous context manager; tests run agents on it.
 
     Attributes:
         api: the API server.
         kubelet: the kubelet.
         root: the kubelet's directory.
         cdi: the directory of CDI files.
-        boot_id: the file that tells one boot from another.
-        clock: what agents that are made from now on take for the time.
-        given: fields of their settings, unless a test says something else.
+        boot_id: the file that identifies the boot.
+        clock: of agents that are created from now on.
+        given: default settings of the agents.
     """
 
     def __init__(self, directory: Path, *, services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")) -> None:
@@ -74,13 +74,13 @@ class Node:
         return NodeSettings(**{**given, **self.given, **changes})
 
     async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> NodeAgent:
-        """An agent that does not run yet."""
+        """Create an agent that does not run yet."""
         made = self.settings(**settings)
         return NodeAgent(driver, made, await load_credentials(made.kubeconfig), clock=self.clock)
 
     @asynccontextmanager
     async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[NodeAgent]:
-        """An agent that the kubelet calls from now on; stopped in order at the end."""
+        """Run an agent that the kubelet calls; it is stopped cleanly at the end."""
         agent = await self.agent(driver, **settings)
         task = asyncio.create_task(agent.run())
         try:
@@ -91,7 +91,7 @@ class Node:
             )
             if task.done():
                 await task
-                raise AssertionError("the agent ended by itself")
+                raise AssertionError("the agent stopped by itself")
             yield agent
         finally:
             agent.stop()
@@ -113,10 +113,10 @@ class Node:
         spec: Mapping[str, Any] | None = None,
         reserved_for: Sequence[str] = (),
     ) -> ClaimReference:
-        """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
+        """Create a claim with these allocated devices, each a name or a whole result; without any, it is not allocated.
 
         ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``; ``owner`` is the
-        claim's ownerReference, ``spec`` what was asked for, ``reserved_for`` the UIDs of pods.
+        claim's ownerReference, ``spec`` its spec, ``reserved_for`` the UIDs of pods.
         """
         uid = uid or f"uid-{name}"
         results = [
@@ -137,7 +137,7 @@ class Node:
         if annotations:
             metadata["annotations"] = dict(annotations)
         if owner:
-            # the API server deletes what has an owner that is not there
+            # the API server deletes objects whose owner does not exist
             there = self.api.put("pods", {"metadata": {"name": owner["name"], "namespace": "default"}})
             metadata["ownerReferences"] = [{**owner, "uid": there["metadata"]["uid"]}]
         self.api.put("resourceclaims", {"metadata": metadata, "spec": dict(spec or {}), "status": status})
@@ -155,34 +155,34 @@ class Node:
         return self.api.objects("events")
 
     def gets(self, claim: ClaimReference) -> int:
-        """How often the node asked for a claim."""
+        """Return how often the node read a claim."""
         return self.api.asked("GET", f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}")
 
     # -- the kubelet's side
 
     async def prepare(self, *claims: ClaimReference) -> list[DeviceAnswer]:
-        """The devices of one prepare of a pod's claims; a refusal is raised."""
+        """Prepare a pod's claims in one call and return the devices; an error is raised."""
         answers = await self.kubelet.prepare(DRIVER, claims)
         return [device for claim in claims for device in answers[claim.uid]]
 
     async def error(self, claim: ClaimReference) -> str:
-        """Why a claim cannot be prepared."""
+        """Return why a claim cannot be prepared."""
         answer = (await self.kubelet.plugin(DRIVER).prepare([claim]))[claim.uid]
         assert answer.error, f"{claim} was prepared: {answer.devices}"
         return answer.error
 
     async def late(self, claim: ClaimReference, begun: Callable[[], object]) -> str:
-        """Why a claim is not prepared in time, once the author's code has begun: a busy machine may need more calls."""
+        """Return the timeout error of a prepare, once the author's code runs: a busy machine may need more calls."""
         while "not prepared within" in (error := await self.error(claim)) and not begun():
             pass
         return error
 
     async def unprepare(self, *claims: ClaimReference) -> None:
-        """One unprepare of a pod's claims; a refusal is raised."""
+        """Unprepare a pod's claims in one call; an error is raised."""
         await self.kubelet.unprepare(DRIVER, claims)
 
     async def unprepare_error(self, claim: ClaimReference) -> str:
-        """Why a claim cannot be released."""
+        """Return why a claim cannot be released."""
         try:
             await self.unprepare(claim)
         except KubeletError as error:
@@ -190,7 +190,7 @@ class Node:
         raise AssertionError(f"{claim} was released")
 
     async def late_release(self, claim: ClaimReference, begun: Callable[[], object]) -> str:
-        """Why a claim is not released in time, as for :meth:`late`."""
+        """Return the timeout error of a release, as :meth:`late` does."""
         while "not released within" in (error := await self.unprepare_error(claim)) and not begun():
             pass
         return error
@@ -214,7 +214,7 @@ class Node:
         return sorted(self.cdi.iterdir()) if self.cdi.is_dir() else []
 
     def contents(self) -> dict[str, bytes]:
-        """What a container runtime reads at any moment: whole files, whose names do not begin with a dot."""
+        """Return the files that a container runtime reads: their names do not begin with a dot."""
         return {path.name: path.read_bytes() for path in self.specs() if not path.name.startswith(".")}
 
     def state(self, **settings: Any) -> dict[str, Any]:
@@ -233,16 +233,16 @@ class Node:
         ]
 
     def lose_claims(self) -> None:
-        """Who needs the effects was on pages of the database that could not be read any more."""
+        """Delete the claims from the database, as if their pages were corrupt; the effects remain."""
         with closing(sqlite3.connect(self.settings().database(DRIVER))) as db:
             db.execute("DELETE FROM effect_claims")
             db.execute("DELETE FROM claims")
             db.commit()
 
     def is_clean(self) -> bool:
-        """Whether nothing is left of any claim."""
+        """Return whether nothing is left of any claim."""
         state = self.state()
-        return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "damaged"))
+        return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "corrupt"))
 
 
 class Clock:
@@ -256,19 +256,19 @@ class Clock:
 
 
 def not_understood(node: Node, name: str) -> None:
-    """The API server says of a claim what this release does not know."""
+    """Give a claim a status that this release cannot parse."""
     [claim] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == name]
     node.api.put("resourceclaims", claim | {"status": {"allocation": {"devices": {"results": "all"}}}})
 
 
 def set_deadline(agent: NodeAgent, seconds: float) -> None:
-    """That of calls that begin from now on: short where one is to pass it, plenty where it is to succeed."""
+    """Set the deadline of calls that begin from now on: short if a call must exceed it, long if it must succeed."""
     agent._service._calls.deadline = seconds
 
 
 @asynccontextmanager
 async def node(**options: Any) -> AsyncIterator[Node]:
-    """A node in a directory whose path is short enough for sockets, which pytest's own are not."""
+    """Create a node in a directory whose path is short enough for sockets; pytest's directories are too long."""
     with tempfile.TemporaryDirectory(prefix="n") as directory:
         async with Node(Path(directory), **options) as made:
             yield made

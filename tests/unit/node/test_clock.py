@@ -79,7 +79,7 @@ def burnt(node: Node) -> list[dict[str, Any]]:
     return [event for event in node.events() if event["regarding"]["name"] == "burnt"]
 
 
-async def test_a_clock_that_jumps_stops_nothing(node: Node) -> None:
+async def test_jump_of_the_wall_clock_stops_nothing(node: Node) -> None:
     lunch, dinner, supper = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("lunch", "dinner", "supper")))
     bad = node.claim("burnt", ["pizza-3"])
     then = jump(node, 10)
@@ -121,7 +121,7 @@ def statuses(node: Node) -> list[dict[str, Any]]:
     return [item for item in node.api.objects("resourceclaims") if item["status"].get("devices")]
 
 
-def test_nothing_waits_by_the_wall_clock() -> None:
+def test_no_code_waits_by_the_wall_clock() -> None:
     """It is for what people and the API read: times in Events and conditions, names of files, ends of certificates."""
     rooms = ("node", "process", "kubelet", "client", "controller", "admission", "author")
     root = Path(dra_kit.__file__).parent
@@ -131,6 +131,6 @@ def test_nothing_waits_by_the_wall_clock() -> None:
     known = {
         "admission/certificate_trust.py", "admission/certificates.py", "claims/status.py", "client/credentials.py",
         "client/events.py", "controller/binding_conditions.py", "controller/election.py", "kubelet/registration.py",
-        "node/decommissioned.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
+        "node/removal_confirmation.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
     }  # fmt: skip
     assert readers == known

@@ -1,4 +1,4 @@
-"""The end of a driver: claims released, effects undone, with the driver's code and without."""
+"""Removal of a driver from a node, with and without its code: claims are released, effects are reverted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 import dra_kit as dra
 from dra_kit.client.resources import DECOMMISSIONED
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.node import decommission as remaining
+from dra_kit.node import decommission
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import decommission_agent, run_decommission
-from dra_kit.node.decommissioned import PodName
 from dra_kit.node.effects.unrecorded import UnrecordedEffects
+from dra_kit.node.removal_confirmation import PodName
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.support.ports import kept_free
@@ -49,7 +49,7 @@ class Host(dra.Preparer):
 
 
 class Cashier(Waiter):
-    """Has something of its own to undo."""
+    """Has an unprepare method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,8 +63,8 @@ def hosting() -> dra.Driver[Any, Any]:
     return driver(Host(), effects=[Daemon])
 
 
-def runs(pid: int) -> bool:
-    """Whether a process does; one that has ended is a zombie as long as nobody has asked for its exit."""
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; an exited process is a zombie until its parent waits for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def runs(pid: int) -> bool:
 
 
 async def prepared(node: Node, of: dra.Driver[Any, Any]) -> dra.ClaimReference:
-    """A claim that the driver has prepared before it went away."""
+    """Return a claim that the driver has prepared before it was removed."""
     claim = node.claim()
     async with node.running(of):
         await node.prepare(claim)
@@ -90,7 +90,7 @@ async def release(node: Node, *claims: dra.ClaimReference) -> None:
 
 @asynccontextmanager
 async def decommissioning(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
-    """`dra-kit decommission` at work; it has ended by itself when the block is left."""
+    """Run `dra-kit decommission`; it must exit by itself before the block exits."""
     task = asyncio.create_task(run_decommission(DRIVER, node.settings(), of, **how))
     await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
     if task.done():
@@ -100,8 +100,8 @@ async def decommissioning(node: Node, of: dra.Driver[Any, Any] | None, **how: An
 
 
 @asynccontextmanager
-async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[NodeAgent]:
-    """`dra-kit decommission` at work until the block is left."""
+async def running_agent(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[NodeAgent]:
+    """Run `dra-kit decommission` until the block exits."""
     agent = await decommission_agent(DRIVER, node.settings(), of, **how)
     task = asyncio.create_task(agent.run())
     await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
@@ -110,7 +110,7 @@ async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> As
     assert await asyncio.wait_for(task, PLENTY) == 0
 
 
-async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> None:
+async def test_effects_are_reverted_by_the_code_of_the_driver(node: Node) -> None:
     of = kitchen()
     claim = await prepared(node, of)
     assert Heat.hardware.on == {"oven": 200}
@@ -120,7 +120,7 @@ async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> Non
     assert node.specs() == []
 
 
-async def test_nothing_of_the_driver_stays_on_the_node(node: Node) -> None:
+async def test_state_and_sockets_are_removed(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with decommissioning(node, kitchen()):
         await release(node, claim)
@@ -128,17 +128,17 @@ async def test_nothing_of_the_driver_stays_on_the_node(node: Node) -> None:
     assert [path for path in node.root.rglob("*") if path.is_socket()] == []
 
 
-async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_files_of_the_author_are_not_removed(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     claim = await prepared(node, kitchen())
     notes = node.settings().state(DRIVER) / "author"
     (notes / "recipe").write_text("flour")
     async with decommissioning(node, kitchen()):
         await release(node, claim)
     assert [path.name for path in node.settings().state(DRIVER).rglob("*")] == ["author", "recipe"]
-    assert "state removed, but what is not the framework's" in caplog.text
+    assert "state removed, except files of the author" in caplog.text
 
 
-async def test_folders_without_files_in_the_state_directory_are_removed(node: Node) -> None:
+async def test_empty_directories_of_the_author_are_removed(node: Node) -> None:
     claim = await prepared(node, kitchen())
     (node.settings().state(DRIVER) / "author" / "journal" / "old").mkdir(parents=True)
     async with decommissioning(node, kitchen()):
@@ -154,7 +154,7 @@ async def test_devices_are_withdrawn(node: Node) -> None:
         await release(node, claim)
 
 
-async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> None:
+async def test_new_claims_are_rejected_and_prepared_claims_answered(node: Node) -> None:
     claim, late = await prepared(node, kitchen()), node.claim("dinner", ["pizza-1"])
     async with decommissioning(node, kitchen()):
         assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
@@ -189,7 +189,7 @@ def watchful() -> dra.Driver[Any, Any]:
     return driver(Watchful(), effects=[WatchedHeat])
 
 
-async def test_what_does_not_hold_any_more_is_made_true_again_by_the_drivers_code(node: Node) -> None:
+async def test_effect_that_no_longer_holds_is_applied_again_by_the_code_of_the_driver(node: Node) -> None:
     Heat.hardware = Hardware()
     claim = await prepared(node, watchful())
     async with decommissioning(node, watchful()):
@@ -203,7 +203,7 @@ async def test_what_does_not_hold_any_more_is_made_true_again_by_the_drivers_cod
     assert Heat.hardware.on == {}
 
 
-async def test_hardware_that_is_not_found_holds_up_nothing(node: Node) -> None:
+async def test_failing_discover_delays_nothing(node: Node) -> None:
     class Broken(Oven):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield from Path("/sys/bus/that-is-not-there").iterdir()  # type: ignore[misc]  # it raises
@@ -215,7 +215,7 @@ async def test_hardware_that_is_not_found_holds_up_nothing(node: Node) -> None:
     assert Heat.hardware.on == {}
 
 
-async def test_what_does_not_hold_any_more_is_named_without_the_drivers_code(node: Node) -> None:
+async def test_effect_that_no_longer_holds_is_reported_without_code(node: Node) -> None:
     Heat.hardware = Hardware()
     claim = await prepared(node, watchful())
     async with node.running(watchful()):
@@ -224,11 +224,11 @@ async def test_what_does_not_hold_any_more_is_named_without_the_drivers_code(nod
         async with asyncio.timeout(60):  # until it has looked
             while "out of gas" not in (await node.kubelet.plugin(DRIVER).prepare([claim]))[claim.uid].error:
                 pass
-    async with staying(node, None):
+    async with running_agent(node, None):
         assert await node.error(claim) == (
             "claim default/lunch is not prepared again (heat on oven not in force): driver dra.pizza is being removed "
-            "from this node, and its code is not here; delete the pod, or run dra-kit decommission with the driver's "
-            "TARGET, in the driver's image"
+            "from this node, and its code is not available; delete the pod, or run dra-kit decommission with the "
+            "driver's TARGET, in the driver's image"
         )
 
 
@@ -236,7 +236,7 @@ async def out_of_gas() -> None:
     raise dra.PermanentError("out of gas")
 
 
-async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> None:
+async def test_claim_of_the_previous_boot_is_not_prepared_again(node: Node) -> None:
     claim = await prepared(node, kitchen())
     node.boot_id.write_text("boot-2\n")
     async with decommissioning(node, kitchen()):
@@ -245,14 +245,12 @@ async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> N
     assert Heat.hardware.on == {}
 
 
-async def test_a_claim_whose_record_cannot_be_read_is_not_said_to_be_unprepared(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_record_is_reported_to_the_kubelet(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(uid: str) -> None:
         raise StoreError(f"the record of {uid} cannot be read; look at the disk")
 
     claim = await prepared(node, kitchen())
-    async with staying(node, kitchen(), stays=True) as agent:
+    async with running_agent(node, kitchen(), keep_running=True) as agent:
         with monkeypatch.context() as patched:
             patched.setattr(agent._store, "claim", fail)
             error = await node.error(claim)
@@ -260,20 +258,20 @@ async def test_a_claim_whose_record_cannot_be_read_is_not_said_to_be_unprepared(
         await release(node, claim)
 
 
-async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
+async def test_programs_are_stopped_without_code(node: Node) -> None:
     claim = await prepared(node, hosting())
     [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
-    assert runs(pid)
+    assert is_running(pid)
     async with decommissioning(node, None):
         await release(node, claim)
-    assert not runs(pid)
+    assert not is_running(pid)
 
 
-async def test_other_effects_are_kept_without_the_drivers_code(node: Node) -> None:
+async def test_effects_that_need_code_stay_in_force_without_it(node: Node) -> None:
     claim = await prepared(node, kitchen())
-    async with staying(node, None):
+    async with running_agent(node, None):
         assert (await node.unprepare_error(claim)).endswith(
-            "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be undone by the driver's code; "
+            "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be reverted by the driver's code; "
             "run dra-kit decommission with the "
             "driver's TARGET, in the driver's image; or give it up with --abandon"
         )
@@ -281,16 +279,14 @@ async def test_other_effects_are_kept_without_the_drivers_code(node: Node) -> No
     assert Heat.hardware.on == {"oven": 200}
 
 
-async def test_what_cannot_be_undone_is_named_at_the_start(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_effects_that_need_code_are_listed_at_the_start(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     await prepared(node, kitchen())
-    async with staying(node, None):
-        [told] = [item for item in caplog.records if item.getMessage() == "only the driver's code can undo these"]
-    assert (told.__dict__["effects"], told.__dict__["claims"]) == (["heat on oven"], [])
+    async with running_agent(node, None):
+        [logged] = [item for item in caplog.records if item.getMessage() == "only the driver's code can undo these"]
+    assert (logged.__dict__["effects"], logged.__dict__["claims"]) == (["heat on oven"], [])
 
 
-async def test_effects_that_are_abandoned_leave_the_hardware_as_it_is(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_abandoned_effects_leave_the_hardware_unchanged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     claim = await prepared(node, kitchen())
     async with decommissioning(node, None, abandon=True):
         await release(node, claim)
@@ -300,9 +296,9 @@ async def test_effects_that_are_abandoned_leave_the_hardware_as_it_is(
     ]
 
 
-async def test_a_claim_of_an_imperative_driver_needs_its_unprepare(node: Node) -> None:
+async def test_claim_with_unprepare_is_not_released_without_code(node: Node) -> None:
     claim = await prepared(node, driver(Cashier()))
-    async with staying(node, None):
+    async with running_agent(node, None):
         assert (await node.unprepare_error(claim)).endswith(
             "ResourceClaim lunch: claim default/lunch can only be released by the driver's unprepare (devices "
             "node-1/pizza-0); run dra-kit decommission "
@@ -311,7 +307,7 @@ async def test_a_claim_of_an_imperative_driver_needs_its_unprepare(node: Node) -
     assert node.records() == ["lunch"]
 
 
-async def test_a_claim_of_an_imperative_driver_is_released_by_its_code(node: Node) -> None:
+async def test_claim_with_unprepare_is_released_by_the_code_of_the_driver(node: Node) -> None:
     cashier = Cashier()
     claim = await prepared(node, driver(cashier))
     async with decommissioning(node, driver(cashier)):
@@ -319,13 +315,13 @@ async def test_a_claim_of_an_imperative_driver_is_released_by_its_code(node: Nod
     assert cashier.released == ["lunch"]
 
 
-async def test_a_claim_of_an_imperative_driver_is_abandoned(node: Node) -> None:
+async def test_claim_with_unprepare_can_be_abandoned(node: Node) -> None:
     claim = await prepared(node, driver(Cashier()))
     async with decommissioning(node, None, abandon=True):
         await release(node, claim)
 
 
-async def test_a_claim_without_anything_to_undo_needs_no_code(node: Node) -> None:
+async def test_claim_without_effects_and_unprepare_needs_no_code(node: Node) -> None:
     claim = await prepared(node, driver())
     async with decommissioning(node, None):
         await release(node, claim)
@@ -339,7 +335,7 @@ async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] =
     """Run `dra-kit decommission` as a pod does; the block starts when the claims are released."""
     node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
     settings = node.settings(pod_uid="pod-2", **how)
-    task = asyncio.create_task(run_decommission(DRIVER, settings, kitchen(), stays=True, pod=POD))
+    task = asyncio.create_task(run_decommission(DRIVER, settings, kitchen(), keep_running=True, pod=POD))
     try:
         await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
         for claim in until_removed:
@@ -360,7 +356,7 @@ def condition(node: Node) -> tuple[str, str]:
     return "", ""
 
 
-async def test_one_that_stays_removes_the_state_before_it_confirms(node: Node) -> None:
+async def test_state_is_removed_before_the_removal_is_confirmed(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with confirmed(node, until_removed=[claim]):
         await eventually(lambda: condition(node)[0] == "True")
@@ -369,7 +365,7 @@ async def test_one_that_stays_removes_the_state_before_it_confirms(node: Node) -
         assert (node.slices(), node.specs()) == ([], [])
 
 
-async def test_one_that_stays_answers_late_calls_of_the_kubelet(node: Node) -> None:
+async def test_late_calls_of_the_kubelet_are_answered_after_the_removal(node: Node) -> None:
     claim, late = await prepared(node, kitchen()), node.claim("dinner", ["pizza-1"])
     async with confirmed(node, until_removed=[claim]):
         await eventually(lambda: condition(node)[0] == "True")
@@ -381,7 +377,7 @@ async def test_one_that_stays_answers_late_calls_of_the_kubelet(node: Node) -> N
 
 
 @pytest.mark.parametrize("number", ["registered", "part_ready"])
-async def test_one_that_stays_has_the_numbers_that_alerts_read(number: str, node: Node) -> None:
+async def test_metrics_for_alerts_are_served_after_the_removal(number: str, node: Node) -> None:
     wanted = {
         "registered": f'dra_driver_registered{{driver="{DRIVER}"}} 1.0',
         "part_ready": f'dra_driver_part_ready{{driver="{DRIVER}",part="kubelet"}} 1.0',
@@ -401,33 +397,33 @@ async def test_one_that_stays_has_the_numbers_that_alerts_read(number: str, node
                     await asyncio.sleep(0.05)
 
 
-async def test_the_condition_says_what_is_left_until_it_is_released(node: Node) -> None:
+async def test_condition_lists_claims_until_they_are_released(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with confirmed(node):
-        await eventually(lambda: condition(node) == ("False", f"left: claims {claim}"))
+        await eventually(lambda: condition(node) == ("False", f"not removed yet: claims {claim}"))
         await release(node, claim)
         await eventually(lambda: condition(node)[0] == "True")
 
 
-async def test_nothing_is_confirmed_while_another_process_of_the_driver_runs(node: Node) -> None:
+async def test_removal_is_not_confirmed_while_another_process_of_the_driver_runs(node: Node) -> None:
     async with node.running(kitchen()), confirmed(node):
-        await eventually(lambda: condition(node) == ("False", "left: another process of the driver"))
+        await eventually(lambda: condition(node) == ("False", "not removed yet: another process of the driver"))
         assert node.settings().state(DRIVER).exists()
 
 
-async def test_a_removal_is_confirmed_when_the_process_before_it_has_stopped(node: Node) -> None:
+async def test_removal_is_confirmed_after_the_previous_process_has_stopped(node: Node) -> None:
     earlier = await node.agent(kitchen())
     running = asyncio.create_task(earlier.run())
     await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
     async with confirmed(node):
-        await eventually(lambda: condition(node)[1] == "left: another process of the driver")
+        await eventually(lambda: condition(node)[1] == "not removed yet: another process of the driver")
         earlier.stop()
         await running
         await eventually(lambda: condition(node)[0] == "True")
         assert not node.settings().state(DRIVER).exists()
 
 
-async def test_a_confirmation_is_written_when_the_api_server_answers_again(node: Node) -> None:
+async def test_confirmation_is_written_after_an_outage_of_the_api_server(node: Node) -> None:
     claim, pods = await prepared(node, kitchen()), "/api/v1/namespaces/pizza-system/pods"
     async with confirmed(node):
         with node.api.failing(503, "PATCH", below=pods):
@@ -437,7 +433,7 @@ async def test_a_confirmation_is_written_when_the_api_server_answers_again(node:
         await eventually(lambda: condition(node)[0] == "True")
 
 
-async def test_a_second_run_confirms_again(node: Node) -> None:
+async def test_second_run_confirms_again(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with confirmed(node, until_removed=[claim]):
         await eventually(lambda: condition(node)[0] == "True")
@@ -447,18 +443,18 @@ async def test_a_second_run_confirms_again(node: Node) -> None:
     assert not node.settings().state(DRIVER).exists()
 
 
-async def test_a_node_without_state_confirms(node: Node) -> None:
+async def test_node_without_state_confirms(node: Node) -> None:
     async with confirmed(node):
         await eventually(lambda: condition(node)[0] == "True")
 
 
 @pytest.mark.parametrize("text", ["pizza", "/pizza", "a/", "a/b/c"])
-def test_a_pod_is_named_with_its_namespace(text: str) -> None:
+def test_pod_name_requires_a_namespace(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"--pod '.*' is not a pod; write NAMESPACE/NAME"):
         PodName.parse(text)
 
 
-async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: Node) -> None:
+async def test_slices_are_withdrawn_before_exit_without_claims(node: Node) -> None:
     async with node.running(kitchen()):
         await eventually(node.published)
     assert node.slices()
@@ -466,7 +462,7 @@ async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: 
     assert not node.slices()
 
 
-async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_that_it_knows(node: Node) -> None:
+async def test_claims_known_only_to_the_kubelet_are_released_after_state_loss(node: Node) -> None:
     claim, checkpoint = node.claim(), Checkpoint(node.root)
     checkpoint.store([ClaimInfo(claim, {"pod"}, {DRIVER: ()})])
     async with decommissioning(node, kitchen()) as task:
@@ -475,9 +471,7 @@ async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_th
         checkpoint.store([])
 
 
-async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_for(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_removal_waits_for_the_search_for_unrecorded_effects(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     claim, look, may_look = await prepared(node, hosting()), UnrecordedEffects.look, asyncio.Event()
     for file in node.settings().state(DRIVER).glob("state.sqlite*"):
         file.unlink()
@@ -487,8 +481,8 @@ async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_fo
         return await look(part)
 
     monkeypatch.setattr(UnrecordedEffects, "look", look_later)
-    monkeypatch.setattr(remaining, "LOOK_EVERY", 0.01)
-    async with staying(node, hosting(), stays=True) as agent:
+    monkeypatch.setattr(decommission, "LOOK_EVERY", 0.01)
+    async with running_agent(node, hosting(), keep_running=True) as agent:
         await eventually(lambda: agent._publisher.is_up_to_date)
         await asyncio.sleep(0.1)
         assert not agent.nothing_left
@@ -499,7 +493,7 @@ async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_fo
         await eventually(lambda: agent.nothing_left)
 
 
-async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
+async def test_leftovers_of_a_killed_decommission_are_removed(node: Node) -> None:
     directory = node.settings().state(DRIVER)
     (directory / "author" / "journal").mkdir(parents=True)
     assert await run_decommission(DRIVER, node.settings(), None) == 0
@@ -507,7 +501,7 @@ async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
 
 
 @pytest.mark.parametrize("notes", [False, True])
-async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_second_decommission_is_a_no_op(node: Node, notes: bool, caplog: pytest.LogCaptureFixture) -> None:
     claim = await prepared(node, kitchen())
     if notes:
         (node.settings().state(DRIVER) / "author" / "recipe").write_text("flour")
@@ -516,24 +510,24 @@ async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, capl
     caplog.set_level("INFO")
     for of in (kitchen(), None):
         assert await run_decommission(DRIVER, node.settings(), of) == 0
-    assert caplog.text.count("nothing is left to undo: there is no state") == 2
+    assert caplog.text.count("nothing is left to undo: the state is removed") == 2
 
 
-async def test_a_directory_of_something_else_is_refused(node: Node) -> None:
+async def test_directory_that_is_not_a_state_directory_is_rejected(node: Node) -> None:
     directory = node.settings().state(DRIVER)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "letters").mkdir()
-    with pytest.raises(ConfigurationError, match=r"is no directory of a driver's state, .*; correct STATE_DIR"):
+    with pytest.raises(ConfigurationError, match=r"is not the state directory of a driver, .*; correct STATE_DIR"):
         await run_decommission(DRIVER, node.settings(), None)
 
 
-async def test_a_directory_in_a_place_that_does_not_exist_is_refused(node: Node) -> None:
+async def test_directory_below_a_missing_parent_is_rejected(node: Node) -> None:
     settings = msgspec.structs.replace(node.settings(), state_dir=node.root / "plugin" / DRIVER)
-    with pytest.raises(ConfigurationError, match=r"plugin/dra\.pizza is no directory of a driver's state"):
+    with pytest.raises(ConfigurationError, match=r"plugin/dra\.pizza is not the state directory of a driver"):
         await run_decommission(DRIVER, settings, None)
 
 
-async def test_the_code_of_another_driver_is_refused(node: Node) -> None:
+async def test_code_of_another_driver_is_rejected(node: Node) -> None:
     await prepared(node, driver())
-    with pytest.raises(ConfigurationError, match=r"TARGET is driver dra\.pizza, --driver says dra\.pasta"):
+    with pytest.raises(ConfigurationError, match=r"TARGET is driver dra\.pizza, but --driver is dra\.pasta"):
         await run_decommission("dra.pasta", node.settings(), driver())

@@ -1,4 +1,4 @@
-"""The node's handle to the hardware: made once before startup, and given to all of the driver."""
+"""The hardware handle of a node: created once before startup, for all parts of the driver."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def switches(hardware: Factory | None) -> dra.Driver[Any, Any]:
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_it_is_made_once_before_startup_and_given_to_all(node: Node, blocking: bool) -> None:
+async def test_hardware_handle_is_created_once_before_startup_for_all_parts(node: Node, blocking: bool) -> None:
     made: list[Bus] = []
 
     def make(context: dra.Context[Any]) -> Bus:
@@ -90,21 +90,21 @@ def broken(context: dra.Context[Any]) -> Bus:
 
 
 @pytest.mark.parametrize(
-    ("factory", "code", "told"),
+    ("factory", "code", "expected"),
     [
         (broken, 1, "OSError: no such bus"),
         (lambda _: None, 2, "<lambda> returned None; return the handle to the hardware"),
     ],
 )
-async def test_where_it_cannot_be_made_the_process_ends_and_says_why(
-    node: Node, factory: Any, code: int, told: str, caplog: pytest.LogCaptureFixture
+async def test_process_exits_with_the_reason_if_the_handle_cannot_be_created(
+    node: Node, factory: Any, code: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = await node.agent(switches(factory))
     assert await agent.run() == code
-    assert any(told in str(vars(item).get("error")) for item in caplog.records)
+    assert any(expected in str(vars(item).get("error")) for item in caplog.records)
 
 
-async def test_a_release_waits_for_it(node: Node) -> None:
+async def test_release_waits_for_the_handle(node: Node) -> None:
     bus, opened = Bus(), asyncio.Event()
 
     async def make(context: dra.Context[Any]) -> Bus:
@@ -117,7 +117,9 @@ async def test_a_release_waits_for_it(node: Node) -> None:
     async with node.running(switches(make)) as agent:
         role.set_deadline(agent, 0.5)
         assert "not released within 0.5 s" in await node.unprepare_error(lunch)
-        assert "what Driver('dra.pizza', hardware=…) calls has not returned yet" in await node.error(dinner)
+        assert "the hardware function of Driver('dra.pizza', hardware=…) has not returned yet" in await node.error(
+            dinner
+        )
         opened.set()
         role.set_deadline(agent, role.PLENTY)
         await node.unprepare(lunch)
@@ -125,7 +127,7 @@ async def test_a_release_waits_for_it(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_two_nodes_in_one_process_do_not_share_it(node: Node) -> None:
+async def test_nodes_in_one_process_have_separate_handles(node: Node) -> None:
     numbers = iter(range(1, 9))
     first = switches(lambda _: Bus(f"bus {next(numbers)}"))
     async with role.node() as other, node.running(first):
@@ -140,7 +142,7 @@ async def test_two_nodes_in_one_process_do_not_share_it(node: Node) -> None:
     assert vars(second.preparer)["finder"] is second.provider
 
 
-def test_what_the_driver_file_makes_is_made_for_each_node_of_a_sandbox(tmp_path: Path) -> None:
+def test_driver_file_is_loaded_for_each_node_of_a_sandbox(tmp_path: Path) -> None:
     file = tmp_path / "several_nodes.py"
     file.write_text(
         "from tests.unit.node.test_hardware import Bus, switches\n\ndriver = switches(lambda context: Bus())\n"

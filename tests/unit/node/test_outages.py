@@ -1,4 +1,4 @@
-"""An API server and a kubelet that go away and come back, while claims come and go."""
+"""Outages of the API server and the kubelet."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def pizza(dough: str) -> dra.Device:
 
 
 def forge(node: Node) -> None:
-    """Somebody edits the first slice by hand."""
+    """Edit the first slice as another client."""
     [item, *_] = node.api.objects("resourceslices")
     item["spec"]["devices"] = [{"name": "forged"}]
     node.api.put("resourceslices", item)
 
 
 @pytest.mark.usefixtures("mortal_kopf")
-async def test_kopf_is_refused_and_comes_back_while_prepares_go_on(
+async def test_prepares_continue_while_kopf_is_rejected_and_recovers(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
@@ -81,7 +81,7 @@ def no_connection(node: Node) -> Iterator[None]:
 @contextmanager
 def overloaded(node: Node) -> Iterator[None]:
     with node.api.failing(503):
-        # watches that are open are cut, as by a server that goes down
+        # close open watches, as a server does on shutdown
         node.api.go_away()
         node.api.listen()
         yield
@@ -89,7 +89,7 @@ def overloaded(node: Node) -> Iterator[None]:
 
 @pytest.mark.usefixtures("mortal_kopf")
 @pytest.mark.parametrize("outage", [no_connection, overloaded])
-async def test_an_outage_loses_nothing(
+async def test_outage_loses_nothing(
     node: Node, caplog: pytest.LogCaptureFixture, outage: Callable[[Node], AbstractContextManager[None]]
 ) -> None:
     oven, waiter = Oven(pizza("thin")), Waiter()
@@ -99,7 +99,7 @@ async def test_an_outage_loses_nothing(
         await eventually(lambda: node.api.asked("WATCH", SLICES))
         with outage(node):
             assert "cannot be read" in await node.error(dinner)
-            if outage is overloaded:  # of refused connections kopf does not die
+            if outage is overloaded:  # kopf survives rejected connections
                 await eventually(lambda: kopf_died(caplog))
             oven.devices = (pizza("pan"),)
             oven.context.rescan()
@@ -114,7 +114,7 @@ async def test_an_outage_loses_nothing(
         await eventually(lambda: node.published() == ["pizza-0"])
 
 
-async def test_slices_that_are_wiped_are_all_published_again(node: Node) -> None:
+async def test_deleted_slices_are_all_published_again(node: Node) -> None:
     names = [f"pizza-{number:03}" for number in range(129)]
     async with node.running(driver(provider=Oven(*names))):
         await eventually(lambda: node.published() == names)
@@ -125,7 +125,7 @@ async def test_slices_that_are_wiped_are_all_published_again(node: Node) -> None
         assert {spec["pool"]["resourceSliceCount"] for spec in node.slices()} == {2}
 
 
-async def test_a_kubelet_that_restarts_finds_the_driver_and_the_same_answers(node: Node) -> None:
+async def test_restarted_kubelet_finds_the_driver_and_gets_the_same_answers(node: Node) -> None:
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(waiter)):
@@ -141,7 +141,7 @@ async def test_a_kubelet_that_restarts_finds_the_driver_and_the_same_answers(nod
             assert node.is_clean()
 
 
-async def test_a_kubelet_that_restarts_in_the_middle_of_a_call(node: Node) -> None:
+async def test_kubelet_restart_during_a_call(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     class Slow(Waiter):
@@ -162,7 +162,7 @@ async def test_a_kubelet_that_restarts_in_the_middle_of_a_call(node: Node) -> No
             asking = asyncio.create_task(node.prepare(lunch))
             go_on.set()
             await asking
-            assert waiter.calls == ["lunch pizza-0"], "what was under way is what the kubelet gets"
+            assert waiter.calls == ["lunch pizza-0"], "the kubelet gets the result of the running call"
             assert node.records() == ["lunch"]
             await eventually(node.slices)
     assert node.slices()[0]["nodeName"] == NODE

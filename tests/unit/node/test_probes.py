@@ -1,4 +1,4 @@
-"""What the kubelet is told when it asks whether the node process is alive and ready."""
+"""Liveness and readiness of the node process."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def ready(agent: NodeAgent) -> tuple[int, str]:
 
 
 def asked(agent: NodeAgent, path: str) -> tuple[int, str]:
-    """Status and body; status 0 while nobody listens, for the kubelet may be answered before probes are."""
+    """Return status and body; status 0 before the probe server listens, which may start after the kubelet's sockets."""
     try:
         return ask(agent.probe_port, path)
     except OSError as error:
         return 0, str(error)
 
 
-class Told:
-    """Asks until the answer is as a test wants it."""
+class Probe:
+    """Waits for expected answers of the probes."""
 
     def __init__(self, agent: NodeAgent) -> None:
         self._agent = agent
 
-    async def dead(self, text: str) -> None:
+    async def not_alive(self, text: str) -> None:
         await eventually(lambda: live(self._agent)[0] == 503 and text in live(self._agent)[1])
 
     async def alive(self) -> None:
@@ -52,27 +52,27 @@ class Told:
     async def ready(self) -> None:
         await eventually(lambda: ready(self._agent) == (200, "ok\n"))
 
-    async def lacking(self, text: str) -> None:
+    async def not_ready(self, text: str) -> None:
         await eventually(lambda: ready(self._agent)[0] == 503 and text in ready(self._agent)[1])
 
 
-async def test_it_is_ready_when_its_devices_are_published(node: Node) -> None:
+async def test_node_is_ready_after_its_devices_are_published(node: Node) -> None:
     node.api.go_away()
     async with node.running(driver(), probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.lacking("publisher is waiting: LIST resourceslices.resource.k8s.io: no connection to ")
-        await told.alive()
+        probe = Probe(agent)
+        await probe.not_ready("publisher is waiting: LIST resourceslices.resource.k8s.io: no connection to ")
+        await probe.alive()
         node.api.listen()
-        await told.ready()
+        await probe.ready()
         assert node.published()
 
 
-async def test_it_listens_nowhere_unless_it_is_told_to(node: Node) -> None:
+async def test_probes_are_off_by_default(node: Node) -> None:
     async with node.running(driver()) as agent:
         assert "probes" not in agent.supervisor.status()
 
 
-async def test_a_call_that_hangs_fails_liveness_after_its_time_and_others_go_on(node: Node) -> None:
+async def test_hanging_call_fails_liveness_and_other_claims_continue(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     class Hanging(dra.Preparer):
@@ -84,21 +84,21 @@ async def test_a_call_that_hangs_fails_liveness_after_its_time_and_others_go_on(
 
     slow, quick, later = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("slow", "quick", "later")))
     async with node.running(driver(Hanging()), hang_timeout=1.5, probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.ready()
+        probe = Probe(agent)
+        await probe.ready()
         set_deadline(agent, 0.5)
         await node.late(slow, entered.is_set)
         set_deadline(agent, PLENTY)
-        await told.dead("claim default/slow: Hanging.prepare has not returned for ")
-        await told.ready()
+        await probe.not_alive("claim default/slow: Hanging.prepare has not returned for ")
+        await probe.ready()
         await node.prepare(quick, later)
         await node.unprepare(quick)
         go_on.set()
-        await told.alive()
+        await probe.alive()
         await node.prepare(slow)
 
 
-async def test_an_effect_that_hangs_is_told_with_its_claim(node: Node) -> None:
+async def test_hanging_effect_is_reported_with_its_claim(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     class Baker(dra.Preparer):
@@ -119,16 +119,16 @@ async def test_an_effect_that_hangs_is_told_with_its_claim(node: Node) -> None:
     lunch = node.claim()
     baker = driver(Baker(), effects=[Heat])
     async with node.running(baker, deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
-        told = Told(agent)
+        probe = Probe(agent)
         await node.late(lunch, entered.is_set)
         set_deadline(agent, PLENTY)
-        await told.dead("claim default/lunch: Heat.apply has not returned for ")
+        await probe.not_alive("claim default/lunch: Heat.apply has not returned for ")
         go_on.set()
-        await told.alive()
+        await probe.alive()
         await node.unprepare(lunch)
 
 
-async def test_an_unprepare_that_hangs_is_told_with_its_claim(node: Node) -> None:
+async def test_hanging_unprepare_is_reported_with_its_claim(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     class Imperative(Waiter):
@@ -138,18 +138,18 @@ async def test_an_unprepare_that_hangs_is_told_with_its_claim(node: Node) -> Non
 
     lunch = node.claim()
     async with node.running(driver(Imperative()), hang_timeout=1.0, probe_address=ADDRESS) as agent:
-        told = Told(agent)
+        probe = Probe(agent)
         await node.prepare(lunch)
         set_deadline(agent, 0.5)
         assert "not released within 0.5 s" in await node.late_release(lunch, entered.is_set)
         set_deadline(agent, PLENTY)
-        await told.dead("claim default/lunch: Imperative.unprepare has not returned for ")
+        await probe.not_alive("claim default/lunch: Imperative.unprepare has not returned for ")
         go_on.set()
-        await told.alive()
+        await probe.alive()
         await node.unprepare(lunch)
 
 
-async def test_a_startup_that_hangs_is_told(node: Node) -> None:
+async def test_hanging_startup_is_reported(node: Node) -> None:
     go_on = threading.Event()
 
     class Slow(Waiter):
@@ -157,16 +157,16 @@ async def test_a_startup_that_hangs_is_told(node: Node) -> None:
             go_on.wait()
 
     async with node.running(driver(Slow()), hang_timeout=0.5, probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.dead("Slow.startup has not returned for ")
-        await told.lacking("startup is waiting: Slow.startup has not returned for ")
+        probe = Probe(agent)
+        await probe.not_alive("Slow.startup has not returned for ")
+        await probe.not_ready("startup is waiting: Slow.startup has not returned for ")
         go_on.set()
-        await told.alive()
-        await told.ready()
+        await probe.alive()
+        await probe.ready()
 
 
 class Slowly(dra.DeviceProvider):
-    """Waits before an inventory, and for ever after it."""
+    """Waits before its only inventory, and permanently after it."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -178,19 +178,19 @@ class Slowly(dra.DeviceProvider):
             self.go_on.wait(0.05)
 
 
-async def test_a_discover_without_an_inventory_is_told_and_one_that_waits_for_changes_is_not(node: Node) -> None:
+async def test_discover_is_reported_only_while_it_yields_no_first_inventory(node: Node) -> None:
     slowly = Slowly()
     async with node.running(driver(provider=slowly), hang_timeout=0.5, probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.dead("Slowly.discover has not yielded an inventory for ")
+        probe = Probe(agent)
+        await probe.not_alive("Slowly.discover has not yielded an inventory for ")
         slowly.go_on.set()
-        await told.ready()
+        await probe.ready()
         await asyncio.sleep(1.0)  # twice as long as a call may take
         assert live(agent) == (200, "ok\n")
 
 
 class Pulse(dra.HealthSource):
-    """Reports its devices again and again, and waits when it is told to."""
+    """Reports its devices repeatedly, and waits when the test requires it."""
 
     def __init__(self, stale_after: float | None) -> None:
         self.stale_after = stale_after  # type: ignore[misc]
@@ -203,29 +203,29 @@ class Pulse(dra.HealthSource):
             time.sleep(0.01)
 
 
-async def test_a_health_source_that_reports_by_the_clock_and_hangs_is_told(node: Node) -> None:
+async def test_health_source_with_stale_after_is_reported_when_it_hangs(node: Node) -> None:
     pulse = Pulse(stale_after=0.1)
     async with node.running(driver(health=pulse), hang_timeout=0.5, probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.ready()
-        await told.dead("Pulse.watch has not reported anything for ")
+        probe = Probe(agent)
+        await probe.ready()
+        await probe.not_alive("Pulse.watch has not reported anything for ")
         pulse.go_on.set()
-        await told.alive()
+        await probe.alive()
 
 
-async def test_one_that_waits_for_events_is_not(node: Node) -> None:
+async def test_health_source_without_stale_after_may_wait_for_events(node: Node) -> None:
     pulse = Pulse(stale_after=None)
     async with node.running(driver(health=pulse), hang_timeout=0.5, probe_address=ADDRESS) as agent:
-        await Told(agent).ready()
+        await Probe(agent).ready()
         await asyncio.sleep(1.0)  # twice as long as a call may take
         assert live(agent) == (200, "ok\n")
         pulse.go_on.set()
 
 
-async def test_what_discover_fails_with_is_no_hanging(
+async def test_failed_discover_does_not_fail_liveness(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dra_kit.author.calls.RETRY_SECONDS", (3600.0,))  # asked once: what hung would hang for ever
+    monkeypatch.setattr("dra_kit.author.calls.RETRY_SECONDS", (3600.0,))  # called only once
 
     class Broken(Oven):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
@@ -234,14 +234,14 @@ async def test_what_discover_fails_with_is_no_hanging(
             yield []
 
     async with node.running(driver(provider=Broken()), hang_timeout=0.2, probe_address=ADDRESS) as agent:
-        told = Told(agent)
+        probe = Probe(agent)
         await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
-        await told.lacking("discovery is waiting: discover fails: RuntimeError: no bus\n")
+        await probe.not_ready("discovery is waiting: discover fails: RuntimeError: no bus\n")
         await asyncio.sleep(0.5)  # more than a call may take
-        await told.alive()
+        await probe.alive()
 
 
-async def test_a_process_that_drains_is_alive_and_not_ready(node: Node) -> None:
+async def test_draining_process_is_alive_and_not_ready(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -251,12 +251,12 @@ async def test_a_process_that_drains_is_alive_and_not_ready(node: Node) -> None:
 
     lunch = node.claim()
     async with node.running(driver(Doing(slowly)), probe_address=ADDRESS) as agent:
-        told = Told(agent)
-        await told.ready()
+        probe = Probe(agent)
+        await probe.ready()
         preparing = asyncio.create_task(node.kubelet.plugin("dra.pizza").prepare([lunch]))
         await entered.wait()
         agent.stop()
-        await told.lacking("the process is stopping\n")
+        await probe.not_ready("the process is stopping\n")
         assert live(agent) == (200, "ok\n")
         go_on.set()
         # the answer may find no kubelet any more: it hangs up once the registration socket is gone

@@ -1,4 +1,4 @@
-"""The node process as a whole: how it starts without its surroundings, what it survives, how it ends."""
+"""The node process as a whole: start without its dependencies, recovery and exit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, node
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-async def test_without_an_api_server_the_kubelet_is_answered_all_the_same(node: Node) -> None:
+async def test_kubelet_is_answered_without_an_api_server(node: Node) -> None:
     waiter = Waiter()
     lunch = node.claim()
     node.api.go_away()
@@ -44,7 +44,7 @@ async def test_without_an_api_server_the_kubelet_is_answered_all_the_same(node: 
         assert waiter.context.node.labels == {"oven": "hot"}, "learned when the API server came"
 
 
-async def test_prepared_claims_outlive_an_api_server_that_goes_away(node: Node) -> None:
+async def test_prepared_claims_are_answered_during_an_api_outage(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -56,7 +56,7 @@ async def test_prepared_claims_outlive_an_api_server_that_goes_away(node: Node) 
         assert node.is_clean()
 
 
-async def test_an_author_that_never_gets_started_holds_up_no_registration(node: Node) -> None:
+async def test_hanging_startup_does_not_delay_the_registration(node: Node) -> None:
     go_on = threading.Event()
 
     class Slow(Waiter):
@@ -74,21 +74,21 @@ async def test_an_author_that_never_gets_started_holds_up_no_registration(node: 
     assert node.is_clean()
 
 
-async def test_a_startup_that_fails_ends_the_process(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_startup_stops_the_process(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Waiter):
         def startup(self, context: dra.Context[Any]) -> None:
             raise RuntimeError("no licence")
 
     agent = await node.agent(driver(Failing()))
     assert await agent.run() == 1
-    [told] = [item for item in caplog.records if item.getMessage() == "part failed"]
+    [logged] = [item for item in caplog.records if item.getMessage() == "part failed"]
     place = f"{__file__}:{Failing.startup.__code__.co_firstlineno + 1}"
-    assert (vars(told)["part"], vars(told)["error"], vars(told)["at"]) == (
+    assert (vars(logged)["part"], vars(logged)["error"], vars(logged)["at"]) == (
         "startup", "RuntimeError: no licence", place,
     )  # fmt: skip
 
 
-async def test_answers_outlive_the_process(node: Node) -> None:
+async def test_next_process_gives_the_same_answers(node: Node) -> None:
     waiter = Waiter()
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver()):
@@ -102,13 +102,13 @@ async def test_answers_outlive_the_process(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_start_makes_missing_files_again_and_removes_leftovers(node: Node) -> None:
+async def test_start_restores_missing_files_and_removes_leftovers(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
     [path] = node.specs()
     content = path.read_bytes()
-    path.rename(path.with_name(path.name.replace("uid-lunch", "uid-nobody")))
+    path.rename(path.with_name(path.name.replace("uid-lunch", "uid-unknown")))
     foreign = node.cdi / "vendor.json"
     foreign.write_text("{}")
     async with node.running(driver()):
@@ -116,7 +116,7 @@ async def test_a_start_makes_missing_files_again_and_removes_leftovers(node: Nod
         assert path.read_bytes() == content
 
 
-async def test_effects_of_a_prepare_that_was_cut_off_are_undone_by_the_next_process(node: Node) -> None:
+async def test_next_process_reverts_the_effects_of_an_interrupted_prepare(node: Node) -> None:
     entered = asyncio.Event()
 
     async def cut_off(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -144,7 +144,7 @@ def _stuck(what: str, temperature: int) -> None:
     raise RuntimeError("stuck")
 
 
-async def test_sigterm_drains_and_leaves_the_slices(node: Node) -> None:
+async def test_sigterm_drains_calls_and_keeps_the_slices(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -164,14 +164,14 @@ async def test_sigterm_drains_and_leaves_the_slices(node: Node) -> None:
     go_on.set()
     assert await running == 0
     assert node.published() == ["pizza-0", "pizza-1", "pizza-2", "pizza-3"]
-    assert node.records() == ["lunch"], "what was under way is finished"
+    assert node.records() == ["lunch"], "the running call is finished"
     preparing.cancel()
     await asyncio.gather(preparing, return_exceptions=True)
     assert sorted(path.name for path in node.root.rglob("*.sock")) == []
 
 
 class Slow:
-    """An operator that takes its time to stop, as kopf may."""
+    """An operator that stops slowly, as kopf may."""
 
     name = "slow operator"
 
@@ -187,7 +187,7 @@ class Slow:
             await self.may_end.wait()
 
 
-async def test_a_slow_operator_eats_none_of_the_time_that_the_kubelets_calls_have(node: Node) -> None:
+async def test_slow_kopf_does_not_shorten_the_drain_of_kubelet_calls(node: Node) -> None:
     entered, go_on, slow = asyncio.Event(), asyncio.Event(), Slow()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -207,7 +207,7 @@ async def test_a_slow_operator_eats_none_of_the_time_that_the_kubelets_calls_hav
     assert not slow.asked.is_set()
     go_on.set()
     await slow.asked.wait()
-    assert node.records() == ["lunch"], "what was under way is finished"
+    assert node.records() == ["lunch"], "the running call is finished"
     assert not [path for path in node.root.rglob("*.sock") if not path.name.startswith("ops")]
     slow.may_end.set()
     assert await running == 0
@@ -246,38 +246,38 @@ async def test_paths_too_long_for_sockets_are_shortened(tmp_path: Path) -> None:
                 await made.prepare(lunch)
 
 
-async def test_a_path_that_no_hash_makes_short_enough_is_refused(node: Node) -> None:
+async def test_socket_path_that_is_too_long_when_hashed_is_rejected(node: Node) -> None:
     with pytest.raises(ConfigurationError, match="give a shorter --kubelet-dir"):
         await node.agent(driver(), kubelet_dir=node.root / ("d" * 100))
 
 
-async def test_a_regular_file_in_the_way_of_the_socket(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_regular_file_at_the_path_of_the_socket(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     path = node.root / "plugins" / DRIVER / "dra.sock"
     path.parent.mkdir(parents=True)
     path.write_text("")
     agent = await node.agent(driver())
     assert await agent.run() == 2
-    assert any("is in the way of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
+    assert any("is at the path of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
 
 
-async def test_a_directory_that_no_kubelet_watches_is_told_once(
+async def test_directory_without_kubelet_is_reported_once(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.kubelet_connection.KUBELET_WAIT", 0.1)
     agent = await node.agent(driver(), kubelet_dir=node.directory / "e")
     running = asyncio.create_task(agent.run())
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [str(getattr(item, "remedy", "")) for item in caplog.records if "no kubelet" in item.getMessage()]
 
-    await eventually(told)
+    await eventually(logged)
     await eventually(node.slices)
     agent.stop()
     assert await running == 0
-    assert told() == ["is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry"]
+    assert logged() == ["no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory"]
 
 
-async def test_a_kopf_that_is_refused_disturbs_nothing(node: Node) -> None:
+async def test_rejected_kopf_affects_no_claim(node: Node) -> None:
     lunch = node.claim()
     with node.api.failing(403, agent="kopf"):
         async with node.running(driver()):
@@ -288,21 +288,21 @@ async def test_a_kopf_that_is_refused_disturbs_nothing(node: Node) -> None:
             assert node.is_clean()
 
 
-async def test_state_that_cannot_be_opened_is_told(node: Node) -> None:
+async def test_state_that_cannot_be_opened_is_reported(node: Node) -> None:
     database = node.settings().database(DRIVER)
     database.mkdir(parents=True)
     with pytest.raises(StoreError, match=r"cannot be opened: .*--state-dir"):
         await node.agent(driver())
 
 
-async def test_a_boot_id_that_cannot_be_read_is_told(node: Node) -> None:
+async def test_unreadable_boot_id_is_reported(node: Node) -> None:
     node.boot_id.unlink()
     with pytest.raises(ConfigurationError, match="cannot be read"):
         await node.agent(driver())
     assert not node.settings().database(DRIVER).exists()
 
 
-async def test_leftovers_that_cannot_be_removed_do_not_keep_it_from_serving(
+async def test_leftovers_that_cannot_be_removed_do_not_stop_the_node(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node.running(driver()):
@@ -318,7 +318,7 @@ async def test_leftovers_that_cannot_be_removed_do_not_keep_it_from_serving(
         assert node.records() == []
 
 
-async def test_a_directory_of_metadata_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+async def test_unreadable_metadata_directory_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0)
     user = os.geteuid()
     if user == 0:
@@ -331,7 +331,7 @@ async def test_a_directory_of_metadata_that_cannot_be_read_is_told(tmp_path: Pat
         tmp_path.chmod(0o700)
 
 
-async def test_a_cdi_directory_that_cannot_be_written_is_told_at_once(node: Node) -> None:
+async def test_read_only_cdi_directory_is_reported_at_start(node: Node) -> None:
     node.cdi.write_text("in the way")
     with pytest.raises(ConfigurationError, match=r"CDI directory .* cannot be written: Not a directory; .*--cdi-dir"):
         await node.agent(driver())
@@ -366,8 +366,8 @@ def log(node: Node) -> list[dict[str, Any]]:
 
 
 def troubles(node: Node) -> list[dict[str, Any]]:
-    """Warnings and errors, but for those that only tell that the machine is busy."""
-    slow = {("node not read yet", "no answer"), ("no kubelet has registered the driver", "")}
+    """Return warnings and errors, except those of a busy machine."""
+    slow = {("Node cannot be read yet", "no answer"), ("no kubelet has registered the driver", "")}
     found = [line for line in log(node) if line["level"] in {"WARNING", "ERROR"}]
     return [line for line in found if (line["message"], line.get("error", "")) not in slow]
 
@@ -395,7 +395,7 @@ PIZZERIA = """
 """
 
 
-async def test_the_process_serves_without_the_generated_models_and_ends_on_sigterm(node: Node) -> None:
+async def test_process_serves_without_generated_models_and_exits_on_sigterm(node: Node) -> None:
     lunch = node.claim()
     async with process(node, PIZZERIA) as running:
         await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
@@ -412,7 +412,7 @@ async def test_the_process_serves_without_the_generated_models_and_ends_on_sigte
     assert not troubles(node)
 
 
-async def test_the_process_answers_probes_where_it_is_told_to(node: Node) -> None:
+async def test_process_serves_probes_at_the_configured_address(node: Node) -> None:
     with kept_free() as port:
 
         def ready() -> bool:
@@ -430,7 +430,7 @@ async def test_the_process_answers_probes_where_it_is_told_to(node: Node) -> Non
     assert not troubles(node)
 
 
-async def test_a_process_that_is_killed_keeps_its_answers(node: Node) -> None:
+async def test_killed_process_keeps_its_answers(node: Node) -> None:
     claims = [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(10)]
     async with process(node, PIZZERIA) as running:
         await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
@@ -443,7 +443,7 @@ async def test_a_process_that_is_killed_keeps_its_answers(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_an_error_while_it_runs_ends_the_process_with_its_code(node: Node) -> None:
+async def test_error_at_runtime_stops_the_process_with_its_code(node: Node) -> None:
     (node.root / "plugins_registry").mkdir(exist_ok=True)
     (node.root / "plugins_registry" / f"{DRIVER}-reg.sock").write_text("")
     async with process(node, PIZZERIA) as running:
@@ -452,7 +452,7 @@ async def test_an_error_while_it_runs_ends_the_process_with_its_code(node: Node)
     assert failed["code"] == "socket-path-taken"
 
 
-async def test_logs_tell_claim_and_pod(node: Node) -> None:
+async def test_logs_name_claim_and_pod(node: Node) -> None:
     lunch = node.claim()
     [stored] = node.api.objects("resourceclaims")
     stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]

@@ -1,4 +1,4 @@
-"""An update beside the process that serves: it takes over when it can serve, or when the other one ends."""
+"""Rolling updates: the new process takes over when it can serve, or when the older one exits."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def _quick(node: Node) -> None:
     node.given["leftovers_interval"] = 0.05
 
 
-# -- what keeps a new process from serving
+# -- faults of a new process
 
 
 class Fault:
-    """A new release that cannot serve until :meth:`mend` is called."""
+    """A new release that cannot serve until :meth:`fix` is called."""
 
     def __init__(self) -> None:
-        self.mended = threading.Event()
+        self.fixed = threading.Event()
 
-    def mend(self) -> None:
-        self.mended.set()
+    def fix(self) -> None:
+        self.fixed.set()
 
 
 class Discovering(Oven):
-    """Finds ``new``, and does something else before the fault is mended."""
+    """Finds ``new``, and does something else before the fault is fixed."""
 
     def __init__(self, fault: Fault, before: Callable[[], Iterator[Sequence[Any]]]) -> None:
         super().__init__("new")
@@ -68,25 +68,25 @@ class Discovering(Oven):
         self._before = before
 
     def discover(self) -> Iterator[Sequence[dra.Device]]:
-        if not self._fault.mended.is_set():
+        if not self._fault.fixed.is_set():
             yield from self._before()
         yield from super().discover()
 
 
 class Starting(Oven):
-    """Its startup returns when the fault is mended."""
+    """Its startup returns when the fault is fixed."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__("new")
         self._fault = fault
 
     def startup(self, context: dra.Context[Any]) -> None:
-        self._fault.mended.wait(60)
+        self._fault.fixed.wait(60)
 
 
 def discover_blocks(fault: Fault) -> Made:
     def before() -> Iterator[Sequence[Any]]:
-        fault.mended.wait(60)
+        fault.fixed.wait(60)
         yield from ()
 
     return driver(provider=Discovering(fault, before))
@@ -94,7 +94,7 @@ def discover_blocks(fault: Fault) -> Made:
 
 def discover_raises(fault: Fault) -> Made:
     def before() -> Iterator[Sequence[Any]]:
-        if not fault.mended.is_set():
+        if not fault.fixed.is_set():
             raise RuntimeError("no kitchen found")
         yield from ()
 
@@ -104,7 +104,7 @@ def discover_raises(fault: Fault) -> Made:
 def invalid_device(fault: Fault) -> Made:
     def before() -> Iterator[Sequence[Any]]:
         yield [dra.Device.model_construct(name="Not Valid")]
-        fault.mended.wait(60)
+        fault.fixed.wait(60)
 
     return driver(provider=Discovering(fault, before))
 
@@ -114,13 +114,13 @@ def startup_blocks(fault: Fault) -> Made:
 
 
 def hardware_blocks(fault: Fault) -> Made:
-    return driver(provider=Oven("new"), hardware=lambda _: fault.mended.wait(60))
+    return driver(provider=Oven("new"), hardware=lambda _: fault.fixed.wait(60))
 
 
 def policy_blocks(fault: Fault) -> Made:
     class Slow(dra.DevicePolicy[dra.Device]):
         def advertise(self, device: dra.Device, watched: Mapping[str, Any] | None) -> dra.Device | None:
-            fault.mended.wait(60)
+            fault.fixed.wait(60)
             return device
 
     return driver(provider=Oven("new"), policy=Slow())
@@ -138,7 +138,7 @@ FAULTS: Mapping[str, tuple[Callable[[Fault], Made], str]] = {
 
 @asynccontextmanager
 async def begun(node: Node, made: Made, **settings: Any) -> AsyncIterator[NodeAgent]:
-    """A process that the kubelet need not know; stopped in order at the end, unless it has ended already."""
+    """Run a process, and stop it at the end; the kubelet need not have registered it."""
     agent = await node.agent(made, **{"pod_uid": "new", "probe_address": ADDRESS, **settings})
     running = asyncio.create_task(agent.run())
     try:
@@ -165,7 +165,7 @@ async def waits(agent: NodeAgent, reason: str) -> None:
 
 
 @pytest.mark.parametrize(("made", "reason"), FAULTS.values(), ids=FAULTS.keys())
-async def test_the_older_process_serves_until_the_new_one_can(
+async def test_older_process_serves_until_the_new_one_can(
     node: Node, made: Callable[[Fault], Made], reason: str
 ) -> None:
     fault, oven, waiter = Fault(), Oven("old"), Waiter()
@@ -183,9 +183,9 @@ async def test_the_older_process_serves_until_the_new_one_can(
                 await node.prepare(second)
                 assert waiter.calls == ["first old", "second plugged"]
             finally:
-                fault.mend()
+                fault.fix()
             if made is discover_raises:
-                new._discovery.rescan()  # it is tried again by itself only after a while
+                new._discovery.rescan()  # it is retried only after a while
             await eventually(lambda: calls(node) == ["old", "new"])
             await eventually(lambda: readiness(new) == "ok\n")
             await eventually(lambda: node.published() == ["new"])
@@ -194,7 +194,7 @@ async def test_the_older_process_serves_until_the_new_one_can(
 
 
 @pytest.mark.parametrize(("made", "reason"), FAULTS.values(), ids=FAULTS.keys())
-async def test_the_new_process_registers_at_once_when_the_older_one_ends(
+async def test_new_process_registers_when_the_older_one_exits(
     node: Node, made: Callable[[Fault], Made], reason: str
 ) -> None:
     fault = Fault()
@@ -208,10 +208,10 @@ async def test_the_new_process_registers_at_once_when_the_older_one_ends(
                 await eventually(lambda: calls(node) == ["new"])
                 await node.unprepare(lunch)
             finally:
-                fault.mend()
+                fault.fix()
 
 
-async def test_a_process_without_the_api_server_leaves_the_calls_to_the_older_one(node: Node, tmp_path: Path) -> None:
+async def test_process_without_api_server_does_not_take_over(node: Node, tmp_path: Path) -> None:
     lunch = node.claim(devices=["old"])
     elsewhere = yaml.safe_load(node.kubeconfig.read_text())
     elsewhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
@@ -228,7 +228,7 @@ async def test_a_process_without_the_api_server_leaves_the_calls_to_the_older_on
 
 
 @pytest.mark.parametrize("status", [403, 422, 503])
-async def test_a_process_whose_slices_are_refused_changes_nothing(node: Node, status: int) -> None:
+async def test_process_with_rejected_slices_does_not_take_over(node: Node, status: int) -> None:
     lunch = node.claim(devices=["old"])
     async with node.running(driver(provider=Oven("old")), pod_uid="old"):
         await eventually(node.published)
@@ -240,7 +240,7 @@ async def test_a_process_whose_slices_are_refused_changes_nothing(node: Node, st
                 assert node.published() == ["old"]
 
 
-async def test_a_process_that_the_kubelet_refuses_leaves_slices_and_calls_to_the_older_one() -> None:
+async def test_process_rejected_by_the_kubelet_leaves_slices_and_calls_to_the_older_one() -> None:
     from tests.unit.node import role
 
     async with role.node(services=("v1.DRAPlugin",)) as made:
@@ -249,13 +249,13 @@ async def test_a_process_that_the_kubelet_refuses_leaves_slices_and_calls_to_the
             made.running(driver(provider=Oven("old")), pod_uid="old"),
             begun(made, driver(provider=Oven("new")), dra_versions=("v1beta1",)) as new,
         ):
-            await eventually(lambda: "kubelet is waiting: the kubelet refuses the driver: " in readiness(new))
+            await eventually(lambda: "kubelet is waiting: the kubelet rejects the driver: " in readiness(new))
             await made.prepare(lunch)
             assert calls(made) == ["old"]
             assert made.published() == ["old"]
 
 
-async def test_calls_under_way_in_the_older_process_hold_nothing_up(node: Node) -> None:
+async def test_running_calls_of_the_older_process_do_not_delay_the_takeover(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -275,11 +275,11 @@ async def test_calls_under_way_in_the_older_process_hold_nothing_up(node: Node) 
                 assert not go_on.is_set()
             finally:
                 go_on.set()
-                fault.mend()
+                fault.fix()
             await asyncio.wait([preparing])
 
 
-async def test_an_update_that_waits_leaves_claims_and_effects_alone(node: Node) -> None:
+async def test_waiting_update_changes_no_claims_and_effects(node: Node) -> None:
     looked: list[str] = []
 
     class Suspicious(Heat):
@@ -301,7 +301,7 @@ async def test_an_update_that_waits_leaves_claims_and_effects_alone(node: Node) 
             async with begun(node, changed) as new:
                 await waits(new, "its devices cannot be published")
                 status = new.supervisor.status()
-                upkeep = ("replugging", "leftovers", "mending", "effects", "unrecorded", "orphans", "publisher")
+                upkeep = ("replugging", "leftovers", "file-repair", "effects", "unrecorded", "orphans", "publisher")
                 assert {name: status[name].state for name in upkeep} == dict.fromkeys(upkeep, PartState.WAITING)
         assert node.contents() == before
         assert not waiter.calls
@@ -310,7 +310,7 @@ async def test_an_update_that_waits_leaves_claims_and_effects_alone(node: Node) 
         assert Heat.hardware.on == {}
 
 
-async def test_one_that_begins_while_another_update_waits_takes_over_when_it_can(node: Node) -> None:
+async def test_third_process_takes_over_while_an_update_waits(node: Node) -> None:
     fault = Fault()
     async with (
         node.running(driver(provider=Oven("old")), pod_uid="old"),
@@ -323,10 +323,10 @@ async def test_one_that_begins_while_another_update_waits_takes_over_when_it_can
                 await eventually(lambda: readiness(fixed) == "ok\n")
                 await eventually(lambda: node.published() == ["fixed"])
         finally:
-            fault.mend()
+            fault.fix()
 
 
-async def test_a_kubelet_that_restarts_finds_only_the_older_process(node: Node) -> None:
+async def test_restarted_kubelet_finds_only_the_older_process(node: Node) -> None:
     fault, lunch = Fault(), node.claim(devices=["old"])
     async with (
         node.running(driver(provider=Oven("old")), pod_uid="old"),
@@ -339,31 +339,31 @@ async def test_a_kubelet_that_restarts_finds_only_the_older_process(node: Node) 
             await eventually(lambda: node.kubelet.connected(DRIVER))
             await node.prepare(lunch)
         finally:
-            fault.mend()
+            fault.fix()
 
 
 # -- one that takes over and ends again and again
 
 
-async def test_the_next_one_must_prove_itself_after_one_that_took_over_has_ended(node: Node) -> None:
+async def test_takeover_waits_longer_after_an_early_exit(node: Node) -> None:
     async with node.running(driver(), pod_uid="old"):
         async with begun(node, driver(), settle=0.5):
             await eventually(lambda: calls(node) == ["old", "new"])
         async with begun(node, driver(), settle=3600.0) as new:
-            await eventually(lambda: "it has been able to for " in readiness(new))
-            assert "of 3600 s; 1 process before it ended early" in readiness(new)
+            await eventually(lambda: "it has been ready for " in readiness(new))
+            assert "of 3600 s, because 1 process before it exited early" in readiness(new)
             assert calls(node) == ["old"]
         async with begun(node, driver(), settle=0.5) as new:
             await eventually(lambda: calls(node) == ["old", "new"])
             await eventually(lambda: readiness(new) == "ok\n")
 
 
-async def test_one_that_ended_before_it_could_serve_holds_up_no_other(node: Node) -> None:
+async def test_exit_before_the_takeover_delays_no_other_process(node: Node) -> None:
     fault = Fault()
     async with node.running(driver(), pod_uid="old"):
         async with begun(node, discover_blocks(fault), settle=3600.0) as stuck:
             await waits(stuck, "discovery is waiting")
-        fault.mend()
+        fault.fix()
         async with begun(node, driver(), settle=3600.0) as new:
             await eventually(lambda: readiness(new) == "ok\n")
 
@@ -382,7 +382,7 @@ async def test_a_decommission_takes_over_without_the_api_server(node: Node, tmp_
     async with node.running(driver(provider=Oven("old")), pod_uid="old") as old:
         await node.prepare(lunch)
         settings = node.settings(pod_uid="end", kubeconfig=path)
-        end = await decommission_agent(DRIVER, settings, made if with_code else None, stays=True)
+        end = await decommission_agent(DRIVER, settings, made if with_code else None, keep_running=True)
         running = asyncio.create_task(end.run())
         try:
             await eventually(lambda: calls(node) == ["old", "end"])
@@ -397,7 +397,7 @@ async def test_a_decommission_takes_over_without_the_api_server(node: Node, tmp_
 # -- what people see
 
 
-async def test_status_shows_both_processes_and_which_of_them_the_kubelet_calls(node: Node) -> None:
+async def test_status_shows_both_processes_and_the_one_that_serves(node: Node) -> None:
     fault = Fault()
     async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
         try:
@@ -424,10 +424,10 @@ async def test_status_shows_both_processes_and_which_of_them_the_kubelet_calls(n
             assert (other["podUID"], other["registration"]["state"]) == ("new", "deferred")
             assert any("discovery is waiting" in line for line in other["problems"])
         finally:
-            fault.mend()
+            fault.fix()
 
 
-async def test_status_is_well_once_the_update_has_taken_over(node: Node) -> None:
+async def test_status_has_no_problems_after_the_takeover(node: Node) -> None:
     async with node.running(driver(), pod_uid="old"), begun(node, driver()) as new:
         await eventually(lambda: readiness(new) == "ok\n")
         [document], silent = await statuses(node.root, DRIVER)
@@ -436,7 +436,7 @@ async def test_status_is_well_once_the_update_has_taken_over(node: Node) -> None
         assert [other["podUID"] for other in document["others"]] == ["old"]
 
 
-async def test_the_link_leads_to_the_process_that_serves(node: Node) -> None:
+async def test_link_points_to_the_process_that_serves(node: Node) -> None:
     fault, link = Fault(), operation_link(node.root, DRIVER)
     async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
         try:
@@ -444,11 +444,11 @@ async def test_the_link_leads_to_the_process_that_serves(node: Node) -> None:
             await eventually(operation_socket(node.root, DRIVER, "new").is_socket)
             assert link.readlink().name == "ops-old.sock"
         finally:
-            fault.mend()
+            fault.fix()
         await eventually(lambda: link.readlink().name == "ops-new.sock")
 
 
-async def test_metrics_of_a_process_that_waits(node: Node) -> None:
+async def test_metrics_of_a_waiting_process(node: Node) -> None:
     fault = Fault()
     async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
         try:
@@ -456,7 +456,7 @@ async def test_metrics_of_a_process_that_waits(node: Node) -> None:
             old = await ask_text(operation_socket(node.root, DRIVER, "old"), METRICS)
             waiting = await ask_text(operation_socket(node.root, DRIVER, "new"), METRICS)
         finally:
-            fault.mend()
+            fault.fix()
     assert f'dra_driver_registered{{driver="{DRIVER}"}} 1' in old
     assert f'dra_driver_registered{{driver="{DRIVER}"}} 0' in waiting
     assert f'dra_driver_part_ready{{driver="{DRIVER}",part="kubelet"}} 1' in old
@@ -494,10 +494,8 @@ spells = st.lists(st.tuples(st.sampled_from([ABLE, MISSING, REFUSED]), st.floats
 
 
 @given(outlived=st.integers(0, 9), spells=spells)
-def test_it_takes_over_when_it_has_been_able_to_serve_for_long_enough(
-    outlived: int, spells: list[tuple[str, float]]
-) -> None:
-    """Spells are longer than the time between two looks; after the last one it can serve for ever."""
+def test_takeover_after_the_settle_time(outlived: int, spells: list[tuple[str, float]]) -> None:
+    """Each period is longer than the check interval; after the last one the process can serve permanently."""
     ends = list(itertools.accumulate(seconds for _, seconds in spells))
     states = [state for state, _ in spells]
 
@@ -535,6 +533,6 @@ def test_it_takes_over_when_it_has_been_able_to_serve_for_long_enough(
     since = max([0.0, *(end for name, end in zip(states, ends, strict=True) if name != ABLE and end <= at)])
     assert state(at) == ABLE
     assert at - since >= needed
-    # what was refused is asked again after half a minute at the latest
+    # a rejected publication is retried within half a minute
     unable = [end for name, end in zip(states, ends, strict=True) if name != ABLE]
     assert at <= max([0.0, *unable]) + needed + 31.0

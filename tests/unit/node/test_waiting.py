@@ -1,4 +1,4 @@
-"""Work in threads that cannot be taken back: it is waited for, also by those who are cancelled."""
+"""Work in threads that cannot be cancelled: even a cancelled caller waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from dra_kit.node.deadlines import run_in_thread_to_completion
 
-name: ContextVar[str] = ContextVar("name", default="nobody")
+name: ContextVar[str] = ContextVar("name", default="unset")
 
 
 async def test_result_and_error_come_back_from_the_thread() -> None:
@@ -19,12 +19,12 @@ async def test_result_and_error_come_back_from_the_thread() -> None:
         await run_in_thread_to_completion(lambda: 1 // 0)
 
 
-async def test_the_caller_s_context_is_that_of_the_work() -> None:
+async def test_thread_has_the_context_of_the_caller() -> None:
     name.set("lunch")
     assert await run_in_thread_to_completion(name.get) == "lunch"
 
 
-async def test_a_cancelled_caller_waits_for_the_end() -> None:
+async def test_cancelled_caller_waits_for_the_thread() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -41,7 +41,7 @@ async def test_a_cancelled_caller_waits_for_the_end() -> None:
         await asyncio.wait_for(caller, 60)
 
 
-async def test_the_error_of_the_work_comes_before_the_cancellation() -> None:
+async def test_error_of_the_thread_takes_precedence_over_the_cancellation() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -57,7 +57,7 @@ async def test_the_error_of_the_work_comes_before_the_cancellation() -> None:
         await asyncio.wait_for(caller, 60)
 
 
-async def test_who_is_cancelled_twice_gives_up_on_work_that_hangs() -> None:
+async def test_second_cancellation_abandons_hanging_work() -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -8,7 +8,7 @@ class Clock:
 
     Attributes:
         now: what it shows.
-        looks: how often somebody looked at it.
+        looks: how often it was read.
     """
 
     def __init__(self) -> None:

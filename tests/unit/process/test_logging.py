@@ -22,7 +22,7 @@ LIBRARIES = ("kopf", "aiohttp", "grpc")
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Leaves logging as it was."""
+    """Restores the logging configuration."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in (*LIBRARIES, "asyncio", "kubernetes_asyncio")}
@@ -97,7 +97,7 @@ class TestText:
         assert text.getvalue().count("\n") == 1
         assert "hello\\n12:00:00" in text.getvalue()
 
-    def test_a_traceback_stands_behind_a_bar(self, text: io.StringIO) -> None:
+    def test_traceback_lines_start_with_a_bar(self, text: io.StringIO) -> None:
         try:
             fail("first\n12:00:00 INFO node: forged")
         except ValueError:
@@ -109,7 +109,7 @@ class TestText:
         assert any("12:00:00 INFO node: forged" in line for line in rest)
 
     @given(message=st.text(), key=st.text(min_size=1), value=st.text())
-    def test_whatever_is_logged_stays_on_one_printable_line(self, message: str, key: str, value: str) -> None:
+    def test_any_record_is_one_printable_line(self, message: str, key: str, value: str) -> None:
         line = TextFormatter().format(record(message.replace("%", ""), **{f"f{key}": value}))
         assert line.isprintable()
         line.encode()
@@ -179,7 +179,7 @@ class TestJson:
         line = JsonFormatter().format(record("m", value=value))
         assert line.isascii()
         assert "\n" not in line
-        strict = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        strict = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         assert strict["message"] == "m"
 
 
@@ -211,7 +211,7 @@ class TestContext:
             await asyncio.create_task(in_a_task())
         assert [json.loads(line).get("claim") for line in jsonl.getvalue().splitlines()] == ["default/lunch"] * 2
 
-    async def test_claims_at_one_time_keep_apart(self, jsonl: io.StringIO) -> None:
+    async def test_concurrent_claims_have_separate_contexts(self, jsonl: io.StringIO) -> None:
         both = asyncio.Barrier(2)
 
         async def prepare(claim: str) -> None:
@@ -252,7 +252,7 @@ class TestConfigure:
         assert capsys.readouterr().err.endswith("INFO node.claims: here\n")
 
     @pytest.mark.parametrize("library", LIBRARIES)
-    def test_libraries_are_heard_from_warning_on(self, text: io.StringIO, library: str) -> None:
+    def test_libraries_log_from_warning(self, text: io.StringIO, library: str) -> None:
         logging.getLogger(f"{library}.part").info("chatter")
         logging.getLogger(f"{library}.part").warning("trouble")
         assert "chatter" not in text.getvalue()

@@ -54,14 +54,14 @@ async def probing(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_all_is_well() -> None:
+async def test_probes_answer_ok() -> None:
     async with probing() as port:
         assert await asked(port, "/healthz") == (200, "ok\n")
         assert await asked(port, "/readyz") == (200, "ok\n")
         assert (await asked(port, "/metricz"))[0] == 404
 
 
-async def test_each_trouble_is_a_line_of_its_own_probe() -> None:
+async def test_each_problem_is_a_line_of_its_probe() -> None:
     async with probing(live=lambda: ["a", "b"], ready=lambda: ["c"]) as port:
         assert await asked(port, "/healthz") == (503, "a\nb\n")
         assert await asked(port, "/readyz") == (503, "c\n")
@@ -99,7 +99,7 @@ async def test_without_a_host_it_listens_everywhere() -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-async def test_an_ipv6_address_stands_in_brackets() -> None:
+async def test_ipv6_address_needs_brackets() -> None:
     async with probing(address="[::1]:0") as port:
         assert (await asked(port, "/healthz", "[::1]"))[0] == 200
 
@@ -110,7 +110,7 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+def test_port_in_use_is_reported_in_one_line() -> None:
     with taken() as port, pytest.raises(ConfigurationError) as told:
         Probes(f"127.0.0.1:{port}", live=[], ready=[])
     assert str(told.value) == (
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
 
 @pytest.mark.parametrize("address", ["8081", "localhost", "localhost:", ":http", "::1:80", "a:b:1", ":-1"])
 def test_an_address_of_another_form_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no host:port; write for example ':8081'"):
+    with pytest.raises(ConfigurationError, match="is not host:port; write for example ':8081'"):
         Probes(address, live=[], ready=[])
 
 
@@ -157,8 +157,8 @@ async def test_a_process_is_ready_while_all_its_parts_are() -> None:
         assert await asked(port, "/readyz") == (503, "the process is stopping\noven is failed: burnt\n")
 
 
-async def test_a_blocked_loop_is_told_while_it_is_blocked(clock: Clock) -> None:
-    here = "in test_a_blocked_loop_is_told_while_it_is_blocked"
+async def test_blocked_loop_fails_the_probe_while_it_is_blocked(clock: Clock) -> None:
+    here = "in test_blocked_loop_fails_the_probe_while_it_is_blocked"
     watchdog = LoopWatchdog(patience=0.2)
     answers: list[tuple[int, str]] = []
     watching = asyncio.create_task(watchdog.run(asyncio.Event()))
@@ -201,7 +201,7 @@ class Waiter:
 
 
 @pytest.mark.parametrize("method", ["prepare", "serve"])
-async def test_a_call_that_hangs_is_told_with_claim_and_age_until_it_returns(method: str) -> None:
+async def test_hanging_call_fails_the_probe_with_claim_and_age(method: str) -> None:
     waiter = Waiter()
     hanging = HangingCallCheck(asyncio.get_running_loop(), 0.1)
     with log_context(claim="default/lunch"):

@@ -125,7 +125,7 @@ class TestOrder:
         assert await task == 0
         assert journal == ["+first", "+third", "-third", "-first"]
 
-    async def test_it_starts_when_the_former_becomes_ready(self) -> None:
+    async def test_part_starts_when_the_previous_one_is_ready(self) -> None:
         journal: list[str] = []
         opened = asyncio.Event()
 
@@ -158,7 +158,7 @@ class TestOrder:
 
         assert asyncio.run(scenario())[:5] == ["+0", "+1", "+2", "+3", "+4"]
 
-    async def test_a_name_is_taken_once(self) -> None:
+    async def test_part_names_are_unique(self) -> None:
         supervisor = Supervisor()
         supervisor.add(Recorder("a", []))
         with pytest.raises(InternalError, match="'a' is added twice"):
@@ -170,7 +170,7 @@ class TestOrder:
 
 
 class TestFailure:
-    async def test_an_expected_error_ends_the_process_in_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_expected_error_stops_the_process_with_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
         journal: list[str] = []
         supervisor = Supervisor()
         supervisor.add(Recorder("other", journal))
@@ -185,7 +185,7 @@ class TestFailure:
         assert supervisor.status()["scripted"].state is PartState.FAILED
         assert supervisor.status()["other"].state is PartState.STOPPED
 
-    async def test_a_bug_ends_it_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_bug_stops_the_process_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
         supervisor = Supervisor()
         supervisor.add(Scripted(ZeroDivisionError("division by zero")))
         assert await supervisor.run() == 1
@@ -199,7 +199,7 @@ class TestFailure:
         assert await supervisor.run() == 2
 
     @pytest.mark.parametrize("end", [None, asyncio.CancelledError()])
-    async def test_ending_unasked_is_a_failure(self, end: BaseException | None) -> None:
+    async def test_part_that_returns_early_is_a_failure(self, end: BaseException | None) -> None:
         supervisor = Supervisor()
         supervisor.add(Scripted(end))
         assert await supervisor.run() == 1
@@ -245,7 +245,7 @@ class TestRestart:
         supervisor.stop()
         assert await task == 0
 
-    async def test_the_same_error_is_told_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_repeated_error_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         supervisor = Supervisor()
         supervisor.add(Scripted(*[StoreError("locked") for _ in range(5)]), restart=(0.0, 3600.0))
         task = asyncio.create_task(supervisor.run())
@@ -257,7 +257,7 @@ class TestRestart:
 
 
 class TestStop:
-    async def test_a_part_that_drains_for_ever_is_cancelled_again(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_part_that_does_not_stop_is_cancelled_again(self, caplog: pytest.LogCaptureFixture) -> None:
         journal: list[str] = []
 
         class Endless(Recorder):
@@ -274,7 +274,7 @@ class TestStop:
         assert journal[-1] == "-first"
         assert [vars(record)["part"] for record in caplog.records if "in time" in record.message] == ["endless"]
 
-    async def test_what_stops_first_has_stopped_before_another_part_is_asked_to(self) -> None:
+    async def test_parts_that_stop_first_have_stopped_before_others_are_cancelled(self) -> None:
         journal: list[str] = []
         supervisor = Supervisor()
         supervisor.add(Recorder("store", journal))
@@ -336,7 +336,7 @@ class TestSignals:
         assert await task == 0
         assert journal == ["+a", "-a"]
 
-    async def test_what_signals_do_afterwards_is_as_it_was_also_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_signal_handlers_are_restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("dra_kit.process.supervisor._ONE_SIGNAL", 0.05)
         before = signal.getsignal(signal.SIGINT)
         supervisor = Supervisor()
@@ -348,7 +348,7 @@ class TestSignals:
         await asyncio.sleep(0.2)
         assert signal.getsignal(signal.SIGINT) == before
 
-    def test_a_signal_that_insists_ends_at_once(self) -> None:
+    def test_second_signal_stops_the_process_at_once(self) -> None:
         code = """
             import asyncio, signal, threading
             from dra_kit.process.supervisor import Supervisor

@@ -68,7 +68,7 @@ def test_a_file_of_globs_is_a_driver_for_each_node(write: Write, name: str) -> N
     assert one.provider is not two.provider
 
 
-def test_a_file_of_globs_that_is_wrong_is_told_with_its_line(write: Write) -> None:
+def test_invalid_file_of_globs_is_reported_with_its_line(write: Write) -> None:
     write("serial.yaml", "driver: serial.example.com\ndevices:\n- path: /dev/ttyUSB*\n")
     with pytest.raises(ConfigurationError, match=r"^serial\.yaml:3: devices\[0\]\.path: unknown field"):
         load_driver("serial.yaml")
@@ -164,32 +164,32 @@ def test_a_function_makes_a_driver_each_time(write: Write) -> None:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("nowhere_at_all:driver", ": there is no module nowhere_at_all; install it, or run from the folder that holds"),
-        ("nowhere_at_all.sub", ": there is no module nowhere_at_all.sub; install it, or run from the folder"),
-        ("sys.nothing:driver", ": there is no module sys.nothing; install it, or run from the folder"),
+        ("nowhere_at_all:driver", ": module nowhere_at_all not found; install it, or run from the folder that holds"),
+        ("nowhere_at_all.sub", ": module nowhere_at_all.sub not found; install it, or run from the folder"),
+        ("sys.nothing:driver", ": module sys.nothing not found; install it, or run from the folder"),
         ("", "'' is empty; write module:attr, ./file.py, a project folder"),
-        (":driver", ": '' is no module; write"),
-        ("not-a-module:driver", ": 'not-a-module' is no module; write"),
+        (":driver", ": '' is not a module name; write"),
+        ("not-a-module:driver", ": 'not-a-module' is not a module name; write"),
     ],
 )
-def test_a_module_that_is_missing_is_told(write: Write, target: str, problem: str) -> None:
+def test_missing_module_is_reported(write: Write, target: str, problem: str) -> None:
     assert refusal(target).startswith(f"TARGET {target}{problem}")
 
 
 @pytest.mark.parametrize("name", ["./missing.py", "missing.py", "./missing/driver"])
-def test_a_file_that_is_missing_is_told_with_its_whole_path(write: Write, tmp_path: Path, name: str) -> None:
+def test_missing_file_is_reported_with_its_complete_path(write: Write, tmp_path: Path, name: str) -> None:
     path = (tmp_path / name).resolve()
     assert refusal(name) == f"TARGET {name}: {path} does not exist; give the path of the driver's file"
 
 
-def test_an_attribute_that_is_missing_is_told_with_the_one_there_is(write: Write) -> None:
+def test_missing_attribute_is_reported_with_the_existing_one(write: Write) -> None:
     write("targetmod.py", DRIVER.replace("driver = make()", ""))
     assert refusal("targetmod.py") == (
         "TARGET targetmod.py: module targetmod has no attribute 'driver'; did you mean targetmod.py:other?"
     )
 
 
-def test_a_module_without_a_driver_is_told(write: Write) -> None:
+def test_module_without_a_driver_is_reported(write: Write) -> None:
     write("targetmod.py", "")
     assert refusal("targetmod:found") == (
         "TARGET targetmod:found: module targetmod has no attribute 'found'; write found = dra_kit.Driver(…) there"
@@ -204,7 +204,7 @@ def test_a_module_without_a_driver_is_told(write: Write) -> None:
         ("async def driver(): return 1", "driver is async def; write a plain def that returns a dra_kit.Driver"),
     ],
 )
-def test_what_is_no_driver_is_told(write: Write, text: str, problem: str) -> None:
+def test_object_of_another_type_is_reported(write: Write, text: str, problem: str) -> None:
     write("targetmod.py", text)
     assert refusal("targetmod.py") == f"TARGET targetmod.py: {problem}"
 
@@ -217,13 +217,13 @@ def test_what_is_no_driver_is_told(write: Write, text: str, problem: str) -> Non
         ("raise ValueError('one\\ntwo')", "does not import: ValueError: one two at {path}:1"),
         ("import re\nre.compile('?')", "does not import: error: nothing to repeat at position 0 at {path}:2"),
         ("import nolib", "does not import: ModuleNotFoundError: No module named 'nolib' at {path}:1; install"),
-        ("\nimport sys\nsys.exit(3)", "does not import: it ends the process at {path}:3; do that only under __main__"),
+        ("\nimport sys\nsys.exit(3)", "does not import: it exits the process at {path}:3; do that only under __main__"),
         ("def driver():\n    return [][1]", "failed in driver(): IndexError: list index out of range at {path}:2"),
         ("def driver(node): ...", "failed in driver(): TypeError: driver() missing 1 required positional argument"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("by_file", [True, False])
-def test_a_failure_of_the_authors_code_is_told_with_its_place(
+def test_failure_of_the_authors_code_is_reported_with_its_location(
     write: Write, text: str, problem: str, by_file: bool
 ) -> None:
     path = write("brokentarget.py", text)
@@ -239,7 +239,7 @@ def test_a_failure_has_its_cause_without_the_target(write: Write) -> None:
     assert caught.value.cause == f"ZeroDivisionError: division by zero at {path}:2"
 
 
-def test_a_mistake_in_the_drivers_declaration_is_told_with_its_place(write: Write) -> None:
+def test_mistake_in_the_declaration_is_reported_with_its_location(write: Write) -> None:
     path = write("brokentarget.py", "import dra_kit as dra\ndra.Device(\n    name='A B')\n")
     text = refusal("brokentarget.py", code="invalid-device")
     assert text.startswith("TARGET brokentarget.py: Device 'A B': name: Invalid value")
@@ -254,11 +254,14 @@ def test_a_mistake_in_the_drivers_declaration_is_told_with_its_place(write: Writ
         ("tool = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit]\ndriver = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit", "project/pyproject.toml cannot be read: Expected ']'"),
-        ('[tool.dra-kit]\ndriver = "a b"', "'a b' is no module; write module:attr, ./file.py, a project folder"),
-        ('[tool.dra-kit]\ndriver = "not_there_at_all"', "there is no module not_there_at_all; install it"),
+        (
+            '[tool.dra-kit]\ndriver = "a b"',
+            "'a b' is not a module name; write module:attr, ./file.py, a project folder",
+        ),
+        ('[tool.dra-kit]\ndriver = "not_there_at_all"', "module not_there_at_all not found; install it"),
     ],
 )
-def test_a_project_that_names_no_driver_is_told(write: Write, text: str | None, problem: str) -> None:
+def test_project_without_a_driver_is_reported(write: Write, text: str | None, problem: str) -> None:
     write("project/README.md", "")
     if text is not None:
         write("project/pyproject.toml", text)

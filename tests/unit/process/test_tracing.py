@@ -1,4 +1,4 @@
-"""Traces where somebody collects them; nothing at all where nobody does."""
+"""Traces with a collector, and no overhead without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dra_kit.process import tracing
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
 
-def test_without_a_collector_every_span_is_the_same_nothing() -> None:
+def test_spans_without_a_collector_are_one_no_op() -> None:
     tracing.configure("dra.pizza", "node", {})
     first, second = tracing.span("a", claim="x"), tracing.span("b")
     assert first is second
@@ -32,24 +32,24 @@ def test_without_a_collector_every_span_is_the_same_nothing() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
     ],
 )
-def test_the_environment_says_whether_somebody_collects(environment: dict[str, str], wanted: bool) -> None:
+def test_tracing_is_configured_by_the_environment(environment: dict[str, str], wanted: bool) -> None:
     assert tracing.is_wanted(environment) is wanted
 
 
-def test_a_protocol_that_is_not_known_is_told() -> None:
+def test_unknown_protocol_is_rejected() -> None:
     with pytest.raises(
         ConfigurationError, match="OTLP protocol grpc is not known: leave it out, or write http/protobuf"
     ):
         tracing.configure("d", "node", {**COLLECTOR, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 
 
-def test_where_it_is_not_installed_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_opentelemetry_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigurationError, match=r"pip install dra-kit\[otel\], or remove the variable"):
         tracing.configure("d", "node", COLLECTOR)
 
 
-def test_nothing_of_it_is_loaded_by_a_node_without_a_collector() -> None:
+def test_node_without_a_collector_does_not_load_opentelemetry() -> None:
     program = (
         "import sys; import dra_kit.cli.roles, dra_kit.node.agent; from dra_kit.process import tracing;"
         "tracing.configure('d', 'node', {}); tracing.span('x').__enter__();"

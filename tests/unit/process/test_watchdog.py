@@ -12,7 +12,7 @@ from tests.unit.process.clock import Clock
 
 
 def block(clock: Clock) -> None:
-    """What an author must not do, for so long that it could be told several times."""
+    """Block the loop, as an author must not, long enough for several reports."""
     clock.now += 2.0
     before = clock.looks
     for _ in range(6000):
@@ -35,10 +35,10 @@ async def watched(caplog: pytest.LogCaptureFixture, clock: Clock, times: int) ->
     return [record for record in caplog.records if "the event loop is blocked" in record.getMessage()]
 
 
-async def test_a_blocked_loop_is_told_once_with_the_place(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+async def test_blocked_loop_is_logged_once_with_its_location(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     [told] = await watched(caplog, clock, 1)
     assert "test_watchdog.py" in getattr(told, "at", "")
 
 
-async def test_each_time_it_is_blocked_is_told(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+async def test_each_blocked_period_is_logged(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     assert len(await watched(caplog, clock, 2)) == 2

@@ -42,7 +42,7 @@ def committed(folder: Path) -> Mapping[PurePosixPath, str]:
 
 
 def main() -> None:
-    """Write them all anew."""
+    """Write all projects again."""
     shutil.rmtree(PROJECTS, ignore_errors=True)
     for answers in ANSWERS:
         for path, text in rendered(answers).items():

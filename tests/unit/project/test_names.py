@@ -33,21 +33,21 @@ def test_a_project_may_be_called(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("Led Driver", "how about 'led-driver'?"),
-        ("Led_2", "how about 'led-2'?"),
-        ("led_driver", "how about 'led-driver'?"),
-        ("-led-", "how about 'led'?"),
-        ("9lives", "how about 'lives'?"),
-        ("", "write for instance led-driver"),
-        ("???", "write for instance led-driver"),
-        ("x" * 41, f"how about {'x' * 40!r}?"),
-        ("../led", "how about 'led'?"),
-        ("dra-kit", "how about 'dra-kit-driver'?"),
-        ("Dra_Kit", "how about 'dra-kit-driver'?"),
-        ("pyyaml", "how about 'pyyaml-driver'?"),
+        ("Led Driver", "use 'led-driver'"),
+        ("Led_2", "use 'led-2'"),
+        ("led_driver", "use 'led-driver'"),
+        ("-led-", "use 'led'"),
+        ("9lives", "use 'lives'"),
+        ("", "use for example 'led-driver'"),
+        ("???", "use for example 'led-driver'"),
+        ("x" * 41, f"use {'x' * 40!r}"),
+        ("../led", "use 'led'"),
+        ("dra-kit", "use 'dra-kit-driver'"),
+        ("Dra_Kit", "use 'dra-kit-driver'"),
+        ("pyyaml", "use 'pyyaml-driver'"),
     ],
 )
-def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
+def test_invalid_project_name_gets_a_suggestion(name: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check_project_name(name)
     assert str(raised.value).startswith(f"project name {name!r}: ")
@@ -58,13 +58,13 @@ def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("led", "it has no domain, and another driver could have the same name; how about 'led.example.com'"),
-        ("LED.example.com", "it must be lower case; how about 'led.example.com'"),
-        ("led_1.example.com", "how about 'led-1.example.com'"),
-        ("x" * 64 + ".com", "write for instance led.example.com"),
+        ("led", "it lacks a domain, so that another driver could have the same name; use 'led.example.com'"),
+        ("LED.example.com", "it must be lower case; use 'led.example.com'"),
+        ("led_1.example.com", "use 'led-1.example.com'"),
+        ("x" * 64 + ".com", "use for example 'led.example.com'"),
     ],
 )
-def test_a_driver_may_not_be_called(name: str, text: str) -> None:
+def test_invalid_driver_name_gets_a_suggestion(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check_driver_name(name)
     assert text in str(raised.value)
@@ -73,17 +73,17 @@ def test_a_driver_may_not_be_called(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("class", "it is a word of Python; how about 'class_driver'?"),
-        ("json", "it is the name of another module; how about 'json_driver'?"),
-        ("dra_kit", "it is the name of another module; how about 'dra_kit_driver'?"),
-        ("yaml", "it is the name of another module; how about 'yaml_driver'?"),
+        ("class", "it is a keyword of Python; use 'class_driver'"),
+        ("json", "it is the name of another module; use 'json_driver'"),
+        ("dra_kit", "it is the name of another module; use 'dra_kit_driver'"),
+        ("yaml", "it is the name of another module; use 'yaml_driver'"),
         (
             "led-driver",
-            "it must be lower-case letters, digits and '_', and begin with a letter; how about 'led_driver'?",
+            "it must consist of lower-case letters, digits and '_', and begin with a letter; use 'led_driver'",
         ),
     ],
 )
-def test_a_package_may_not_be_called(name: str, text: str) -> None:
+def test_invalid_package_name_gets_a_suggestion(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         check_package_name(name)
 
@@ -112,7 +112,7 @@ def test_no_project_takes_the_place_of_a_package_that_it_needs() -> None:
 def test_no_package_takes_the_place_of_a_module_that_it_needs() -> None:
     of = {name: {canonicalize_name(one) for one in by} for name, by in packages_distributions().items()}
     modules = {name for name, by in of.items() if by & needed() and re.fullmatch(r"[a-z][a-z0-9_]*", name)}
-    assert modules >= {"yaml", "grpc", "google", "pytest"}  # not dra_kit, which is no copy here
+    assert modules >= {"yaml", "grpc", "google", "pytest"}  # not dra_kit, which is not installed as a copy
     assert {name for name in modules if default_package(name.replace("_", "-")) == name} == set()
 
 
@@ -131,7 +131,7 @@ def test_what_is_offered_may_be_used(name: str) -> None:
         try:
             check(name)
         except ConfigurationError as error:
-            if offered := re.search(r"how about '([^']*)'[^']*$", str(error)):
+            if offered := re.search(r"use '([^']*)'[^']*$", str(error)):
                 assert check(offered[1]) == offered[1]
 
 

@@ -32,14 +32,14 @@ def run(*arguments: object, cwd: Path, code: int = 0, answers: str | None = None
     return result.stdout + result.stderr
 
 
-def test_without_a_terminal_it_asks_nothing_and_tells_the_next_commands(tmp_path: Path) -> None:
+def test_new_without_terminal_uses_defaults_and_prints_next_steps(tmp_path: Path) -> None:
     told = run("new", "led", cwd=tmp_path)
     assert "driver led.example.com" in told
     assert told.endswith(
-        "Next:\n"
+        "Next steps:\n"
         "  cd led\n"
-        "  make test       # a pod gets a device, in a cluster of one process\n"
-        "  make sandbox    # the same, to watch\n"
+        "  make test       # test that a pod gets a device, in a cluster in one process\n"
+        "  make sandbox    # run the same cluster, and show what happens\n"
     )
     assert (tmp_path / "led" / "src" / "led" / "driver.py").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["led"]
@@ -60,15 +60,15 @@ def test_flags_are_answers(tmp_path: Path) -> None:
     )
 
 
-def test_on_a_terminal_it_asks_four_questions_and_again_after_a_wrong_answer(tmp_path: Path) -> None:
+def test_new_on_terminal_asks_and_repeats_after_invalid_answer(tmp_path: Path) -> None:
     told = run("new", "led", cwd=tmp_path, answers="led\nled.acme.example\n\nnetwork\nn\n")
-    assert "Name of the driver, in a domain of yours: clusters keep it, so that it cannot be changed later" in told
+    assert "Name of the driver, in a domain that you own; clusters store it, so you cannot change it later" in told
     assert told.count("Name of the driver [led.example.com]:") == 2
-    assert "it has no domain" in told
+    assert "it lacks a domain" in told
     assert "Python package [led]:" in told
-    assert "  partitionable  a card is divided; counters say which parts fit together" in told
+    assert "  partitionable  a card is divided into partitions; counters limit their combinations" in told
     assert "Devices (simple, partitionable, shared, network) [simple]:" in told
-    assert "Refuse bad config when it is applied [Y/n]:" in told
+    assert "Reject invalid config when it is applied [Y/n]:" in told
     assert "kind: network\nwebhook: false\n" in (tmp_path / "led" / ".dra-kit.yml").read_text()
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     mine.parent.mkdir()
     mine.write_text("mine")
     told = run("new", "led", cwd=tmp_path, code=2)
-    assert "error: led exists already and is not an empty folder, and nothing is overwritten; choose another" in told
+    assert "error: led already exists and is not an empty folder; choose another" in told
     assert [path.name for path in mine.parent.iterdir()] == ["mine.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["led"]
 
@@ -85,7 +85,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "led").symlink_to("elsewhere")
-    assert "exists already" in run("new", "led", cwd=tmp_path, code=2)
+    assert "already exists" in run("new", "led", cwd=tmp_path, code=2)
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
@@ -94,26 +94,26 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     assert (tmp_path / "led" / "pyproject.toml").is_file()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_new_reports_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = run("new", "led", "--directory", "file/led", cwd=tmp_path, code=2)
-    assert "error: file/led cannot be made" in told
+    assert "error: file/led cannot be created" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["Led"], "error: project name 'Led': it must be lower-case letters"),
-        (["led", "--driver", "led"], "error: driver name 'led': it has no domain"),
-        (["led", "--package", "class"], "error: package name 'class': it is a word of Python"),
+        (["Led"], "error: project name 'Led': it must consist of at most 40 lower-case letters"),
+        (["led", "--driver", "led"], "error: driver name 'led': it lacks a domain"),
+        (["led", "--package", "class"], "error: package name 'class': it is a keyword of Python"),
         (["led", "--kind", "big"], "'big' is not one of 'simple', 'partitionable', 'shared', 'network'"),
     ],
 )
-def test_a_wrong_answer_is_told_and_nothing_is_made(arguments: list[str], text: str, tmp_path: Path) -> None:
+def test_new_rejects_invalid_answer_and_creates_nothing(arguments: list[str], text: str, tmp_path: Path) -> None:
     assert text in run("new", *arguments, cwd=tmp_path, code=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_chart_that_comes_with_it_is_told(tmp_path: Path) -> None:
+def test_chart_command_prints_the_bundled_chart(tmp_path: Path) -> None:
     chart = Path(run("chart", cwd=tmp_path).strip())
     assert (chart / "Chart.yaml").is_file()

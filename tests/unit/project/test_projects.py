@@ -43,7 +43,7 @@ def test_each_kind_is_committed_and_nothing_else() -> None:
     assert {path.name for path in PROJECTS.iterdir()} == {answers.project for answers in ANSWERS}
 
 
-def test_copier_is_told_of_the_version_that_the_template_is_for() -> None:
+def test_copier_gets_the_template_version() -> None:
     questions = yaml.safe_load((project_template() / "copier.yml").read_text())
     assert questions["dra_kit_range"]["default"] == version_range(installed_version())
 
@@ -99,7 +99,7 @@ def test_cluster_of_kind_has_what_devices_need(answers: Answers) -> None:
     assert [node["role"] for node in config["nodes"]] == ["control-plane", "worker"]
 
 
-@pytest.mark.skipif(not shutil.which("make"), reason="recipes are NOT checked: there is no make")
+@pytest.mark.skipif(not shutil.which("make"), reason="recipes are NOT checked: make is missing")
 @pytest.mark.parametrize("checker", ["bash -n", "shellcheck --shell=sh --severity=warning"])
 def test_recipes_of_the_makefile_are_shell(answers: Answers, checker: str, tmp_path: Path) -> None:
     if not shutil.which(checker.split(maxsplit=1)[0]):

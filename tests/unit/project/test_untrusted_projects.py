@@ -1,4 +1,4 @@
-"""``dra-kit update`` of a project that somebody else wrote: it changes only that project, and runs nothing of it."""
+"""``dra-kit update`` of an untrusted project: it changes only the project, and runs no code of it."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def test_update_refuses_a_base_that_names_what_is_not_the_projects(
 @pytest.mark.parametrize("base", [[], "text", {"kept": 5}, {"kept": None}, {"kept": ["old\n"]}])
 def test_update_refuses_a_base_that_is_not_paths_with_texts(base: object, project: Path) -> None:
     based(project, base)
-    with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
+    with pytest.raises(ConfigurationError, match="cannot determine your changes"):
         update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
 
 
 def test_update_refuses_a_base_that_is_nested_too_deeply(project: Path) -> None:
     (project / BASE).write_text("[" * 100_000)
-    with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
+    with pytest.raises(ConfigurationError, match="cannot determine your changes"):
         update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
 
 
@@ -345,7 +345,7 @@ def test_update_understands_repositories_with_longer_hashes(tmp_path: Path) -> N
 def test_update_of_a_repository_that_cannot_be_read_needs_force(repository: Path) -> None:
     (repository / ".git" / "index").write_bytes(b"not an index")
     printed = run("update", cwd=repository, code=2)
-    assert "git cannot tell what of" in printed
+    assert "git status of" in printed
     assert "--force" in printed
     assert "nothing to do" in run("update", "--force", cwd=repository)
 

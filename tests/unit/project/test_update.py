@@ -94,7 +94,7 @@ def test_a_second_update_has_nothing_to_do(project: Path) -> None:
 
 def test_a_project_without_its_base_is_refused(project: Path) -> None:
     (project / BASE).unlink()
-    with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
+    with pytest.raises(ConfigurationError, match="cannot determine your changes"):
         update_project(project, files(NEW), project="dra-kit 0.0.1")
 
 
@@ -102,10 +102,10 @@ def tree(project: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
 
 
-def test_a_file_that_cannot_be_merged_is_named_and_nothing_has_been_written(project: Path) -> None:
+def test_update_writes_nothing_if_a_file_cannot_be_merged(project: Path) -> None:
     (project / "clash").write_bytes(b"caf\xe9\n")
     before = tree(project)
-    with pytest.raises(ConfigurationError, match=r"clash is no text in UTF-8.*: save it as such"):
+    with pytest.raises(ConfigurationError, match=r"clash cannot be merged with the template: it is not UTF-8"):
         update_project(project, files(NEW), project="dra-kit 0.0.1")
     assert tree(project) == before
 
@@ -123,9 +123,9 @@ def test_a_folder_where_the_template_has_a_file_is_named(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "kind: big", "project: led\ndriver: 5\npackage: led", "a: *b"])
-def test_answers_that_cannot_be_used_are_named(text: str, project: Path) -> None:
+def test_update_reports_invalid_answers(text: str, project: Path) -> None:
     (project / FILE).write_text(text)
-    with pytest.raises(ConfigurationError, match=f"{FILE} has no answers of `dra-kit new`: .*restore it"):
+    with pytest.raises(ConfigurationError, match=f"{FILE} has no valid answers of `dra-kit new`: .*restore it"):
         read_answers(project)
 
 
@@ -143,14 +143,16 @@ def older(project: Path, path: str, text: str) -> None:
     (project / path).write_text(text)
 
 
-def test_the_command_tells_what_it_did(tmp_path: Path) -> None:
+def test_update_command_lists_changes(tmp_path: Path) -> None:
     run("new", "led", cwd=tmp_path)
     project = tmp_path / "led"
     older(project, "Makefile", "old:\n")
     older(project, ".gitignore", "old\n")
     (project / ".gitignore").write_text("mine\n")
     told = run("update", "led", cwd=tmp_path, code=1)
-    assert told == ("conflict  .gitignore\nchanged   Makefile\na file has conflicts: look for <<<<<<<\n")
+    assert told == (
+        "conflict  .gitignore\nchanged   Makefile\n1 file has conflicts; search for <<<<<<< and resolve them\n"
+    )
     (project / ".gitignore").write_text("mine\n")
     assert run("update", "led", cwd=tmp_path) == "nothing to do\n"
 
@@ -164,12 +166,12 @@ def test_uncommitted_changes_are_refused_unless_forced(tmp_path: Path) -> None:
     assert run("update", cwd=project) == "nothing to do\n"
     (project / "README.md").write_text("mine\n")
     told = run("update", cwd=project, code=2)
-    assert "has changes that are not committed (M README.md)" in told
+    assert "has uncommitted changes (M README.md)" in told
     assert run("update", "--force", cwd=project) == "nothing to do\n"
 
 
-def test_what_new_did_not_make_is_refused(tmp_path: Path) -> None:
-    assert "was not made by `dra-kit new`" in run("update", cwd=tmp_path, code=2)
+def test_update_rejects_folder_that_new_did_not_create(tmp_path: Path) -> None:
+    assert "`dra-kit new` did not create" in run("update", cwd=tmp_path, code=2)
 
 
 @contextmanager
@@ -184,7 +186,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("large", ["changed", BASE])
-def test_a_file_that_cannot_be_written_is_as_it_was_and_the_next_update_goes_on(project: Path, large: str) -> None:
+def test_unwritable_file_is_unchanged_and_the_next_update_continues(project: Path, large: str) -> None:
     new = {**NEW, "changed": "new\n" * (400 if large == "changed" else 1)}
     before = (project / large).read_text()
     with files_of_at_most(150), pytest.raises(ConfigurationError, match=f"{large} cannot be written: File too large"):

@@ -72,7 +72,7 @@ async def read(sandbox: Sandbox, name: str, **options: str) -> bytes:
         return await content.read()
 
 
-async def test_who_follows_gets_what_comes_until_the_container_ends(sandbox: Sandbox) -> None:
+async def test_log_follower_reads_until_the_container_exits(sandbox: Sandbox) -> None:
     await running(sandbox, "singer", "echo one; until [ -e go ]; do sleep 0.05; done; printf 'two\\377'")
 
     async with log(sandbox, "singer", follow="true") as content:
@@ -84,7 +84,7 @@ async def test_who_follows_gets_what_comes_until_the_container_ends(sandbox: San
     assert await read(sandbox, "singer", follow="true", tailLines="1") == b"two\xff"
 
 
-async def test_following_ends_with_the_pod(sandbox: Sandbox) -> None:
+async def test_log_follower_stops_when_the_pod_is_deleted(sandbox: Sandbox) -> None:
     await running(sandbox, "lasting", "echo one; exec sleep 3600")
 
     async with log(sandbox, "lasting", follow="true") as content:
@@ -93,7 +93,7 @@ async def test_following_ends_with_the_pod(sandbox: Sandbox) -> None:
         assert await content.read() == b""
 
 
-async def test_nothing_remains_of_followers_that_go(sandbox: Sandbox) -> None:
+async def test_disconnected_log_followers_are_cleaned_up(sandbox: Sandbox) -> None:
     await running(sandbox, "forgotten", "echo one; exec sleep 3600")
     before = len(asyncio.all_tasks())
     for _ in range(5):
@@ -103,7 +103,7 @@ async def test_nothing_remains_of_followers_that_go(sandbox: Sandbox) -> None:
     await until(lambda: len(asyncio.all_tasks()) <= before)
 
 
-async def test_the_attempt_before_has_a_log_too(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_previous_attempt_has_a_log(sandbox: Sandbox, tmp_path: Path) -> None:
     script = f"[ -e {tmp_path}/mark ] && echo again && exec sleep 3600; touch {tmp_path}/mark; echo first; exit 1"
     await sandbox.client.create(PODS, pod("again", script, restartPolicy="Always"))
     await until(lambda: status(sandbox, "again").get("restartCount") == 1)
@@ -114,14 +114,14 @@ async def test_the_attempt_before_has_a_log_too(sandbox: Sandbox, tmp_path: Path
     assert await read(sandbox, "again", previous="true") == b"first\n"
 
 
-async def test_a_container_that_was_never_restarted_has_no_attempt_before(sandbox: Sandbox) -> None:
+async def test_container_without_restarts_has_no_previous_log(sandbox: Sandbox) -> None:
     await running(sandbox, "steady", "exec sleep 3600")
 
     with pytest.raises(KubeError, match='previous terminated container "eater" in pod "steady" not found'):
         await read(sandbox, "steady", previous="true")
 
 
-async def test_kubectl_takes_what_it_gets(sandbox: Sandbox) -> None:
+async def test_kubectl_prints_the_log(sandbox: Sandbox) -> None:
     kubectl = program("kubectl")
     await running(sandbox, "talker", "echo one; echo two; until [ -e end ]; do sleep 0.05; done; echo three")
 

@@ -92,7 +92,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield running
 
 
-async def test_its_own_parts_come_over_a_unix_socket_kopf_too(sandbox: Sandbox) -> None:
+async def test_components_and_kopf_connect_over_a_unix_socket(sandbox: Sandbox) -> None:
     own = {
         "kube-controller-manager", "kubelet node-1", "kubelet node-2",
         "dra-kit sandbox", "dra-kit-sandbox", "dra.pizza dra-kit", "dra-kit", "kopf",
@@ -147,7 +147,7 @@ def phase(sandbox: Sandbox, name: str) -> str:
     return str(found.get("status", {}).get("phase"))
 
 
-async def test_each_node_has_a_driver_with_settings_of_its_own(sandbox: Sandbox) -> None:
+async def test_driver_has_separate_settings_on_each_node(sandbox: Sandbox) -> None:
     found = {
         item["spec"]["nodeName"]: item["spec"]["devices"][0]["attributes"]["oven"]["string"]
         for item in sandbox.informers.objects(RESOURCE_SLICES).values()
@@ -156,7 +156,7 @@ async def test_each_node_has_a_driver_with_settings_of_its_own(sandbox: Sandbox)
     assert found == {"node-1": "oven of node-1", "node-2": "oven of node-2"}
 
 
-async def test_a_claim_decides_on_which_node_its_pod_runs(sandbox: Sandbox) -> None:
+async def test_pod_runs_on_the_node_of_its_claim(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, claim("far", 'device.attributes["dra.pizza"].oven.endsWith("node-2")'))
     await sandbox.client.create(PODS, pod("traveller", "far", "sh", "-c", "echo cheese: $CHEESE"))
 
@@ -166,7 +166,7 @@ async def test_a_claim_decides_on_which_node_its_pod_runs(sandbox: Sandbox) -> N
     assert await sandbox.output("default", "traveller", "eater") == "cheese: false\n"
 
 
-async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> None:
+async def test_api_server_returns_container_logs(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, claim("loud"))
     await sandbox.client.create(PODS, pod("singer", "loud", "echo", "la la"))
     await until(lambda: phase(sandbox, "singer") == "Succeeded")
@@ -180,7 +180,7 @@ async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> 
         assert await answer.text() == "la la\n"
 
 
-async def test_its_api_is_for_its_owner_alone(sandbox: Sandbox) -> None:
+async def test_api_rejects_other_users(sandbox: Sandbox) -> None:
     import aiohttp
 
     outside = await load_credentials(sandbox.kubeconfig)
@@ -194,7 +194,7 @@ async def test_its_api_is_for_its_owner_alone(sandbox: Sandbox) -> None:
     assert sandbox.kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
-async def test_the_mark_of_its_processes_is_no_part_of_what_a_container_gets(sandbox: Sandbox) -> None:
+async def test_process_mark_is_hidden_from_container_environments(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, claim("marked"))
     await sandbox.client.create(PODS, pod("marked", "marked", "env"))
     await until(lambda: phase(sandbox, "marked") == "Succeeded")
@@ -204,14 +204,14 @@ async def test_the_mark_of_its_processes_is_no_part_of_what_a_container_gets(san
     assert MARK_VARIABLE not in await sandbox.environment("default", "marked", "eater")
 
 
-async def test_bad_configuration_is_refused_when_it_is_applied(sandbox: Sandbox) -> None:
+async def test_webhook_rejects_invalid_configuration(sandbox: Sandbox) -> None:
     with pytest.raises(KubeError, match="extra_chese"):
         await sandbox.client.create(RESOURCE_CLAIMS, claim("wrong", parameters={"extra_chese": True}))
 
     await sandbox.client.create(RESOURCE_CLAIMS, claim("right", parameters={"extra_cheese": True}))
 
 
-async def test_a_pod_that_ended_frees_its_device(sandbox: Sandbox) -> None:
+async def test_completed_pod_frees_its_device(sandbox: Sandbox) -> None:
     only = 'device.attributes["dra.pizza"].oven.endsWith("node-1")'
     for name in ("first", "second"):
         await sandbox.client.create(RESOURCE_CLAIMS, claim(name, only))
@@ -224,7 +224,7 @@ async def test_a_pod_that_ended_frees_its_device(sandbox: Sandbox) -> None:
     await until(lambda: ("default", "first") not in sandbox.informers.objects(PODS))
 
 
-async def test_a_driver_that_does_not_start_is_told() -> None:
+async def test_failed_driver_start_is_reported() -> None:
     class Broken(Oven):
         @override
         def startup(self, context: dra.Context[Settings]) -> None:
@@ -237,7 +237,7 @@ async def test_a_driver_that_does_not_start_is_told() -> None:
             pass
 
 
-async def test_a_driver_that_ends_by_itself_ends_what_waits() -> None:
+async def test_unexpected_driver_exit_cancels_waiting_work() -> None:
     class Leaving(Oven):
         @override
         async def startup(self, context: dra.Context[Settings]) -> None:  # type: ignore[override]
@@ -257,7 +257,7 @@ async def test_a_driver_that_ends_by_itself_ends_what_waits() -> None:
 
 
 class Endings(SandboxObserver):
-    """Writes down what was told when the cluster ended."""
+    """Records the calls reported at the end of the cluster."""
 
     calls: Sequence[str] = ()
 
@@ -266,7 +266,7 @@ class Endings(SandboxObserver):
         self.calls = calls
 
 
-async def test_the_first_pod_has_its_events_even_if_the_controller_begins_when_it_is_gone() -> None:
+async def test_first_pod_gets_events_if_the_controller_starts_after_its_deletion() -> None:
     class SlowObserver(dra.ClaimObserver):
         @override
         async def startup(self, context: dra.Context[Settings]) -> None:
@@ -292,7 +292,7 @@ async def test_the_first_pod_has_its_events_even_if_the_controller_begins_when_i
                 reasons = {item["reason"] for item in events if item["regarding"]["name"] == "first"}
 
 
-async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
+async def test_hanging_code_is_reported_and_does_not_block_shutdown() -> None:
     entered, released = threading.Event(), threading.Event()
 
     class Sleeper(Waiter):
@@ -329,7 +329,7 @@ async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
     assert "Sleeper.prepare has not returned for" in told
 
 
-async def test_a_sandbox_whose_temporary_files_lie_deep_has_short_sockets(
+async def test_sandbox_with_a_long_temporary_directory_has_short_socket_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("deep" * 30)
@@ -343,7 +343,7 @@ async def test_a_sandbox_whose_temporary_files_lie_deep_has_short_sockets(
         assert await sandbox.client.list(DEVICE_CLASSES)
 
 
-async def test_nothing_remains_of_a_sandbox() -> None:
+async def test_sandbox_leaves_no_processes_or_files() -> None:
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = Path(directory) / "kubeconfig"
         driver = SandboxDriver((new_driver(),), lambda _: Settings())
@@ -355,7 +355,7 @@ async def test_nothing_remains_of_a_sandbox() -> None:
         assert not kubeconfig.exists()
 
 
-async def test_a_kubeconfig_that_cannot_be_written_is_told() -> None:
+async def test_unwritable_kubeconfig_is_reported() -> None:
     settings = SandboxSettings(kubeconfig=Path("/proc/no-such-place/kubeconfig"))
 
     with pytest.raises(ConfigurationError, match="kubeconfig /proc/no-such-place/kubeconfig cannot be written"):
@@ -363,7 +363,7 @@ async def test_a_kubeconfig_that_cannot_be_written_is_told() -> None:
             pass
 
 
-async def test_devices_that_count_against_a_node_are_accepted_where_the_alpha_features_are_on() -> None:
+async def test_node_allocatable_devices_are_accepted_with_alpha_features() -> None:
     class Counting(dra.DeviceProvider):
         @override
         def discover(self) -> Iterator[Sequence[dra.Device]]:

@@ -160,7 +160,7 @@ async def test_one_claim_gets_devices_of_both(sandbox: Sandbox) -> None:
     assert set(await sandbox.node_state()) == set()
 
 
-async def test_each_has_a_webhook_of_its_own(sandbox: Sandbox) -> None:
+async def test_each_driver_has_its_own_webhook(sandbox: Sandbox) -> None:
     found = (await sandbox.client.list(VALIDATING_WEBHOOK_CONFIGURATIONS)).items
     assert len(found) == 2
     for name, field in ((PIZZA, "cheese"), (WINE, "bubbles")):
@@ -172,14 +172,14 @@ async def test_each_has_a_webhook_of_its_own(sandbox: Sandbox) -> None:
             await sandbox.client.create(RESOURCE_CLAIMS, claim)
 
 
-async def test_what_is_done_to_a_driver_names_it(sandbox: Sandbox) -> None:
+async def test_driver_actions_name_the_driver(sandbox: Sandbox) -> None:
     with pytest.raises(ConfigurationError, match=r"2 drivers run here, dra\.pizza and dra\.wine; say which"):
         sandbox.control()
-    with pytest.raises(ConfigurationError, match=r'no driver dra\.wines.* did you mean "dra\.wine"\?'):
+    with pytest.raises(ConfigurationError, match=r'unknown driver dra\.wines.* did you mean "dra\.wine"\?'):
         sandbox.control("dra.wines")
 
 
-async def test_a_restart_of_one_leaves_the_other_alone(sandbox: Sandbox) -> None:
+async def test_restart_of_one_driver_does_not_affect_the_other(sandbox: Sandbox) -> None:
     other = [node.drivers[PIZZA]._role for node in sandbox.nodes]
 
     await sandbox.control(WINE).restart()
@@ -187,7 +187,7 @@ async def test_a_restart_of_one_leaves_the_other_alone(sandbox: Sandbox) -> None
     assert [node.drivers[PIZZA]._role for node in sandbox.nodes] == other
 
 
-async def test_each_has_settings_and_edited_files_of_its_own(sandbox: Sandbox) -> None:
+async def test_each_driver_has_its_own_settings_and_edited_files(sandbox: Sandbox) -> None:
     former = await sandbox.control(WINE).replace_file("shelf", "grappa")
     await sandbox.control(WINE).restart()
     await until(lambda: {name for _, _, name in offered(sandbox)} == {"pizza-0", "pizza-1", "grappa-0", "grappa-1"})
@@ -199,7 +199,7 @@ async def test_each_has_settings_and_edited_files_of_its_own(sandbox: Sandbox) -
     await sandbox.control(WINE).restart()
 
 
-async def test_a_reboot_takes_all_of_them_down_and_up(sandbox: Sandbox) -> None:
+async def test_reboot_restarts_all_drivers(sandbox: Sandbox) -> None:
     before = [driver._role for node in sandbox.nodes for driver in node.drivers.values()]
 
     await sandbox.control(PIZZA).reboot()
@@ -209,7 +209,7 @@ async def test_a_reboot_takes_all_of_them_down_and_up(sandbox: Sandbox) -> None:
     assert len(after) == 4
 
 
-async def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
+async def test_two_drivers_with_one_name_are_rejected(tmp_path: Path) -> None:
     twins = [served(PIZZA, tmp_path, "./oven.py"), served(PIZZA, tmp_path, "./stove.py")]
 
     with pytest.raises(ConfigurationError, match=r"\./oven\.py and \./stove\.py are both driver dra\.pizza;"):

@@ -1,4 +1,4 @@
-"""The project of somebody who writes a driver with an effect, in two releases."""
+"""The project of a driver with an effect, in two releases."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ GPU = Gpu(name="gpu-0", uuid="GPU-0")
 
 def gpus(partitioner: Partitioner | None = None) -> dra.Driver[Any, Any]:
     def real(context: dra.Context[Settings]) -> FakeCard:
-        raise AssertionError("there is no real card")
+        raise AssertionError("no real card exists")
 
     return dra.Driver(
         "gpu.example",
@@ -158,7 +158,7 @@ async def test_a_preparer_alone() -> None:
 
 
 def test_a_driver_has_its_own_effects() -> None:
-    with pytest.raises(dra.ConfigurationError, match="leave effects out"):
+    with pytest.raises(dra.ConfigurationError, match="omit effects"):
         unit(gpus(), effects=[CreatePartition])
 
 

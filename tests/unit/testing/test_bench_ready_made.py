@@ -81,7 +81,7 @@ class Hanging(Daemon, id="hanging"):
         (self.folder / "hangs").unlink(missing_ok=True)
 
 
-async def test_a_program_that_hangs_is_ended_and_started_anew(tmp_path: Path) -> None:
+async def test_hanging_program_is_restarted(tmp_path: Path) -> None:
     async with unit(Waiter(Hanging(folder=tmp_path)), effects=[Hanging]) as bench:
         [before] = await bench.prepare("lunch", [OVEN], within=30)
         (tmp_path / "hangs").touch()
@@ -114,7 +114,7 @@ async def test_a_program_ends_with_the_bench(tmp_path: Path) -> None:
     assert identify(int(prepared.env["PID"])) is None
 
 
-def test_a_program_that_does_not_come_up_is_told_in_a_plain_function(tmp_path: Path) -> None:
+def test_program_that_does_not_start_raises_in_blocking_bench(tmp_path: Path) -> None:
     with unit(Waiter(Daemon(folder=tmp_path, script="exec sleep 1000")), effects=[Daemon]) as bench:
         with pytest.raises(dra.NotYet, match=r"daemon .* is not ready yet"):
             bench.prepare("lunch", [OVEN], within=0.3)
@@ -125,7 +125,9 @@ def test_a_program_that_does_not_come_up_is_told_in_a_plain_function(tmp_path: P
 async def test_one_that_ends_at_once_says_what_it_wrote(tmp_path: Path) -> None:
     daemon = Daemon(folder=tmp_path, script="echo no oven here; exit 3")
     async with unit(Waiter(daemon), effects=[Daemon]) as bench:
-        with pytest.raises(dra.TransientError, match="exit code 3 before it was ready; it said: no oven here"):
+        with pytest.raises(
+            dra.TransientError, match="exited with code 3 before it was ready; its last output: no oven here"
+        ):
             await bench.prepare("lunch", [OVEN], within=30)
 
 
@@ -146,7 +148,7 @@ async def test_an_object_is_applied_waited_for_and_deleted() -> None:
         assert bench.objects == {}
 
 
-async def test_an_object_that_somebody_deleted_is_applied_again() -> None:
+async def test_deleted_object_is_applied_again() -> None:
     async with unit(Plugger(), effects=[Attachment]) as bench:
         status = {"vlan": 7, "conditions": [{"type": "Attached", "status": "True"}]}
         with pytest.raises(dra.NotYet):

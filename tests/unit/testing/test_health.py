@@ -90,7 +90,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
         yield made
 
 
-def test_a_test_makes_a_device_ill_and_well_again(bed: TestBed, tmp_path: Path) -> None:
+def test_device_becomes_unhealthy_and_recovers(bed: TestBed, tmp_path: Path) -> None:
     (tmp_path / "order.yaml").write_text(ORDER)
     with bed.harness("ill", directory=tmp_path) as dra:
         dra.unhealthy("bread-0", "smoke", "black")
@@ -115,7 +115,9 @@ def test_a_story_makes_a_device_ill_and_nothing_of_it_is_left(bed: TestBed, tmp_
         ("bread-0", "smok", "reason 'smok' is not in the policy of Nose; did you mean \"smoke\"?"),
     ],
 )
-def test_what_cannot_be_made_ill_is_told(bed: TestBed, tmp_path: Path, device: str, reason: str, problem: str) -> None:
+def test_unhealthy_rejects_unknown_device_or_reason(
+    bed: TestBed, tmp_path: Path, device: str, reason: str, problem: str
+) -> None:
     with (
         bed.harness("mistake", directory=tmp_path) as dra,
         pytest.raises(ConfigurationError, match=re.escape(problem)),

@@ -1,4 +1,4 @@
-"""The fixture ``dra`` in the project of somebody who writes a driver."""
+"""The fixture ``dra`` in the project of a driver."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Baker(dra.Preparer):
     def prepare(self, claim, device):
         price = self.settings.price_list.read_text().strip()
         if price == "sold out":
-            raise dra.PermanentError("there is no bread today")
+            raise dra.PermanentError("the bread is sold out")
         return dra.Prepared(env={"FLOUR": self.settings.flour, "PRICE": price})
 
 
@@ -136,7 +136,7 @@ def test_something_can_be_waited_for(dra):
     dra.apply("order.yaml")
     assert dra.wait_for(lambda: dra.claim("loaf")["metadata"]["uid"])
     dra.wait_for(lambda: dra.wait("guest").phase == "Succeeded")
-    with pytest.raises(AssertionError, match="the last look gave KeyError: 'nothing'"):
+    with pytest.raises(AssertionError, match="its last result was KeyError: 'nothing'"):
         dra.wait_for(lambda: dra.claim("loaf")["nothing"], timeout=0)
     dra.delete("Pod/guest")
     dra.wait_gone("Pod/guest")
@@ -176,12 +176,12 @@ def test_the_namespace_is_ones_own(dra):
     assert dra.namespace.startswith("test-test-the-namespace-is-ones-own-")
 
 
-def test_a_failure_tells_what_happened(dra):
+def test_failure_lists_events_and_output(dra):
     dra.apply("order.yaml")
     dra.wait("guest", phase="Failed", message="stale", timeout=70)
 
 
-def test_a_failure_tells_what_stands_against_the_devices(dra):
+def test_failure_explains_unsuitable_devices(dra):
     dra.apply(ORDER)
     dra.wait("guest", message="cannot allocate all claims")
     dra.wait("guest", timeout=1)
@@ -199,7 +199,7 @@ def test_a_pod_that_was_never_applied(dra):
     dra.wait("nope", timeout=100_000)
 
 
-def test_a_claim_that_the_driver_refuses_for_good(dra):
+def test_permanently_rejected_claim(dra):
     dra.replace_file("price_list", "sold out")
     dra.apply("order.yaml")
     dra.wait("guest", timeout=100_000)
@@ -223,31 +223,29 @@ def test_a_setting_that_does_not_exist(dra):
     dra.replace_file("prices", "3 euros")
 
 
-def test_a_setting_that_is_no_file(dra):
+def test_setting_that_is_not_a_file(dra):
     dra.replace_file("oven", "hot")
 '''
 
 FAILURES = {
-    "test_a_failure_tells_what_happened": "AssertionError: pod guest is Succeeded; it should be Failed and told "
-    "'stale'",
-    "test_a_failure_tells_what_stands_against_the_devices": "AssertionError: pod guest is Pending; it should be "
-    "Running",
+    "test_failure_lists_events_and_output": "AssertionError: pod guest is Succeeded; expected Failed with 'stale'",
+    "test_failure_explains_unsuitable_devices": "AssertionError: pod guest is Pending; expected Running",
     "test_an_object_that_the_server_refuses": "dra_kit.errors.Invalid: CREATE resourceclaims.resource.k8s.io",
     "test_a_manifest_that_is_not_there": "dra_kit.errors.ConfigurationError: {project}/tests/orders.yaml cannot be "
     "read: No",
-    "test_a_pod_that_was_never_applied": "AssertionError: pod nope does not exist; it should be Running; applied was "
-    "nothing",
-    "test_a_claim_that_the_driver_refuses_for_good": "AssertionError: pod guest is Pending; it should be Running",
+    "test_a_pod_that_was_never_applied": "AssertionError: pod nope does not exist; expected Running; the test "
+    "applied nothing",
+    "test_permanently_rejected_claim": "AssertionError: pod guest is Pending; expected Running",
     "test_a_container_that_does_not_exist": "KeyError: 'pod guest has no started container eatre; did you mean "
-    '"eater"? there is eater\'',
+    '"eater"? existing: eater\'',
     "test_a_variable_that_does_not_exist": "KeyError: 'container eater has no variable FLUOR; did you mean "
-    '"FLOUR"? there is FLOUR, HOME, HOSTNAME, PATH, PRICE\'',
+    '"FLOUR"? existing: FLOUR, HOME, HOSTNAME, PATH, PRICE\'',
     "test_a_file_of_the_project": "dra_kit.errors.ConfigurationError: the driver's setting 'recipe' names "
     "{project}/recipe itself, which would be overwritten; add recipe to pytest's setting dra_editable",
     "test_a_setting_that_does_not_exist": "dra_kit.errors.ConfigurationError: the driver has no setting 'prices' whose "
     "file could be replaced; its settings: flour, price_list, recipe, oven, shelf",
-    "test_a_setting_that_is_no_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
-    "which is no file that could be replaced",
+    "test_setting_that_is_not_a_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
+    "which is not a file that can be replaced",
 }
 """The tests that fail, and how the line begins that says why."""
 
@@ -280,7 +278,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
     output = report(tmp_path)
 
     assert f"{len(FAILURES)} failed, 10 passed" in output
-    assert "container eater ended with 0: mine" in output
+    assert "container eater exited with 0: mine" in output
     assert "claim bread: request bread: no device matches" in output
     assert re.search(r"claim bread: request bread: \d+ devices? on 1 node: \d+ not `false`", output), output
     assert "kopf." not in output
@@ -364,14 +362,14 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
             "dra_target=./dough.py",
             "TARGET ./dough.py does not import: SyntaxError: invalid syntax at {project}/dough.py:2:7, in 'def f(:' ",
         ),
-        ("dra_editable=prices", "the driver has no setting 'prices' whose file could be replaced; its settings: "),
+        ("dra_editable=prices", "the driver has no setting 'prices' whose file can be replaced; its settings: "),
         (
             "dra_settings=flowr=rye\n",
             "driver bread.example has no setting 'flowr'; did you mean \"flour\"? its settings: ",
         ),
     ],
 )
-def test_a_driver_that_does_not_come_up_is_told_in_a_line(tmp_path: Path, option: str, told: str) -> None:
+def test_driver_that_does_not_start_is_reported_in_one_line(tmp_path: Path, option: str, told: str) -> None:
     write(
         tmp_path,
         {

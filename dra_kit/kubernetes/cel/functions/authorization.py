@@ -1,4 +1,4 @@
-"""The authorizer of admission policies: questions about access, and decisions."""
+"""The authorizer of admission policies: access checks and decisions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LIBRARY: Final = Library()
 
 
 class AccessQuestion(Struct, frozen=True):
-    """Asks whether a user may perform an action.
+    """An access check: may a user perform an action?
 
     Attributes:
-        verb: such as ``create``; of a path its method in lower case.
+        verb: such as ``create``; for a path the HTTP method in lower case.
         group: API group.
-        resource: plural of the kind; ``*`` where none is named.
-        subresource: of it, empty for none.
+        resource: plural of the kind, or ``*``.
+        subresource: empty for the resource itself.
         namespace: empty for the whole cluster.
-        name: of the object, empty for all.
-        path: the path of a request that is for no resource; empty for resources.
+        name: name of the object; empty for all.
+        path: path of a non-resource request; otherwise empty.
     """
 
     verb: str = ""
@@ -38,40 +38,31 @@ class AccessQuestion(Struct, frozen=True):
 
 
 class AccessDecision(Struct, frozen=True):
-    """The answer to a question.
-
-    Attributes:
-        allowed: yes or no.
-        reason: why.
-        error: what went wrong on the way; empty for nothing.
-    """
+    """The result of an access check."""
 
     allowed: bool
     reason: str = ""
     error: str = ""
+    """Error of the check; empty if it succeeded."""
 
 
 class AccessReviewer(Protocol):
-    """Who answers questions about one user."""
+    """Answers access checks for one user."""
 
     def ask(self, question: AccessQuestion) -> AccessDecision:
         """Return whether the user may do it."""
         ...
 
     def service_account(self, namespace: str, name: str) -> AccessReviewer:
-        """Return the object with the same checks for a service account.
-
-        Raises:
-            ValueError: there can be none of this name.
-        """
+        """Return the reviewer for a service account; raises ValueError if the name is invalid."""
         ...
 
 
 class _Incomparable(Struct, frozen=True, eq=False):
-    """A value that nothing is equal to."""
+    """A value without an equality operator."""
 
     def equals(self, _: Any) -> NoReturn:
-        """Refuse ``self == other``, which is an error."""
+        """Raise the error of ``self == other``."""
         raise no_such_overload()
 
 
@@ -92,7 +83,7 @@ class _GroupCheck(_Incomparable, frozen=True, eq=False):
 
 
 class ResourceCheck(_Incomparable, frozen=True, eq=False):
-    """``authorizer.requestResource``, and what ``resource()`` makes: a question without its verb."""
+    """``authorizer.requestResource``, and the result of ``resource()``: an access check without a verb."""
 
     asking: AccessReviewer
     question: AccessQuestion = field(default_factory=AccessQuestion)
@@ -148,7 +139,7 @@ def _name(check: ResourceCheck, name: str) -> ResourceCheck:
     return replace(check, question=replace(check.question, name=name))
 
 
-# RBAC does not look at selectors.
+# RBAC ignores selectors.
 @LIBRARY.method("authorizer_labelselector", "labelSelector(resource_check, string) -> resource_check")
 @LIBRARY.method("authorizer_fieldselector", "fieldSelector(resource_check, string) -> resource_check")
 def _selector(check: ResourceCheck, _: str) -> ResourceCheck:

@@ -24,7 +24,7 @@ from dra_kit.kubernetes.cel.values import (
 LIBRARY: Final = Library()
 COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
-# No evaluation can afford a longer one; Kubernetes would build it before it notices that.
+# A longer list exceeds the cost limit; Kubernetes builds it before it detects that.
 _MAX_RANGE: Final = 1_000_000
 
 
@@ -147,9 +147,7 @@ def _range(frame: Frame, count: int) -> list[int]:
     return list(range(count))
 
 
-@LIBRARY.method("list_reverse", "reverse(list(T)) -> list(T)")
-def _reverse(values: list[Any]) -> list[Any]:
-    return values[::-1]
+LIBRARY.declare("list_reverse", "reverse(list(T)) -> list(T)", lambda values: values[::-1], member=True)
 
 
 @LIBRARY.method("list_distinct", "distinct(list(T)) -> list(T)", metered=True)
@@ -171,19 +169,13 @@ def _is_zero(value: Any) -> bool:
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list)) and not value)
 
 
-@LIBRARY.function("optional_of", "optional.of(V) -> optional(V)")
-def _of(value: Any) -> OptionalValue:
-    return OptionalValue(value)
-
-
-@LIBRARY.function("optional_ofNonZeroValue", "optional.ofNonZeroValue(V) -> optional(V)")
-def _of_non_zero(value: Any) -> OptionalValue:
-    return NONE if _is_zero(value) else OptionalValue(value)
-
-
-@LIBRARY.function("optional_none", "optional.none() -> optional(V)")
-def _none() -> OptionalValue:
-    return NONE
+LIBRARY.functions({
+    "optional_of": ("optional.of(V) -> optional(V)", OptionalValue),
+    "optional_ofNonZeroValue": (
+        "optional.ofNonZeroValue(V) -> optional(V)", lambda value: NONE if _is_zero(value) else OptionalValue(value)
+    ),
+    "optional_none": ("optional.none() -> optional(V)", lambda: NONE),
+})  # fmt: skip
 
 
 @LIBRARY.method("optional_value", "value(optional(V)) -> V")
@@ -193,23 +185,17 @@ def _value(optional: OptionalValue) -> Any:
     return optional.value
 
 
-@LIBRARY.method("optional_hasValue", "hasValue(optional(V)) -> bool")
-def _has_value(optional: OptionalValue) -> bool:
-    return optional.present
-
-
+LIBRARY.declare("optional_hasValue", "hasValue(optional(V)) -> bool", lambda optional: optional.present, member=True)
 LIBRARY.declare("optional_or_optional", "or(optional(V), optional(V)) -> optional(V)", None, member=True)
 LIBRARY.declare("optional_orValue_value", "orValue(optional(V), V) -> V", None, member=True)
 
 
-@LIBRARY.method("list_first", "first(list(V)) -> optional(V)")
-def _first(values: list[Any]) -> OptionalValue:
-    return OptionalValue(values[0]) if values else NONE
-
-
-@LIBRARY.method("list_last", "last(list(V)) -> optional(V)")
-def _last(values: list[Any]) -> OptionalValue:
-    return OptionalValue(values[-1]) if values else NONE
+LIBRARY.methods(
+    {
+        "list_first": ("first(list(V)) -> optional(V)", lambda values: OptionalValue(values[0]) if values else NONE),
+        "list_last": ("last(list(V)) -> optional(V)", lambda values: OptionalValue(values[-1]) if values else NONE),
+    }
+)
 
 
 @LIBRARY.function("optional_unwrap", "optional.unwrap(list(optional(V))) -> list(V)")

@@ -15,7 +15,7 @@ from dra_kit.kubernetes.cel.functions.time import (
     timestamp_in_range,
 )
 from dra_kit.kubernetes.cel.types import Library
-from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint, type_name
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint, type_name
 
 LIBRARY: Final = Library()
 _BOOLS: Final = {
@@ -54,9 +54,7 @@ def _bool_of_string(text: str) -> bool:
     return found
 
 
-@LIBRARY.function("string_to_bytes", "bytes(string) -> bytes")
-def _bytes_of_string(text: str) -> bytes:
-    return text.encode()
+LIBRARY.declare("string_to_bytes", "bytes(string) -> bytes", lambda text: text.encode())
 
 
 @LIBRARY.function("int64_to_double", "double(int) -> double")
@@ -87,9 +85,7 @@ def parse_double(text: str) -> float:
 LIBRARY.declare("uint64_to_double", "double(uint) -> double", _double_of_integer)
 
 
-@LIBRARY.function("string_to_duration", "duration(string) -> duration")
-def _duration_of_string(text: str) -> Duration:
-    return parse_duration(text)
+LIBRARY.declare("string_to_duration", "duration(string) -> duration", parse_duration)
 
 
 @LIBRARY.function("double_to_int64", "int(double) -> int")
@@ -99,9 +95,7 @@ def _int_of_double(number: float) -> int:
     return int(number)
 
 
-@LIBRARY.function("duration_to_int64", "int(duration) -> int")
-def _int_of_duration(value: Duration) -> int:
-    return value.nanoseconds
+LIBRARY.declare("duration_to_int64", "int(duration) -> int", lambda value: value.nanoseconds)
 
 
 @LIBRARY.function("string_to_int64", "int(string) -> int")
@@ -111,9 +105,7 @@ def _int_of_string(text: str) -> int:
     raise _refused(text, "int")
 
 
-@LIBRARY.function("timestamp_to_int64", "int(timestamp) -> int")
-def _int_of_timestamp(value: Timestamp) -> int:
-    return value.nanoseconds // _SECOND
+LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // _SECOND)
 
 
 @LIBRARY.function("uint64_to_int64", "int(uint) -> int")
@@ -144,19 +136,13 @@ def _uint_of_string(text: str) -> Uint:
     raise _refused(text, "uint")
 
 
-@LIBRARY.function("int64_to_timestamp", "timestamp(int) -> timestamp")
-def _timestamp_of_int(seconds: int) -> Timestamp:
-    return timestamp_in_range(seconds * _SECOND)
-
-
-@LIBRARY.function("string_to_timestamp", "timestamp(string) -> timestamp")
-def _timestamp_of_string(text: str) -> Timestamp:
-    return parse_timestamp(text)
-
-
-@LIBRARY.function("bool_to_string", "string(bool) -> string")
-def _string_of_bool(value: bool) -> str:
-    return "true" if value else "false"
+LIBRARY.functions(
+    {
+        "int64_to_timestamp": ("timestamp(int) -> timestamp", lambda seconds: timestamp_in_range(seconds * _SECOND)),
+        "string_to_timestamp": ("timestamp(string) -> timestamp", parse_timestamp),
+        "bool_to_string": ("string(bool) -> string", lambda value: "true" if value else "false"),
+    }
+)
 
 
 @LIBRARY.function("bytes_to_string", "string(bytes) -> string")
@@ -169,7 +155,7 @@ def _string_of_bytes(value: bytes) -> str:
 
 @LIBRARY.function("double_to_string", "string(double) -> string")
 def format_double(number: float) -> str:
-    """Return the shortest text that means this number, as Go writes it (``%g``)."""
+    """Return the shortest text for this number, as Go writes it (``%g``)."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -180,7 +166,7 @@ def format_double(number: float) -> str:
     digits = (whole + fraction).lstrip("0")
     leading = len(whole + fraction) - len(digits)
     digits = digits.rstrip("0") or "0"
-    # the number is 0.<digits> times ten to the power of point
+    # the number is 0.<digits> * 10**point
     point = len(whole) - leading + int(exponent_text or "0")
     if number == 0:
         return f"{sign}0"
@@ -195,9 +181,7 @@ def format_double(number: float) -> str:
     return f"{sign}{digits[:point]}.{digits[point:]}"
 
 
-@LIBRARY.function("duration_to_string", "string(duration) -> string")
-def _string_of_duration(value: Duration) -> str:
-    return format_duration(value)
+LIBRARY.declare("duration_to_string", "string(duration) -> string", format_duration)
 
 
 @LIBRARY.function("int64_to_string", "string(int) -> string")
@@ -205,9 +189,5 @@ def _string_of_integer(number: int) -> str:
     return str(int(number))
 
 
-@LIBRARY.function("timestamp_to_string", "string(timestamp) -> string")
-def _string_of_timestamp(value: Timestamp) -> str:
-    return format_timestamp(value)
-
-
+LIBRARY.declare("timestamp_to_string", "string(timestamp) -> string", format_timestamp)
 LIBRARY.declare("uint64_to_string", "string(uint) -> string", _string_of_integer)

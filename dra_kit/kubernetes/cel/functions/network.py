@@ -15,7 +15,7 @@ LIBRARY: Final = Library()
 _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
-_HOST: Final = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*")  # all but: to compile a range of half of Unicode takes 3 ms
+_HOST: Final = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*")  # a range of half of Unicode takes 3 ms to compile
 _HOST_ESCAPE: Final = re.compile(r"%(?:25|[89a-fA-F][0-9a-fA-F])")
 _ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _PLAIN_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@]|%[0-9A-Fa-f]{2})*")
@@ -24,14 +24,14 @@ _PATH_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP
 
 
 class URL:
-    """A URL, with the parts that expressions can ask for.
+    """A URL and its parts.
 
     Args:
         text: the URL.
-        is_request: without a scheme, no host comes before the path, as in the first line of an HTTP request.
+        is_request: without a scheme, the text starts with the path, as in the first line of an HTTP request.
 
     Raises:
-        Failure: it is none.
+        EvaluationFailure: the text is not a URL.
     """
 
     __slots__ = ("authority", "fragment", "host", "opaque", "path", "query", "scheme")
@@ -127,7 +127,7 @@ def _parse_host(scheme: str, host: str) -> str:
         port = host[closing + 1 :]
         _check_ipv6(host[1:closing])
     else:
-        # more colons than one are left to schemes that have lists of hosts
+        # only other schemes allow several colons, for lists of hosts
         colon = host.find(":") if scheme in {"http", "https"} else host.rfind(":")
         port = host[colon:] if colon >= 0 else ""
     if not _PORT.fullmatch(port):
@@ -156,7 +156,7 @@ def _escaped_path(path: str) -> str:
 
 
 def is_request_uri(text: str) -> bool:
-    """Return whether Go's ``ParseRequestURI`` takes the text: an absolute URL or an absolute path."""
+    """Return whether Go's ``ParseRequestURI`` accepts the text: an absolute URL or an absolute path."""
     if not text or any(ord(character) < 0x20 or character == "\x7f" for character in text):
         return False
     if text == "*":
@@ -178,34 +178,16 @@ def _url(text: str) -> URL:
     return URL(text)
 
 
-@LIBRARY.function("is_url_string", "isURL(string) -> bool")
-def _is_url(text: str) -> bool:
-    return is_request_uri(text)
-
-
-@LIBRARY.method("url_get_scheme", "getScheme(url) -> string")
-def _scheme(value: URL) -> str:
-    return value.scheme
-
-
-@LIBRARY.method("url_get_host", "getHost(url) -> string")
-def _host(value: URL) -> str:
-    return value.host
-
-
-@LIBRARY.method("url_get_hostname", "getHostname(url) -> string")
-def _hostname(value: URL) -> str:
-    return value.hostname
-
-
-@LIBRARY.method("url_get_port", "getPort(url) -> string")
-def _port(value: URL) -> str:
-    return value.port
-
-
-@LIBRARY.method("url_get_escaped_path", "getEscapedPath(url) -> string")
-def _path(value: URL) -> str:
-    return value.path
+LIBRARY.declare("is_url_string", "isURL(string) -> bool", is_request_uri)
+LIBRARY.methods(
+    {
+        "url_get_scheme": ("getScheme(url) -> string", lambda value: value.scheme),
+        "url_get_host": ("getHost(url) -> string", lambda value: value.host),
+        "url_get_hostname": ("getHostname(url) -> string", lambda value: value.hostname),
+        "url_get_port": ("getPort(url) -> string", lambda value: value.port),
+        "url_get_escaped_path": ("getEscapedPath(url) -> string", lambda value: value.path),
+    }
+)
 
 
 @LIBRARY.method("url_get_query", "getQuery(url) -> map(string, list(string))")
@@ -224,7 +206,7 @@ _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 class IP:
-    """An IP address, neither with a zone nor an IPv4 address mapped into IPv6."""
+    """An IP address without a zone, and not an IPv4-mapped IPv6 address."""
 
     __slots__ = ("address", "cost_size")
 
@@ -243,7 +225,7 @@ class IP:
 
 
 class CIDR:
-    """A network: an address with the number of leading bits that belong to it; other bits may be set."""
+    """A network: an address and the length of its prefix; host bits may be set."""
 
     __slots__ = ("address", "bits", "cost_size")
 
@@ -295,9 +277,12 @@ def _parse_network(text: str) -> CIDR:
     raise EvaluationFailure(f"network address parse error during conversion from string: {text[:60]!r}", "conversion")
 
 
-@LIBRARY.function("string_to_ip", "ip(string) -> ip")
-def _ip(text: str) -> IP:
-    return IP(_parse_address(text))
+LIBRARY.functions(
+    {
+        "string_to_ip": ("ip(string) -> ip", lambda text: IP(_parse_address(text))),
+        "ip_is_canonical": ("ip.isCanonical(string) -> bool", lambda text: str(_parse_address(text)) == text),
+    }
+)
 
 
 @LIBRARY.function("is_ip", "isIP(string) -> bool")
@@ -309,45 +294,18 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-@LIBRARY.function("ip_is_canonical", "ip.isCanonical(string) -> bool")
-def _is_canonical(text: str) -> bool:
-    return str(_parse_address(text)) == text
-
-
 @LIBRARY.function("cidr_to_string", "string(cidr) -> string")
 @LIBRARY.function("ip_to_string", "string(ip) -> string")
 def _to_string(value: IP | CIDR) -> str:
     return str(value)
 
 
-@LIBRARY.method("ip_family", "family(ip) -> int")
-def _family(value: IP) -> int:
-    return value.address.version
-
-
-@LIBRARY.method("ip_is_unspecified", "isUnspecified(ip) -> bool")
-def _is_unspecified(value: IP) -> bool:
-    return value.address.is_unspecified
-
-
-@LIBRARY.method("ip_is_loopback", "isLoopback(ip) -> bool")
-def _is_loopback(value: IP) -> bool:
-    return value.address.is_loopback
-
-
-@LIBRARY.method("ip_is_link_local_multicast", "isLinkLocalMulticast(ip) -> bool")
 def _is_link_local_multicast(value: IP) -> bool:
     if value.address.version == 4:
         return int(value.address) >> 8 == 0xE00000
     return (int(value.address) >> 112) & 0xFF0F == 0xFF02
 
 
-@LIBRARY.method("ip_is_link_local_unicast", "isLinkLocalUnicast(ip) -> bool")
-def _is_link_local_unicast(value: IP) -> bool:
-    return value.address.is_link_local
-
-
-@LIBRARY.method("ip_is_global_unicast", "isGlobalUnicast(ip) -> bool")
 def _is_global_unicast(value: IP) -> bool:
     address = value.address
     if address.version == 4 and int(address) == 0xFFFFFFFF:
@@ -355,9 +313,17 @@ def _is_global_unicast(value: IP) -> bool:
     return not (address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local)
 
 
-@LIBRARY.function("string_to_cidr", "cidr(string) -> cidr")
-def _cidr(text: str) -> CIDR:
-    return _parse_network(text)
+LIBRARY.methods(
+    {
+        "ip_family": ("family(ip) -> int", lambda value: value.address.version),
+        "ip_is_unspecified": ("isUnspecified(ip) -> bool", lambda value: value.address.is_unspecified),
+        "ip_is_loopback": ("isLoopback(ip) -> bool", lambda value: value.address.is_loopback),
+        "ip_is_link_local_multicast": ("isLinkLocalMulticast(ip) -> bool", _is_link_local_multicast),
+        "ip_is_link_local_unicast": ("isLinkLocalUnicast(ip) -> bool", lambda value: value.address.is_link_local),
+        "ip_is_global_unicast": ("isGlobalUnicast(ip) -> bool", _is_global_unicast),
+    }
+)
+LIBRARY.declare("string_to_cidr", "cidr(string) -> cidr", _parse_network)
 
 
 @LIBRARY.function("is_cidr", "isCIDR(string) -> bool")
@@ -369,41 +335,25 @@ def _is_cidr(text: str) -> bool:
     return True
 
 
-@LIBRARY.method("cidr_contains_ip_string", "containsIP(cidr, string) -> bool")
-def _contains_ip_text(value: CIDR, text: str) -> bool:
-    return value.contains(_parse_address(text))
-
-
-@LIBRARY.method("cidr_contains_ip_ip", "containsIP(cidr, ip) -> bool")
-def _contains_ip(value: CIDR, other: IP) -> bool:
-    return value.contains(other.address)
-
-
-@LIBRARY.method("cidr_contains_cidr_string", "containsCIDR(cidr, string) -> bool")
-def _contains_cidr_text(value: CIDR, text: str) -> bool:
-    return _covers(value, _parse_network(text))
-
-
-@LIBRARY.method("cidr_contains_cidr", "containsCIDR(cidr, cidr) -> bool")
-def _contains_cidr(value: CIDR, other: CIDR) -> bool:
-    return _covers(value, other)
-
-
 def _covers(value: CIDR, other: CIDR) -> bool:
     return value.bits <= other.bits and value.contains(other.address)
 
 
-@LIBRARY.method("cidr_ip", "ip(cidr) -> ip")
-def _address(value: CIDR) -> IP:
-    return IP(value.address)
-
-
-@LIBRARY.method("cidr_masked", "masked(cidr) -> cidr")
 def _masked(value: CIDR) -> CIDR:
     shift = value.address.max_prefixlen - value.bits
     return CIDR(type(value.address)(int(value.address) >> shift << shift), value.bits)
 
 
-@LIBRARY.method("cidr_prefix_length", "prefixLength(cidr) -> int")
-def _prefix_length(value: CIDR) -> int:
-    return value.bits
+LIBRARY.methods({
+    "cidr_contains_ip_string": (
+        "containsIP(cidr, string) -> bool", lambda value, text: value.contains(_parse_address(text))
+    ),
+    "cidr_contains_ip_ip": ("containsIP(cidr, ip) -> bool", lambda value, other: value.contains(other.address)),
+    "cidr_contains_cidr_string": (
+        "containsCIDR(cidr, string) -> bool", lambda value, text: _covers(value, _parse_network(text))
+    ),
+    "cidr_contains_cidr": ("containsCIDR(cidr, cidr) -> bool", _covers),
+    "cidr_ip": ("ip(cidr) -> ip", lambda value: IP(value.address)),
+    "cidr_masked": ("masked(cidr) -> cidr", _masked),
+    "cidr_prefix_length": ("prefixLength(cidr) -> int", lambda value: value.bits),
+})  # fmt: skip

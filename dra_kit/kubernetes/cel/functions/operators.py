@@ -51,7 +51,7 @@ def _uint(number: int) -> Uint:
 
 
 def _quotient(left: int, right: int) -> int:
-    """Return the quotient, rounded towards zero as processors do it."""
+    """Return the quotient, rounded towards zero."""
     if right == 0:
         raise EvaluationFailure("division by zero", "arithmetic")
     return left // right if (left < 0) == (right < 0) else -(-left // right)
@@ -125,7 +125,7 @@ def add(frame: Frame, left: Any, right: Any) -> Any:
     """Return ``left + right``.
 
     Raises:
-        Failure: the values cannot be added, or the sum does not fit its type.
+        EvaluationFailure: the values cannot be added, or the sum does not fit its type.
     """
     if type(left) is list and type(right) is list:
         charge_work(frame, len(left) + len(right))
@@ -175,7 +175,7 @@ for _name, _operator, _table, _numbers in (
         LIBRARY.declare(f"{_name}_{_number}", f"_{_operator}_({_type}, {_type}) -> {_type}", _dispatcher(_table))
 LIBRARY.declare("negate_double", "-_(double) -> double", _negate)
 LIBRARY.declare("negate_int64", "-_(int) -> int", _negate)
-# Comparing two containers is as much work as comparing so many numbers, beside their elements.
+# Comparing two containers costs as much as comparing this many numbers, in addition to their elements.
 _CONTAINER_WORK: Final = 10
 _NUMBERS: Final = frozenset({int, Uint, float})
 _PLAIN: Final = frozenset({str, bytes, bool, TypeValue})
@@ -185,9 +185,9 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
     """Return ``left == right``.
 
     Raises:
-        Failure: the left value is of a type of Kubernetes (quantity, semver, url, format, ip, cidr) and the right one
-            is not of the same.
-        Exhausted: the values are too large to be compared.
+        EvaluationFailure: the left value has a type of Kubernetes (quantity, semver, url, format, ip, cidr), and the
+            right value has another type.
+        CostLimitExceeded: the values are too large to be compared.
     """
     one, other = type(left), type(right)
     if left is None or right is None:
@@ -212,14 +212,14 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
 
 
 def numbers_equal(left: float, right: float) -> bool:
-    """Return whether two numbers of any type are equal; beside a double, integers lose their precision."""
+    """Return whether two numbers of any type are equal; next to a double, integers lose their precision."""
     if type(left) is float or type(right) is float:
         return float(left) == float(right)
     return left == right
 
 
 def contains_equal(frame: Frame, element: Any, values: list[Any]) -> bool:
-    """Return whether a list has an element that ``element`` is equal to; what cannot be compared is different."""
+    """Return whether a list has an element that equals ``element``; elements that cannot be compared differ."""
     charge_work(frame, len(values))
     for value in values:
         try:
@@ -256,7 +256,7 @@ def _optionals_equal(frame: Frame, left: OptionalValue, right: OptionalValue) ->
 
 
 def _not_different(frame: Frame, left: Any, right: Any) -> bool:
-    """Return whether values inside of containers are equal; what cannot be compared is (Kubernetes 1.37.1)."""
+    """Return whether values in containers are equal; values that cannot be compared are (Kubernetes 1.37.1)."""
     try:
         return equal(frame, left, right)
     except EvaluationFailure:
@@ -270,7 +270,7 @@ def compare(left: Any, right: Any) -> int:
     """Return -1, 0 or 1.
 
     Raises:
-        Failure: the two have no order.
+        EvaluationFailure: the values have no order.
     """
     one, other = type(left), type(right)
     if one in _NUMBERS and other in _NUMBERS:
@@ -360,21 +360,19 @@ for _function in ("@in", "_in_", "in"):
     LIBRARY.function("in_map", f"{_function}(A, map(A, B)) -> bool", metered=True)(contains)
 
 
-@LIBRARY.function("type", "type(A) -> type(A)")
-def _type_of(value: Any) -> TypeValue:
-    return TypeValue(type_name(value))
-
-
-@LIBRARY.function("to_dyn", "dyn(A) -> dyn")
-def _dyn(value: Any) -> Any:
-    return value
+LIBRARY.functions(
+    {
+        "type": ("type(A) -> type(A)", lambda value: TypeValue(type_name(value))),
+        "to_dyn": ("dyn(A) -> dyn", lambda value: value),
+    }
+)
 
 
 def insert(frame: Frame, into: MapValue, key: Any, value: Any) -> MapValue:
-    """Return a map with one entry more.
+    """Return a map with an additional entry.
 
     Raises:
-        Failure: the key is there already, or cannot be one.
+        EvaluationFailure: the map has the key already, or values of this type cannot be keys.
     """
     charge_work(frame, len(into) + 1)
     if map_key(key) in into.items:

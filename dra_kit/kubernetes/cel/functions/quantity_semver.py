@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+import operator
+from typing import Any, Final
 
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
-from dra_kit.kubernetes.values.semver import Version
+from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
 LIBRARY: Final = Library()
 
@@ -31,29 +32,16 @@ def _is_quantity(text: str) -> bool:
     return True
 
 
-@LIBRARY.function("quantity_sign", "sign(quantity) -> int")
-def _sign(value: Quantity) -> int:
-    return value.sign
-
-
-@LIBRARY.method("quantity_is_greater_than", "isGreaterThan(quantity, quantity) -> bool")
-def _is_greater_quantity(value: Quantity, other: Quantity) -> bool:
-    return value > other
-
-
-@LIBRARY.method("quantity_is_less_than", "isLessThan(quantity, quantity) -> bool")
-def _is_less_quantity(value: Quantity, other: Quantity) -> bool:
-    return value < other
-
-
-@LIBRARY.method("quantity_compare_to", "compareTo(quantity, quantity) -> int")
-def _compare_quantities(value: Quantity, other: Quantity) -> int:
-    return value.compare(other)
-
-
-@LIBRARY.method("quantity_get_float", "asApproximateFloat(quantity) -> double")
-def _approximate_float(value: Quantity) -> float:
-    return value.approximate_float
+LIBRARY.declare("quantity_sign", "sign(quantity) -> int", lambda value: value.sign)
+LIBRARY.methods(
+    {
+        "quantity_is_greater_than": ("isGreaterThan(quantity, quantity) -> bool", operator.gt),
+        "quantity_is_less_than": ("isLessThan(quantity, quantity) -> bool", operator.lt),
+        "quantity_compare_to": ("compareTo(quantity, quantity) -> int", lambda value, other: value.compare(other)),
+        "quantity_get_float": ("asApproximateFloat(quantity) -> double", lambda value: value.approximate_float),
+        "quantity_is_integer": ("isInteger(quantity) -> bool", lambda value: value.as_int64 is not None),
+    }
+)
 
 
 @LIBRARY.method("quantity_get_int", "asInteger(quantity) -> int")
@@ -64,16 +52,11 @@ def _as_integer(value: Quantity) -> int:
     return number
 
 
-@LIBRARY.method("quantity_is_integer", "isInteger(quantity) -> bool")
-def _is_integer(value: Quantity) -> bool:
-    return value.as_int64 is not None
-
-
 def _computed(value: Quantity, other: Any, *, negative: bool) -> ComputedQuantity:
     right = other if isinstance(other, Quantity) else Quantity.from_int64(other)
     try:
         if negative and other == INT_MIN and value.as_int64 is not None:
-            # Go negates the smallest int64 to itself, if no overflow tells it that
+            # Go negates the smallest int64 to itself, if no overflow is detected
             total = value + right
             if total.as_int64 is not None:
                 return ComputedQuantity(total)
@@ -94,28 +77,20 @@ def _sub(value: Quantity, other: Any) -> ComputedQuantity:
     return _computed(value, other, negative=True)
 
 
-_Key: TypeAlias = "tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]"
-
-
 class Semver:
-    """A version whose order is known, and whose equality ignores build metadata.
-
-    Args:
-        version: the version.
+    """A version with an order and an equality that ignore build metadata.
 
     Raises:
-        Failure: a number does not fit 64 bits.
+        EvaluationFailure: a number does not fit 64 bits.
     """
 
     __slots__ = ("key", "version")
 
     def __init__(self, version: Version) -> None:
         self.version: Version = version
-        identifiers = tuple((0, int(i), "") if i.isdigit() else (1, 0, i) for i in version.prerelease)
-        numbers = [version.major, version.minor, version.patch, *(number for _, number, _ in identifiers)]
-        if max(numbers) > UINT_MAX:
+        self.key: PrecedenceKey = precedence_key(version)
+        if max(*self.key[:3], *(number for _, number, _ in self.key[4])) > UINT_MAX:
             raise EvaluationFailure("a number of the version is out of range", "conversion")
-        self.key: _Key = (version.major, version.minor, version.patch, not identifiers, identifiers)
 
     def equals(self, other: Any) -> bool:
         """Return ``self == other``."""
@@ -131,7 +106,7 @@ def parse_semver(text: str) -> Semver:
     """Read a version strictly.
 
     Raises:
-        Failure: it is none.
+        EvaluationFailure: the text is not a version.
     """
     try:
         return Semver(Version(text))
@@ -168,35 +143,17 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
     return True
 
 
-@LIBRARY.method("semver_is_greater_than", "isGreaterThan(semver, semver) -> bool")
-def _is_greater_semver(value: Semver, other: Semver) -> bool:
-    return value.key > other.key
-
-
-@LIBRARY.method("semver_is_less_than", "isLessThan(semver, semver) -> bool")
-def _is_less_semver(value: Semver, other: Semver) -> bool:
-    return value.key < other.key
-
-
-@LIBRARY.method("semver_compare_to", "compareTo(semver, semver) -> int")
-def _compare_semvers(value: Semver, other: Semver) -> int:
-    return (value.key > other.key) - (value.key < other.key)
-
-
 def _int64(number: int) -> int:
     return number if number < 2**63 else number - 2**64
 
 
-@LIBRARY.method("semver_major", "major(semver) -> int")
-def _major(value: Semver) -> int:
-    return _int64(value.version.major)
-
-
-@LIBRARY.method("semver_minor", "minor(semver) -> int")
-def _minor(value: Semver) -> int:
-    return _int64(value.version.minor)
-
-
-@LIBRARY.method("semver_patch", "patch(semver) -> int")
-def _patch(value: Semver) -> int:
-    return _int64(value.version.patch)
+LIBRARY.methods({
+    "semver_is_greater_than": ("isGreaterThan(semver, semver) -> bool", lambda value, other: value.key > other.key),
+    "semver_is_less_than": ("isLessThan(semver, semver) -> bool", lambda value, other: value.key < other.key),
+    "semver_compare_to": (
+        "compareTo(semver, semver) -> int", lambda value, other: (value.key > other.key) - (value.key < other.key)
+    ),
+    "semver_major": ("major(semver) -> int", lambda value: _int64(value.version.major)),
+    "semver_minor": ("minor(semver) -> int", lambda value: _int64(value.version.minor)),
+    "semver_patch": ("patch(semver) -> int", lambda value: _int64(value.version.patch)),
+})  # fmt: skip

@@ -16,7 +16,7 @@ _STEPS: Final = 10
 """Steps of RE2 that count as one unit of work."""
 _CACHED: Final = 64
 _CACHED_SIZE: Final = 500_000
-"""Patterns that stay compiled, and instructions in all of them: each has 32 bytes, and a pattern in use up to 8 MiB."""
+"""Maximum cached patterns, and instructions of all of them: 32 bytes each, and up to 8 MiB for a pattern in use."""
 _compiled: dict[str, Any] = {}
 
 
@@ -24,7 +24,7 @@ def compile_pattern(pattern: str) -> Any:
     """Return the compiled pattern.
 
     Raises:
-        Failure: it is not a regular expression of RE2.
+        EvaluationFailure: it is not a regular expression of RE2.
     """
     found = _compiled.get(pattern)
     if found is None:
@@ -40,7 +40,7 @@ def _forget() -> None:
     import re2
 
     _compiled.clear()
-    re2.purge()  # it keeps some, whatever their size
+    re2.purge()  # its own cache has no limit by size
 
 
 def _compile(pattern: str) -> Any:
@@ -74,7 +74,7 @@ def _in_go(text: bytes | str) -> str:
 
 
 def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
-    """Return the next match; its time is that of the text times the pattern, with repetitions written out."""
+    """Return the next match; the time is proportional to the text times the pattern with repetitions expanded."""
     compiled = compile_pattern(pattern)
     # each search encodes the text again
     charge_work(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
@@ -82,7 +82,7 @@ def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
 
 
 def _found(frame: Frame, text: str, pattern: str) -> Iterator[str]:
-    """Yield the matches from left to right; nothing empty directly after a match."""
+    """Yield the matches from left to right, without empty ones directly after a match."""
     position, previous_end = 0, -1
     while position <= len(text):
         match = _search(frame, text, pattern, position)

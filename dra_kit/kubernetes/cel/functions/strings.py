@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -45,12 +46,8 @@ _MAX_DECIMAL_DIGITS: Final = 11_000
 def parse_format(text: str, count: int) -> list[str | Clause]:
     """Return the literal texts and clauses of a format.
 
-    Args:
-        text: the format.
-        count: how many values there are.
-
     Raises:
-        Failure: a clause is malformed, or its value is missing.
+        EvaluationFailure: a clause is malformed, or its value is missing.
     """
     parts: list[str | Clause] = []
     position = used = 0
@@ -124,7 +121,7 @@ def _string(frame: Frame, value: Any, _: int | None = None) -> str:
 
 
 def _plain(frame: Frame, value: Any) -> str:
-    """Return what is written the same inside of lists and outside."""
+    """Format a value whose text is the same in lists and on its own."""
     kind = type(value)
     if kind is int or kind is Uint:
         return str(int(value))
@@ -175,7 +172,7 @@ def _nested(frame: Frame, value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in quotation marks, with escapes for what is not printable."""
+    """Return the text in quotes, with unprintable characters escaped."""
     made = []
     for character in text:
         code = ord(character)
@@ -272,12 +269,12 @@ _Check = Callable[[str], list[str]]
 
 
 class NamedFormat:
-    """A format.
+    """A named format of strings.
 
     Args:
         name: its name.
-        check: returns what is wrong with a text; nothing if it has the format.
-        regex_size: how long a pattern is assumed for the cost of a check.
+        check: returns the problems of a text; an empty list if it has the format.
+        regex_size: assumed length of a regular expression, for the cost of a check.
     """
 
     __slots__ = ("check", "name", "regex_size")
@@ -402,19 +399,13 @@ def _out_of_range(position: int) -> EvaluationFailure:
     return EvaluationFailure(f"index out of range: {position}", "index")
 
 
-@LIBRARY.method("contains_string", "contains(string, string) -> bool")
-def _contains(text: str, part: str) -> bool:
-    return part in text
-
-
-@LIBRARY.method("starts_with_string", "startsWith(string, string) -> bool")
-def _starts_with(text: str, part: str) -> bool:
-    return text.startswith(part)
-
-
-@LIBRARY.method("ends_with_string", "endsWith(string, string) -> bool")
-def _ends_with(text: str, part: str) -> bool:
-    return text.endswith(part)
+LIBRARY.methods(
+    {
+        "contains_string": ("contains(string, string) -> bool", operator.contains),
+        "starts_with_string": ("startsWith(string, string) -> bool", lambda text, part: text.startswith(part)),
+        "ends_with_string": ("endsWith(string, string) -> bool", lambda text, part: text.endswith(part)),
+    }
+)
 
 
 @LIBRARY.method("string_char_at_int", "charAt(string, int) -> string")
@@ -448,14 +439,12 @@ def _last_index_before(text: str, part: str, offset: int) -> int:
     return text.rfind(part, 0, offset + len(part)) if offset < len(text) else -1
 
 
-@LIBRARY.method("string_lower_ascii", "lowerAscii(string) -> string")
-def _lower(text: str) -> str:
-    return text.translate(_LOWER)
-
-
-@LIBRARY.method("string_upper_ascii", "upperAscii(string) -> string")
-def _upper(text: str) -> str:
-    return text.translate(_UPPER)
+LIBRARY.methods(
+    {
+        "string_lower_ascii": ("lowerAscii(string) -> string", lambda text: text.translate(_LOWER)),
+        "string_upper_ascii": ("upperAscii(string) -> string", lambda text: text.translate(_UPPER)),
+    }
+)
 
 
 @LIBRARY.method("string_replace_string_string_int", "replace(string, string, string, int) -> string", metered=True)

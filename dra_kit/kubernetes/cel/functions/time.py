@@ -35,7 +35,7 @@ def duration_in_range(nanoseconds: int) -> Duration:
     """Return a duration, if it is in range.
 
     Raises:
-        Failure: it does not fit 64 bits of nanoseconds.
+        EvaluationFailure: it does not fit 64 bits of nanoseconds.
     """
     if not INT_MIN <= nanoseconds <= INT_MAX:
         raise EvaluationFailure("duration overflow", "arithmetic")
@@ -46,7 +46,7 @@ def timestamp_in_range(nanoseconds: int, offset: int = 0) -> Timestamp:
     """Return a timestamp, if it is in range.
 
     Raises:
-        Failure: it is not in the years 1 to 9999.
+        EvaluationFailure: it is not in the years 1 to 9999.
     """
     if not _MIN_TIME <= nanoseconds <= _MAX_TIME:
         raise EvaluationFailure("timestamp overflow", "arithmetic")
@@ -57,7 +57,7 @@ def parse_duration(text: str) -> Duration:
     """Read ``1h30m``, ``-1.5s``, ``0``.
 
     Raises:
-        Failure: it is not a duration.
+        EvaluationFailure: it is not a duration.
     """
     body = text[1:] if text[:1] in {"+", "-"} else text
     total, position = 0, 0
@@ -82,7 +82,7 @@ def parse_timestamp(text: str) -> Timestamp:
     """Read a timestamp of RFC 3339.
 
     Raises:
-        Failure: it is none.
+        EvaluationFailure: it is none.
     """
     match = _RFC3339.fullmatch(text)
     if match is not None:

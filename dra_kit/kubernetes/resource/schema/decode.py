@@ -281,7 +281,7 @@ def _bytes(value: Any) -> str:
 def _parsed(text: str) -> tuple[datetime, str]:
     match = _TIME.fullmatch(text)
     if match is None:
-        raise TypeMismatch(f'parsing time "{text}": it is no RFC 3339 time')
+        raise TypeMismatch(f'parsing time "{text}": it is not an RFC 3339 time')
     date, clock, fraction, sign, hours, minutes = match.groups()
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:

@@ -14,7 +14,7 @@ from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struc
 
 MAGIC: Final = b"k8s\x00"
 Value: TypeAlias = int | bytes
-"""A number, or the bytes of a string, of a message or of eight-byte numbers."""
+"""A number, or the bytes of a string, a message or eight-byte numbers."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,10 +24,10 @@ class MalformedProtobuf(ValueError):
 
 
 def unpack(body: bytes) -> tuple[str, str, bytes]:
-    """Return ``apiVersion``, ``kind`` and message of an enveloped object (``runtime.Unknown``).
+    """Return ``apiVersion``, ``kind`` and message of an object in its envelope (``runtime.Unknown``).
 
     Raises:
-        Malformed: it is none.
+        MalformedProtobuf: it is not such an object.
     """
     if not body.startswith(MAGIC):
         raise MalformedProtobuf("provided data does not appear to be a protobuf message")
@@ -37,10 +37,10 @@ def unpack(body: bytes) -> tuple[str, str, bytes]:
 
 
 def decode_message(message: bytes, type_name: str) -> Any:
-    """Return a message as the JSON value of a type; unknown fields are left out.
+    """Return a message as the JSON value of a type, without unknown fields.
 
     Raises:
-        Malformed: it is not such a message.
+        MalformedProtobuf: it is not such a message.
     """
     if type_name in _MESSAGES:
         return _MESSAGES[type_name](message)
@@ -50,7 +50,7 @@ def decode_message(message: bytes, type_name: str) -> Any:
 
 
 def _fill(decoded: dict[str, Any], message: bytes, type_name: str, outside: tuple[int, ...]) -> None:
-    """Add the fields of a message, and of those inside it that JSON does not show."""
+    """Add the fields of a message, and of messages in it that are inlined in JSON."""
     fields, inlined = _numbers(type_name)
     for number, value in _values(message):
         tag = (*outside, number)
@@ -63,7 +63,7 @@ def _fill(decoded: dict[str, Any], message: bytes, type_name: str, outside: tupl
 
 @cache
 def _numbers(type_name: str) -> tuple[dict[tuple[int, ...], tuple[str, str]], set[tuple[int, ...]]]:
-    """Name and type of each numbered field, and the numbers of messages that JSON does not show."""
+    """Return name and type of each numbered field, and the numbers of messages that are inlined in JSON."""
     known = struct(type_name)
     tagged = {entry.tag: (name, entry.type) for name, entry in known.fields.items()} if known else {}
     return tagged, {tag[:i] for tag in tagged for i in range(1, len(tag))}
@@ -91,7 +91,7 @@ def _single(value: Value, type_name: str) -> Any:
         return _text(value)
     if type_name == "bytes":
         return base64.b64encode(_bytes(value)).decode()
-    if type_name.startswith(LIST):  # the value of a map: a message of its own with the items
+    if type_name.startswith(LIST):  # the value of a map: a separate message with the items
         return [_single(item, item_type(type_name)) for number, item in _values(_bytes(value)) if number == 1]
     return decode_message(_bytes(value), type_name)
 
@@ -103,7 +103,7 @@ def _number(value: Value, type_name: str) -> Any:
     if type_name == "double":
         return binary.unpack("<d", _bytes(value))[0]
     if not isinstance(value, int):
-        raise MalformedProtobuf(f"a {type_name} is no number")
+        raise MalformedProtobuf(f"a {type_name} is not a number")
     if type_name == "bool":
         return bool(value)
     return value - (1 << 64) if value >= 1 << 63 else value

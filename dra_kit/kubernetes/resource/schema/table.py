@@ -1,4 +1,4 @@
-"""The table of types and fields, read from the JSON files beside it."""
+"""The table of types and fields, read from the JSON files in this folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
 """How a field's zero value is written.
 
-``always``: written, lists and maps as null; ``nullable``: absent is written as null; ``omitempty``: left out, but a
-struct is written; ``omitzero``: left out, structs too; ``pointer``: a zero that was given is not the same as none.
+``always``: written, lists and maps as null; ``nullable``: absent is written as null; ``omitempty``: omitted, except
+structs; ``omitzero``: omitted, also structs; ``pointer``: an explicit zero differs from an absent value.
 """
 LIST: Final = "[]"
 MAP: Final = "map[string]"
@@ -28,15 +28,15 @@ class SchemaField(msgspec.Struct, frozen=True):
             ``Quantity``, ``IntOrString``, ``RawExtension``, ``FieldsV1``, ``JSON``), a struct's name such as
             ``core/v1.Pod``, ``[]T`` or ``map[string]T``.
         presence: how its zero value is written.
-        required: whether the API documents it so.
+        required: whether the API documents it as required.
         list: ``atomic``, ``set`` or ``map``: how server-side apply merges a list; empty means atomic.
         keys: the fields that identify an item of a list of type ``map``.
         map: ``atomic`` or ``granular``: how server-side apply merges a struct or map; empty means granular.
         merge_key: the field by which a strategic merge patch finds an item of a list.
         patch: strategies of a strategic merge patch: ``merge``, ``retainKeys``, ``replace``.
-        default: the documented default, None when there is none.
-        enum: the values it may have, or its items; empty for any.
-        tag: the protobuf number, after those of the messages around it that JSON does not show; empty for none.
+        default: the documented default, or None.
+        enum: the allowed values of the field or its items; empty for any.
+        tag: the protobuf number, after those of enclosing messages that are inlined in JSON; empty for none.
     """
 
     type: str
@@ -77,7 +77,7 @@ CUSTOM_RESOURCE: Final = SchemaType(
     },
     open=True,
 )
-"""The type of every custom resource: typed metadata, everything else as it comes."""
+"""The type of all custom resources: typed metadata, everything else unchanged."""
 
 
 @cache
@@ -85,7 +85,7 @@ def struct(name: str) -> SchemaType | None:
     """Return the struct of that name; None for scalars, lists and maps.
 
     Raises:
-        KeyError: no served kind reaches such a type.
+        KeyError: no served kind contains such a type.
     """
     if name == CUSTOM_RESOURCE.name:
         return CUSTOM_RESOURCE
@@ -96,7 +96,7 @@ def struct(name: str) -> SchemaType | None:
 
 
 def field_types(name: str) -> Iterator[str]:
-    """Yield the types of a struct's fields, and make none of them; nothing for scalars, lists and maps."""
+    """Yield the names of the types of a struct's fields; nothing for scalars, lists and maps."""
     if name == CUSTOM_RESOURCE.name:
         yield from (item.type for item in CUSTOM_RESOURCE.fields.values())
     elif (entry := _entry(name)) is not None:

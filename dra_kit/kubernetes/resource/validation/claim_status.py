@@ -1,4 +1,4 @@
-"""Rules for the status of a ResourceClaim: allocation, consumers, what drivers report about devices."""
+"""Rules for the status of a ResourceClaim: allocation, consumers, and device status."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def validate_device_statuses(
         statuses: the entries of all drivers. The size of ``data`` is that of its compact JSON unless it knows the
             text that it was read from (``resource.opaque``): the API server counts white space.
         results: ``status.allocation.devices.results`` of the claim; every entry must belong to one.
-        path: where the list is.
+        path: path of the list.
     """
     allocated = {(result.driver, result.pool, result.device, result.share_id or "") for result in results}
     errors = []
@@ -81,7 +81,7 @@ def validate_device_statuses(
 
 
 def _written(status: v1.AllocatedDeviceStatus) -> GoStruct:
-    """Return an entry as the API server writes it: ``conditions`` also where there are none."""
+    """Return an entry as the API server writes it, always with ``conditions``."""
     written: dict[str, Any] = {"driver": "", "pool": "", "device": "", **status.to_json()}
     identity = {name: written.pop(name) for name in ("driver", "pool", "device", "shareID") if name in written}
     conditions = written.pop("conditions", None)
@@ -119,7 +119,7 @@ def _validate_network_data(data: v1.NetworkDeviceData, path: str) -> list[FieldE
 
 
 def _validate_interface_address(address: str, path: str) -> list[FieldError]:
-    """Check an address with its prefix length, such as ``10.9.8.7/24``, in the one spelling that is canonical."""
+    """Check an address with prefix length, such as ``10.9.8.7/24``, in canonical form."""
     canonical = _canonical_interface(address)
     if canonical is None:
         detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
@@ -133,7 +133,7 @@ def _canonical_interface(address: str) -> str | None:
     host, _, prefix = address.partition("/")
     if "%" in host or not re.fullmatch(r"\d+", prefix, re.ASCII):
         return None
-    # the API server reads leading zeros as decimal and then objects to the spelling; ipaddress refuses them
+    # the API server accepts leading zeros as decimal and then rejects the form; ipaddress rejects them
     host = host if ":" in host else re.sub(r"\b0+(?=\d)", "", host)
     try:
         interface = ipaddress.ip_interface(f"{host}/{int(prefix)}")
@@ -153,13 +153,7 @@ _SOURCES: Final = ("FromClaim", "FromClass")
 def validate_allocation(
     allocation: v1.AllocationResult, known: frozenset[str], path: str = "status.allocation"
 ) -> list[FieldError]:
-    """Check a new allocation.
-
-    Args:
-        allocation: the result.
-        known: names of the claim's requests, ``request_names``.
-        path: where it is.
-    """
+    """Check a new allocation."""
     results, where = allocation.devices.results, f"{path}.devices.results"
     errors = check_limit(results, RESULTS_MAX, where)
     for below, result in entries_within(results, RESULTS_MAX, where):
@@ -203,11 +197,6 @@ def validate_claim_status(
     """Check all rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
 
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
-
-    Args:
-        claim: with the new status.
-        devices: ``status.devices``, which the model of the status leaves as it came.
-        old: the status before.
     """
     status = claim.status
     errors = _validate_consumers(status.reserved_for, "status.reservedFor")

@@ -1,4 +1,4 @@
-"""Rules for the specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, CEL expressions included."""
+"""Rules for the specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, with CEL expressions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _validate_request(
     if not request.first_available and request.exactly is None:
         return [*errors, required(path, _ONE_OF)]
     if request.first_available and request.exactly is not None:
-        # hand-written rules look no further then
+        # hand-written rules stop here
         content = [error for error in content if error.declarative]
         content.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
     return errors + content
@@ -110,7 +110,7 @@ def _validate_body(
     path: str,
     declarations: DeviceEnvironment,
 ) -> list[FieldError]:
-    """Check what ``exactly`` and each of ``firstAvailable`` have in common."""
+    """Check the common fields of ``exactly`` and subrequests."""
     errors = _validate_class_name(body, f"{path}.deviceClassName")
     errors += validate_selectors(body.selectors, f"{path}.selectors", declarations)
     errors += _validate_mode(body.allocation_mode, body.count, path)
@@ -119,7 +119,7 @@ def _validate_body(
 
 
 def _validate_class_name(body: v1.ExactDeviceRequest | v1.DeviceSubRequest, path: str) -> list[FieldError]:
-    """Check the name of a class; of a subrequest the rule is a declarative one."""
+    """Check the name of a class; the rule is declarative for subrequests."""
     name = body.device_class_name
     if isinstance(body, v1.ExactDeviceRequest):
         if not name:
@@ -148,7 +148,7 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
 def _validate_derived(
     attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: DeviceEnvironment
 ) -> list[FieldError]:
-    """Check derived attributes of a request; hand-written rules check those of a list that is too long, too."""
+    """Check derived attributes of a request; hand-written rules also check a list that is too long."""
     errors = []
     for i, attribute in enumerate(attributes):
         where = f"{path}[{i}]"
@@ -185,8 +185,8 @@ def validate_claim_spec(
     Args:
         spec: the spec; fields of gates that are off have been dropped from it.
         gates: of the API server; the defaults if absent.
-        path: where the spec is; ``spec.spec`` in a template.
-        declarations: what CEL expressions are compiled with, if they are not new.
+        path: path of the spec; ``spec.spec`` in a template.
+        declarations: environment of CEL expressions that are not new.
     """
     gates = gates or FeatureGates.default()
     known = request_names(spec.devices.requests)
@@ -216,7 +216,7 @@ def _validate_constraint(
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None:
         errors += mark_declarative(full_name(match, f"{path}.matchAttribute"))
-    if distinct is not None:  # also beside matchAttribute, which is the one that counts then
+    if distinct is not None:  # also next to matchAttribute, which takes precedence
         errors += mark_declarative(full_name(distinct, f"{path}.distinctAttribute"))
     if match is None and distinct is None:
         without = required(path, _WITHOUT_ATTRIBUTE) if distinct_attributes else required(f"{path}.matchAttribute")
@@ -250,7 +250,7 @@ def validate_selectors(
 def validate_expression(
     expression: str, path: str, declarations: DeviceEnvironment, *, derived: bool = False
 ) -> list[FieldError]:
-    """Check one expression: it compiles, has a fitting type, and is neither too long nor too costly."""
+    """Check that an expression compiles, has the right type, and is neither too long nor too expensive."""
     if byte_length(expression) > MAX_LENGTH:
         return [too_long(path, expression, MAX_LENGTH)]
     cost, problem = _compiled(expression, declarations, derived=derived)
@@ -266,7 +266,7 @@ def expression_cost(expression: str, declarations: DeviceEnvironment) -> int:
 
 @lru_cache(maxsize=512)
 def _compiled(expression: str, declarations: DeviceEnvironment, *, derived: bool) -> tuple[int, str]:
-    """Return cost, and what is wrong."""
+    """Return the cost and the errors."""
     compiler = compile_derived if derived else compile_selector
     try:
         return compiler(expression, environment=declarations).cost, ""
@@ -275,7 +275,7 @@ def _compiled(expression: str, declarations: DeviceEnvironment, *, derived: bool
 
 
 def _problem(expression: str, error: CelCompileError) -> str:
-    """Return a compile error with the place in the text, as cel-go shows it."""
+    """Return a compile error with its position in the format of cel-go."""
     if not error.line:
         return error.problem
     line = expression.split("\n")[error.line - 1]
@@ -319,7 +319,7 @@ def validate_class(
 
 
 def _validate_extended_resource(name: str, path: str) -> list[FieldError]:
-    """Check a resource name with a domain that is not Kubernetes' own, short enough for a quota on it."""
+    """Check a resource name with a domain other than Kubernetes', short enough for quotas."""
     problems = []
     if "/" not in name:
         problems.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
@@ -327,7 +327,7 @@ def _validate_extended_resource(name: str, path: str) -> list[FieldError]:
         problems.append(f'must not have "{_NATIVE_DOMAIN}" domain')
     if name.startswith(_REQUESTS_PREFIX):
         problems.append(f'must not have "{_REQUESTS_PREFIX}" prefix')
-    # a quota's name for it, which begins with that prefix, must be fine
+    # the name of its quota, with this prefix, must be valid
     problems += names.label_key(f"{_REQUESTS_PREFIX}{name}")
     return [invalid(path, name, text) for text in problems]
 
@@ -356,7 +356,7 @@ def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | 
 def validate_template_update(
     template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: FeatureGates | None = None
 ) -> list[FieldError]:
-    """Check it as a new template, and that the spec stays."""
+    """Check it as a new template, and that the spec is unchanged."""
     errors = validate_template(template, gates)
     if template.spec != old.spec:
         errors.append(invalid("spec", go_template_spec(template.spec), "field is immutable"))

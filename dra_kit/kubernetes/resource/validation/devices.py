@@ -164,7 +164,7 @@ def _validate_step(
 
 
 def _whole(quantity: Quantity) -> int:
-    """Return it rounded up, as Kubernetes computes without DRAFractionalCapacityRange."""
+    """Return a quantity rounded up, as in Kubernetes without DRAFractionalCapacityRange."""
     return quantity.value
 
 
@@ -203,7 +203,7 @@ def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str)
 
 
 def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
-    """Check how many attributes, capacities and attribute values a device has."""
+    """Check the number of attributes, capacities and attribute values."""
     errors = []
     entries = len(device.attributes) + len(device.capacity)
     if entries > ATTRIBUTES_AND_CAPACITIES_MAX:
@@ -217,7 +217,7 @@ def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
 
 
 def count_values(attribute: v1.DeviceAttribute) -> int:
-    """Count values: each scalar and each item of a list is one."""
+    """Return the number of scalar values and list items."""
     scalars = sum(getattr(attribute, name) is not None for name in _SCALARS)
     return scalars + sum(len(getattr(attribute, name) or ()) for name in _LISTS)
 
@@ -264,7 +264,7 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
         detail = f"must specify exactly one of: {_MEMBERS}"
         errors += mark_declarative([invalid(path, f"{{{', '.join(present)}}}", detail)])
     elif sum(getattr(attribute, name) is not None for name in (*_SCALARS, *_LISTS)) > 1:
-        # an empty list beside a value: only the hand-written rule counts it
+        # only the hand-written rule counts an empty list in addition to a value
         errors.append(invalid(path, _go_attribute(attribute), "exactly one value must be specified"))
     return errors
 
@@ -298,14 +298,14 @@ def validate_device(
     old: v1.Device | None = None,
     fractional_ranges: bool = False,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) that concern one device alone.
+    """Check all rules of the API server (Kubernetes 1.37) for a single device.
 
     Every gated field is validated as if its feature gate were on.
 
     Args:
         device: the device.
-        path: where it is, for example ``spec.devices[3]``.
-        per_device_node_selection: whether its slice leaves the choice of nodes to each device.
+        path: its path, for example ``spec.devices[3]``.
+        per_device_node_selection: whether its slice has per-device node selection.
         old: the device of this name in the slice that this one replaces: unchanged capacities and taints are
             not validated again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
@@ -328,7 +328,7 @@ def validate_device(
 
 
 def uses_advanced_features(device: v1.Device) -> bool:
-    """Return whether a slice with this device may hold only 64: taints, counters and list attributes count."""
+    """Return whether the device limits its slice to 64 devices: by taints, counters or list attributes."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
@@ -340,7 +340,7 @@ def _validate_taints(
     errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
     for i, taint in enumerate(taints):
         found = validate_taint(taint, f"{path}[{i}]")
-        # of a list that is too long the declarative rules look at the items all the same
+        # declarative rules also check the items of a list that is too long
         errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
     return errors
 
@@ -376,7 +376,7 @@ def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: 
 
 
 def _of_spec(error: FieldError) -> FieldError:
-    """Add where the rule reads ``perDeviceNodeSelection``: of the slice's spec, or of an author's pool."""
+    """Add the location of ``perDeviceNodeSelection``: the slice's spec, or an author's pool."""
     rule = error.detail
     return replace(error, detail=f"{rule} in the ResourceSlice spec", author_detail=f"{rule} in its Pool")
 

@@ -1,4 +1,4 @@
-"""Rules that several kinds share."""
+"""Rules for several kinds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
 
 
 def subdomain_problems(name: str) -> list[str]:
-    """Return what is wrong with the name of an object of most kinds."""
+    """Return the problems of an object name, by the rule of most kinds."""
     return names.dns_subdomain(name, unit="characters")
 
 
@@ -38,13 +38,13 @@ def validate_object_meta(
     name_problems: Callable[[str], list[str]] = subdomain_problems,
     prefix_problems: Callable[[str], list[str]] | None = None,
 ) -> list[FieldError]:
-    """Return what is wrong with the metadata of an object.
+    """Return the errors of the metadata of an object.
 
     Args:
         metadata: values of the right types.
-        namespaced: whether objects of the kind live in namespaces.
-        name_problems: the kind's rule for names, in the API server's words.
-        prefix_problems: its rule for what generated names begin with; without it that for names.
+        namespaced: whether objects of the kind have a namespace.
+        name_problems: the kind's rule for names.
+        prefix_problems: the kind's rule for ``generateName``; by default that for names.
     """
     errors: list[FieldError] = []
     prefix, name = metadata.get("generateName"), metadata.get("name")
@@ -136,7 +136,7 @@ _Item = TypeVar("_Item")
 
 
 def entries_within(items: Sequence[_Item], limit: int, path: str) -> Iterator[tuple[str, _Item]]:
-    """Yield the entries with their paths; none of a list that is too long, since its entries are not checked."""
+    """Yield the entries with their paths; none if the list is too long, because they are not validated then."""
     if len(items) <= limit:
         for i, item in enumerate(items):
             yield f"{path}[{i}]", item
@@ -159,7 +159,7 @@ def find_duplicates(items: Sequence[_Item], key: Callable[[_Item], Hashable], pa
 
 
 def repeated_names(names: Sequence[str], path: str) -> list[FieldError]:
-    """Return the errors about texts that come a second time."""
+    """Return the errors about duplicate texts."""
     return [duplicate(f"{path}[{i}]", name) for i, name in enumerate(names) if name in names[:i]]
 
 
@@ -228,7 +228,7 @@ def _validate_effect(effect: str, path: str) -> list[FieldError]:
 
 
 def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
-    """Return tolerations of a request or result; how many there are is not limited (Kubernetes 1.37)."""
+    """Check tolerations of a request or result; their number is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
         errors += _validate_toleration(toleration, f"{path}[{i}]")
@@ -274,7 +274,7 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
 
 
 def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
-    """Check a list; repetitions are reported even of one that is too long."""
+    """Check a list; duplicates are reported even if it is too long."""
     errors = check_limit(conditions, BINDING_CONDITIONS_MAX, path)
     for where, condition in entries_within(conditions, BINDING_CONDITIONS_MAX, path):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]
@@ -287,9 +287,9 @@ def validate_opaque(
     """Check ``opaque`` of one entry; ``path`` is that of the entry.
 
     Args:
-        configuration: what is there.
-        path: of the entry.
-        stored: whether it was stored before, maybe when less was checked: its size does not count then.
+        configuration: the value.
+        path: path of the entry.
+        stored: whether it is already stored, perhaps by an older release; its size is not checked then.
     """
     if configuration is None:
         return [required(f"{path}.opaque")]
@@ -410,7 +410,7 @@ _REFERENCE: Final = (
 
 
 def validate_reference(reference: str, known: frozenset[str], path: str) -> list[FieldError]:
-    """Check the name of a request or subrequest where it is referred to."""
+    """Check a reference to a request or subrequest."""
     segments = reference.split("/")
     errors = []
     if len(segments) <= 2:

@@ -1,4 +1,4 @@
-"""Rules for pods, as far as a driver's manifests and claims need them, and for taints of nodes."""
+"""Rules for pods that matter for drivers' manifests and claims, and for taints of nodes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _COUNTED: Final = {
     "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "requests.cpu", "requests.memory",
     "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }  # fmt: skip
-"""Standard resources too, of quotas and volumes; a container has none of them."""
+"""Standard resources of quotas and volumes, which containers cannot request."""
 _HUGE: Final = "hugepages-"
 _PORT_MAX: Final = 65535
 _SECONDS_MAX: Final = 2**31 - 1
 
 
 def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
-    """Yield the names of the volumes of a pod; what they hold is not checked."""
+    """Yield the names of the volumes of a pod; their sources are not checked."""
     seen: set[str] = set()
     for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}].name", volume.get("name", "")
@@ -52,13 +52,7 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
 
 
 def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
-    """Check a container except its names and claims.
-
-    Args:
-        container: values of the right types.
-        volumes: the names of the pod's volumes.
-        path: of the container.
-    """
+    """Check a container except its names and claims."""
     image: str = container.get("image", "")
     if image.strip() != image:
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
@@ -140,7 +134,7 @@ def _native(name: str) -> bool:
 
 
 def _overcommitted(name: str) -> bool:
-    """Return whether limits may be more than requests; those of extended resources and huge pages may not."""
+    """Return whether limits may exceed requests; not for extended resources and huge pages."""
     return _native(name) and not name.startswith(_HUGE)
 
 
@@ -222,11 +216,11 @@ _UNKNOWN_RESOURCE: Final = (
 
 
 def validate_pod_spec(spec: Object, path: str = "spec") -> list[FieldError]:
-    """Check the volumes and claims of a pod, its containers, the claims that those use, and its other fields.
+    """Check the volumes, claims, containers and other fields of a pod.
 
     Args:
         spec: values of the right types.
-        path: of the spec; templates of pods have it further down.
+        path: path of the spec, which differs in pod templates.
     """
     entries = spec.get("resourceClaims") or ()
     known = {claim["name"] for claim in entries if claim.get("name")}
@@ -286,7 +280,7 @@ def _source(claim: Object, path: str) -> Iterator[FieldError]:
 
 
 def _uses(claims: Sequence[Object], known: Collection[str], path: str) -> list[FieldError]:
-    """Check the claims of a container: claims as a whole, or single requests of them, and none twice."""
+    """Check the claims of a container: whole claims or single requests, without duplicates."""
     errors: list[FieldError] = []
     whole: set[str] = set()
     single: set[str] = set()
@@ -339,11 +333,7 @@ def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
 
 
 def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Check keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
-
-    Args:
-        taints: values of the right types.
-    """
+    """Check keys, values and effects, and that pairs of key and effect are unique, with the API server's path."""
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for i, taint in enumerate(taints):

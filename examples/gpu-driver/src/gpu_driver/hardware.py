@@ -16,7 +16,7 @@ from gpu_driver.nvml.backend import NvmlBackend
 from gpu_driver.nvml.errors import LOST, NvmlError
 
 _SLOW = 20.0
-"""Seconds that a program of NVIDIA's may take; they initialise the GPU where nobody has it open."""
+"""Timeout of NVIDIA's programs in seconds; they initialize the GPU if no process has it open."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                 events.close()
 
     def recovered(self, device: Gpu, reason: str) -> bool:
-        """Whether a fatal XID is over, or a lost GPU answers again. An error is no answer, so the taint stays."""
+        """Return whether a fatal XID is over or a lost GPU answers again. After an error the taint stays."""
         try:
             action = self.hardware.nvml.recovery_action(device.uuid)
         except NvmlError as error:

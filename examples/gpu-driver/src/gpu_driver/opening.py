@@ -16,7 +16,7 @@ def open_hardware(context: dra.Context[Settings]) -> Hardware:
     """Open the hardware for ``Driver(hardware=…)``, once per node. An error ends the process, which is started again.
 
     Raises:
-        ConfigurationError: there is no such profile, or no NVIDIA driver on this node.
+        ConfigurationError: the profile does not exist, or the node has no NVIDIA driver.
         TransientError: the driver is installed and does not answer, such as while its kernel modules are not loaded.
     """
     settings = context.settings

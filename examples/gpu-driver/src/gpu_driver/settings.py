@@ -1,4 +1,4 @@
-"""``Settings``: what whoever deploys the driver decides; node, webhook and lint read the same."""
+"""``Settings`` of a deployment; node, webhook and lint read the same."""
 
 from pathlib import Path
 from typing import Literal, Self

@@ -27,7 +27,7 @@ def unchanged() -> Iterator[None]:
         for name in {*before, *after}
         if before.get(name) != after.get(name)
     }
-    assert changed == {}, "the tests have changed a setting of a GPU, or somebody else has meanwhile"
+    assert changed == {}, "a setting of a GPU changed: by the tests, or by another user meanwhile"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,7 +18,7 @@ _PARTITION = re.compile(r"\(UUID:\s*(MIG-[^)\s]+)\)")
 _END = "</nvidia_smi_log>"
 
 _NO_VALUE = {"[N/A]", "N/A", "[Not Supported]", "Not Supported", "[Unknown Error]", "None", "[None]"}
-"""What stands in the place of a value; which of them depends on the driver's release and the command."""
+"""What nvidia-smi prints for a missing value; it depends on the driver's release and the command."""
 
 SETTINGS = frozenset(
     {
@@ -42,7 +42,7 @@ SETTINGS = frozenset(
         "sparse_operation_mode",
     }
 )
-"""Elements of ``nvidia-smi -q -x`` that somebody sets, by options of nvidia-smi; all others are readings or fixed."""
+"""Elements of ``nvidia-smi -q -x`` that options of nvidia-smi set; all others are readings or fixed."""
 
 
 class Refused(Exception):
@@ -79,7 +79,7 @@ def run(*arguments: str) -> str:
 
 @cache
 def once(*arguments: str) -> str:
-    """Return what it prints, asked once: each run opens every GPU, which takes seconds where nobody has them open.
+    """Return its cached output: each run opens every GPU, which takes seconds if no process has them open.
 
     Raises:
         Refused: it ended with an error.

@@ -29,7 +29,7 @@ def cuda_folder() -> Path | None:
 
 @pytest.fixture(scope="module", autouse=True)
 def whole_gpus() -> None:
-    """Claims of this module get GPUs that nobody divides, and nothing is changed on them."""
+    """Claims of this module get GPUs that are not divided, and nothing is changed on them."""
     if not mps_session.is_root():
         pytest.skip("claims were not tested: containers are made by root; run this as root")
     if cuda_folder() is None:
@@ -106,7 +106,7 @@ def test_without_a_claim_a_container_has_no_gpu() -> None:
     assert "is not in the container" in container.run(ContainerFacts(), "nvidia-smi", "-L").stderr
 
 
-def test_a_container_computes_on_the_gpu_of_its_claim_and_nvidia_smi_shows_it_alone(dra: Harness) -> None:
+def test_a_container_computes_on_the_gpu_of_its_claim_and_sees_only_that_gpu(dra: Harness) -> None:
     got = pod(dra)
     [uuid] = [value for name, value in got.environment.items() if name.endswith("_UUID")]
     found = compute(got)
@@ -115,7 +115,7 @@ def test_a_container_computes_on_the_gpu_of_its_claim_and_nvidia_smi_shows_it_al
     assert (shown.returncode, shown.stdout.split()) == (0, [uuid]), shown.stderr
 
 
-def test_clients_of_mps_have_the_limits_of_their_claim_and_the_daemon_goes_with_it(dra: Harness) -> None:
+def test_mps_clients_have_the_limits_of_their_claim_and_the_daemon_stops_with_it(dra: Harness) -> None:
     mps = {"defaultActiveThreadPercentage": 25, "defaultPinnedDeviceMemoryLimit": "1500Mi"}
     got = pod(dra, sharing={"strategy": "MPS", "mpsConfig": mps})
     pipe = Path(got.environment["CUDA_MPS_PIPE_DIRECTORY"])
@@ -129,7 +129,7 @@ def test_clients_of_mps_have_the_limits_of_their_claim_and_the_daemon_goes_with_
 
 
 @pytest.mark.dra_process
-def test_a_client_of_mps_computes_on_while_the_driver_is_killed(dra: Harness) -> None:
+def test_an_mps_client_keeps_computing_when_the_driver_is_killed(dra: Harness) -> None:
     got = pod(dra, sharing={"strategy": "MPS"})
     with ThreadPoolExecutor(1) as background:
         client = background.submit(compute, got, seconds=10)

@@ -85,7 +85,7 @@ def words(text: str) -> str:
     return text.replace(" ", "").lower()
 
 
-def test_the_same_gpus_are_listed(gpus: dict[str, GpuFacts]) -> None:
+def test_nvml_and_nvidia_smi_list_the_same_gpus(gpus: dict[str, GpuFacts]) -> None:
     assert set(gpus) == set(nvidia_smi.query("uuid"))
 
 
@@ -101,7 +101,7 @@ _FACTS: dict[str, Callable[[GpuFacts], str]] = {
 
 
 @pytest.mark.parametrize("attribute", _FACTS)
-def test_nvml_answers_what_nvidia_smi_shows(attribute: str, gpus: dict[str, GpuFacts]) -> None:
+def test_nvml_returns_the_values_of_nvidia_smi(attribute: str, gpus: dict[str, GpuFacts]) -> None:
     assert {uuid: _FACTS[attribute](gpu) for uuid, gpu in gpus.items()} == shown(attribute)
 
 
@@ -113,14 +113,14 @@ def test_nvml_answers_what_nvidia_smi_shows(attribute: str, gpus: dict[str, GpuF
         ("product_brand", lambda gpu: words(gpu.brand), words),
     ],
 )
-def test_nvml_answers_what_the_log_of_nvidia_smi_has(
+def test_nvml_returns_the_values_of_the_nvidia_smi_log(
     element: str, of_gpu: Callable[[GpuFacts], str], as_shown: Callable[[str], str], gpus: dict[str, GpuFacts]
 ) -> None:
     expected = {uuid: as_shown(text) for uuid, text in in_log(element).items()}
     assert {uuid: of_gpu(gpu) for uuid, gpu in gpus.items()} == expected
 
 
-def test_versions_are_what_nvidia_smi_shows(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
+def test_nvml_returns_the_versions_of_nvidia_smi(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
     assert set(shown("driver_version").values()) == {hardware.nvml.driver_version()}
     log = nvidia_smi.log(nvidia_smi.once("-q", "-x"))
     # of CUDA in the driver, which newer releases call that of its user-mode part
@@ -148,7 +148,7 @@ def test_versions_are_published_as_nvidia_smi_shows_them(published: list[Gpu]) -
     assert {device.uuid: device.attributes["driverVersion"] for device in published} == expected
 
 
-def test_whole_gpus_and_partitions_are_those_that_nvidia_smi_lists(published: list[Gpu]) -> None:
+def test_published_gpus_and_partitions_match_nvidia_smi(published: list[Gpu]) -> None:
     divided = {uuid for uuid, mode in shown("mig.mode.current").items() if mode == "Enabled"}
     memory = {uuid: text for uuid, text in shown("memory.total").items() if uuid not in divided}
     gpus = [device for device in published if device.kind == "gpu"]
@@ -159,7 +159,7 @@ def test_whole_gpus_and_partitions_are_those_that_nvidia_smi_lists(published: li
     assert partitions == set(nvidia_smi.partitions(nvidia_smi.once("-L")))
 
 
-def test_modes_are_what_nvidia_smi_shows(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
+def test_nvml_returns_the_modes_of_nvidia_smi(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
     modes = {
         ComputeMode.DEFAULT: "Default",
         ComputeMode.PROHIBITED: "Prohibited",
@@ -173,7 +173,7 @@ def test_modes_are_what_nvidia_smi_shows(hardware: Hardware, gpus: dict[str, Gpu
         assert {uuid: getattr(mode, which) for uuid, mode in found.items()} == expected
 
 
-def test_mig_profiles_and_their_places_are_what_nvidia_smi_lists(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
+def test_mig_profiles_and_placements_match_nvidia_smi(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
     try:
         rows = nvidia_smi.profiles(nvidia_smi.once("mig", "-lgip"))
         places = nvidia_smi.placements(nvidia_smi.once("mig", "-lgipp"))
@@ -193,7 +193,7 @@ def test_mig_profiles_and_their_places_are_what_nvidia_smi_lists(hardware: Hardw
         }
 
 
-def test_where_a_gpu_is_on_the_host_is_what_its_sysfs_says(gpus: dict[str, GpuFacts]) -> None:
+def test_the_host_location_of_a_gpu_matches_sysfs(gpus: dict[str, GpuFacts]) -> None:
     for uuid, gpu in gpus.items():
         folder = pci.function(HOST, gpu.pci_bus_id)
         if not folder.exists():
@@ -210,10 +210,10 @@ def test_events_can_be_waited_for(hardware: Hardware, gpus: dict[str, GpuFacts])
     assert list(events.unmonitored) == []
     event = events.wait(1)
     events.close()
-    assert event is None or event.uuid in gpus  # an XID of somebody's program, on a machine in use
+    assert event is None or event.uuid in gpus  # an XID of another user's program, on a machine in use
 
 
-def test_the_recovery_action_is_what_nvidia_smi_shows(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
+def test_the_recovery_action_matches_nvidia_smi(hardware: Hardware, gpus: dict[str, GpuFacts]) -> None:
     """An empty one is none, or that of a driver that knows no such thing."""
     for uuid, text in in_log("gpu_recovery_action").items():
         try:

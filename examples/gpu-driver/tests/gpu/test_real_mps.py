@@ -17,7 +17,7 @@ from tests.gpu import nvidia_smi
 from tests.mps_session import RECORDING, Session, differences, of_this_user
 
 pytestmark = pytest.mark.gpu
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_what_it_answers_is_recorded(program: str, environment: dict[str, str], folder: Path) -> None:
-    users = {"root": None, "nobody": NOBODY} if mps_session.is_root() else {"nobody": None}
+def test_the_answers_of_the_daemon_are_recorded(program: str, environment: dict[str, str], folder: Path) -> None:
+    users = {"root": None, "unprivileged": UNPRIVILEGED_UID} if mps_session.is_root() else {"unprivileged": None}
     recorded: dict[str, object] = {
         "driver": nvidia_smi.query("driver_version")[0],
         "gpu": dict(zip(nvidia_smi.query("uuid"), nvidia_smi.query("name"), strict=True))[
@@ -57,12 +57,12 @@ def test_what_it_answers_is_recorded(program: str, environment: dict[str, str], 
         try:
             recorded[name] = Session(program, environment, folder / name, user).record()
         except PermissionError:
-            warnings.warn(f"MPS was not tested as {name}, who may not run {program}", stacklevel=1)
+            warnings.warn(f"MPS was not tested as {name} user, who may not run {program}", stacklevel=1)
     RECORDING.parent.mkdir(exist_ok=True)
     RECORDING.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 
-def test_the_double_answers_the_same(program: str, environment: dict[str, str], folder: Path) -> None:
+def test_the_double_gives_the_recorded_answers(program: str, environment: dict[str, str], folder: Path) -> None:
     """What differs is a warning here, where the double cannot be corrected; without a GPU it fails a test."""
     recorded = of_this_user(json.loads(RECORDING.read_text(encoding="utf-8")))
     assert recorded is not None

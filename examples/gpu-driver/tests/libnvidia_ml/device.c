@@ -1,4 +1,4 @@
-/* The library itself, and what it tells of whole GPUs. */
+/* The library itself, and its calls for whole GPUs. */
 #include <stdio.h>
 #include <string.h>
 

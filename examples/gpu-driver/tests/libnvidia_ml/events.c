@@ -156,7 +156,7 @@ API int double_opened(void)
     return state.opened;
 }
 
-/* As if the driver was loaded anew: every session is over, and the text is read again. */
+/* As if the driver was loaded again: every session is closed, and the text is read again. */
 API void double_restart(void)
 {
     ALONE;

@@ -19,7 +19,7 @@ static int has_instances(struct gpu *gpu)
     return 0;
 }
 
-/* The mode is pending in any case; why it is not in force is told beside the answer. */
+/* The mode is pending in any case; the reason why it is not in force is returned separately. */
 API answer nvmlDeviceSetMigMode(device handle, unsigned mode, answer *activation)
 {
     ALONE;

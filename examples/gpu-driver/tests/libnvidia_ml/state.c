@@ -72,7 +72,7 @@ static int read_ci(struct gpu *gpu, const char *line)
     return read == 4 && starts(line + used, &row->starts, row->start);
 }
 
-/* An instance that somebody has made before: with one compute instance over all of it. */
+/* An instance of another creator: with one compute instance over all of it. */
 static int read_foreign(struct gpu *gpu, const char *line)
 {
     unsigned profile, start, compute;

@@ -79,7 +79,7 @@ def left_to_the_node(problems: Sequence[str], parameters: Any, left: Mapping[str
         return True
     notes = left.get(f"{parameters.get('kind')} ({parameters.get('apiVersion')})", ())
     patterns = [_pattern(note.path.removesuffix(" (keys)")) for note in notes]
-    # pydantic does not tell of which field a validator raises another exception than ValueError
+    # pydantic does not report which field's validator raised an exception other than ValueError
     return all(any(pattern.match(path) for pattern in patterns) or (path == "" and patterns) for path in problems)
 
 

@@ -86,7 +86,7 @@ _UNKNOWN: Final = st.sampled_from(
 
 
 def parameters(driver: str) -> st.SearchStrategy[dict[str, Any]]:
-    """What may stand in an entry for a driver, right and wrong."""
+    """Valid and invalid contents of a driver's config entry."""
     if driver == canteen.DRIVER:
         return st.one_of(configs(), configs(), configs(), configs(), _OLD, _UNKNOWN)
     return st.one_of(*(named(*key, bodies(fields)) for key, fields in _LIKELY[driver].items()))

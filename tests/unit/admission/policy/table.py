@@ -1,7 +1,7 @@
 """200 configs, good and bad, of three drivers, in objects of every kind and version that carries them.
 
-``python -m tests.unit.admission.policy.table`` has hypothesis make them anew, the same ones each time with one
-hypothesis.
+``python -m tests.unit.admission.policy.table`` generates them again; one version of hypothesis always generates the
+same configs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def installed(client: Client) -> AsyncIterator[None]:
             await client.create(_BINDINGS, objects.binding)
         for name in DRIVERS:
             bad = Row(name, "DeviceClass", "v1", {})
-            while await refusal(client, bad) is None:  # noqa: ASYNC110 - a server tells nobody when it begins
+            while await refusal(client, bad) is None:  # noqa: ASYNC110 - the server has no event for this
                 await asyncio.sleep(0.1)
         yield
     finally:

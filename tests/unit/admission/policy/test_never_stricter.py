@@ -28,7 +28,7 @@ def scalars(**fields: Any) -> dict[str, Any]:
 @example(scalars(loose="\u212ax"))
 @example({"apiVersion": API_VERSION, "kind": "Left", "as_text": None})  # its validator raises TypeError
 @example({"apiVersion": API_VERSION, "kind": "Left", "tree": {"value": 1, "next": {"value": 2, "next": {"value": 3}}}})
-def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(parameters: dict[str, Any]) -> None:
+def test_policy_decides_as_the_node_except_for_rules_left_to_the_node(parameters: dict[str, Any]) -> None:
     denials = of_config(POLICY, driver, parameters)
     if denials:
         assert not node_accepts(driver, parameters), denials
@@ -37,7 +37,7 @@ def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(paramet
         assert left_to_the_node(problems, parameters, LEFT), problems
 
 
-def test_what_is_no_config_of_the_driver_is_refused() -> None:
+def test_policy_rejects_entries_that_are_not_configs_of_the_driver() -> None:
     some: list[Any] = [None, 1, "a", [], {}, {"kind": "Scalars"}, scalars(kind=["Scalars"]), scalars(apiVersion=1)]
     for parameters in some:
         assert of_config(POLICY, driver, parameters), parameters

@@ -65,29 +65,29 @@ def test_a_message_names_kind_field_and_rule(annotation: Any, value: Any, messag
     assert said(of_field(annotation), pizza(size=value)) == [f"Pizza: opaque.parameters.size {message}"]
 
 
-def test_a_message_leads_into_lists_and_dictionaries() -> None:
+def test_a_message_names_the_field_in_lists_and_dictionaries() -> None:
     driver = of_field(dict[str, list[bool]])
     assert said(driver, pizza(size={"a": [True, 1]})) == ["Pizza: opaque.parameters.size.*[*] must be true or false"]
 
 
-def test_an_unknown_field_is_told_with_those_that_are_known() -> None:
+def test_an_unknown_field_is_reported_with_the_known_fields() -> None:
     text = "Pizza: opaque.parameters has an unknown field; known are apiVersion, kind, size"
     assert said(of_field(int), pizza(size=1, sise=1)) == [text]
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])
-def test_configs_of_others_are_theirs(kind: str) -> None:
+def test_configs_of_other_drivers_are_ignored(kind: str) -> None:
     other = config({"apiVersion": "x/v1"}, driver="other.example")
     assert said(of_field(bool), other, pizza(size=True), kind=kind) == []
     assert said(of_field(bool), other, pizza(size=1), kind=kind) != []
 
 
-def test_a_driver_without_config_refuses_all_of_it() -> None:
+def test_a_driver_without_config_rejects_any_config() -> None:
     assert said(driver_of(), pizza()) == [f"driver {DRIVER} takes no configuration; remove the config entry"]
     assert said(driver_of(), config({}, driver="other.example")) == []
 
 
-def test_an_update_answers_for_what_it_brings_in() -> None:
+def test_an_update_is_checked_only_for_configs_it_adds() -> None:
     old = carrying("DeviceClass", pizza(size=1))
     new = copy.deepcopy(old)
     policy = compiled(of_field(bool))
@@ -96,7 +96,7 @@ def test_an_update_answers_for_what_it_brings_in() -> None:
     assert denials(policy, new, old) != []
 
 
-def test_old_and_new_version_of_a_kind_have_rules_of_their_own() -> None:
+def test_old_and_new_version_of_a_kind_have_separate_rules() -> None:
     class Old(dra.OpaqueConfig, api_version="kitchen.pizza.example/v1alpha1", kind="Pizza"):
         large: bool
 
@@ -115,7 +115,7 @@ def test_old_and_new_version_of_a_kind_have_rules_of_their_own() -> None:
     assert ["upgrade()" in note.text for note in notes] == [True]
 
 
-def test_the_largest_claim_that_can_be_stored_is_checked_to_its_end() -> None:
+def test_the_largest_claim_that_can_be_stored_is_checked_completely() -> None:
     driver = of_field(list[Literal["basil", "mushrooms", "olives"]])
     full = pizza(size=["mushrooms"] * 770)
     assert len(json.dumps(full["opaque"]["parameters"])) > 10_000
@@ -145,20 +145,20 @@ class Leaf(BaseModel):
 @pytest.mark.parametrize(
     ("annotation", "path", "text"),
     [
-        (Oil, "size", "everything: validator from_text comes first, and may take other types"),
-        (Leaf, "size.inner", "everything: the model leads back to itself"),
-        (Annotated[str, Field(pattern=r"\p{Greek}")], "size", r"whether it matches \p{Greek}, which CEL cannot tell"),
+        (Oil, "size", "everything: validator from_text comes first, and may accept other types"),
+        (Leaf, "size.inner", "everything: the model is recursive"),
+        (Annotated[str, Field(pattern=r"\p{Greek}")], "size", r"whether it matches \p{Greek}, which CEL cannot check"),
         (pydantic.AnyUrl, "size", "its format"),
         (list[pydantic.Json[int]], "size[*]", "its format"),
     ],
 )
-def test_what_is_left_to_the_node_stands_on_top(annotation: Any, path: str, text: str) -> None:
+def test_the_header_lists_the_rules_left_to_the_node(annotation: Any, path: str, text: str) -> None:
     driver = of_field(annotation)
     comments = [line for line in manifest(policy_objects(driver), DRIVER).splitlines() if line.startswith("#")]
     assert f"#     {path}: {text}" in comments
 
 
-def test_what_is_written_is_what_was_made() -> None:
+def test_the_manifest_contains_the_policy_objects() -> None:
     text = 'it\'s "a"  b\\n\u00a0é # {{ . }}'
     driver = of_field(Literal["x", text] | dict[Literal[text], int], Field(alias="in"))  # type: ignore[valid-type]
     made = policy_objects(driver)
@@ -181,7 +181,7 @@ def _many(count: int) -> AnyDriver:
         (lambda: _many(6000), "more than 5000 fields"),
     ],
 )
-def test_a_policy_that_cannot_be_stored_is_an_error_that_names_a_way(make: Callable[[], AnyDriver], text: str) -> None:
+def test_a_policy_too_large_to_store_is_an_error_with_a_remedy(make: Callable[[], AnyDriver], text: str) -> None:
     with pytest.raises(ConfigurationError, match="use the webhook") as error:
         policy_objects(make())
     assert text in str(error.value)

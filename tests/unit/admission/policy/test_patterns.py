@@ -21,7 +21,7 @@ TEXTS = st.text(alphabet="abkAB1_ \t\n\v.-é\u212a]&[", max_size=5)
 
 
 @given(st.lists(PIECES, min_size=1, max_size=4).map("".join), st.lists(TEXTS, min_size=5, max_size=5))
-def test_what_is_translated_matches_what_pydantic_matches(pattern: str, texts: list[str]) -> None:
+def test_a_translated_pattern_matches_what_pydantic_matches(pattern: str, texts: list[str]) -> None:
     found = translate_pattern(pattern)
     if found is None:
         return
@@ -46,12 +46,12 @@ def matches(adapter: TypeAdapter[Any], text: str) -> bool:
 @pytest.mark.parametrize(
     "pattern", [r"\p{Greek}", "[a&&b]", "[a[b]]", "a{1001}", "(?x)a", r"\u0041", "(?=a)", r"\bx\<", "[[:nope:]]"]
 )
-def test_what_re2_reads_in_another_way_is_left_to_the_node(pattern: str) -> None:
+def test_patterns_that_re2_reads_differently_are_left_to_the_node(pattern: str) -> None:
     assert translate_pattern(pattern) is None
 
 
 @pytest.mark.parametrize(
     "pattern", ["^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", r"^\d+(\.\d+)?$", "(?i)^gpu-[0-9a-f]{8}$", "^[^/]+/.*$"]
 )
-def test_patterns_as_configs_have_them_are_checked(pattern: str) -> None:
+def test_typical_patterns_of_configs_are_checked(pattern: str) -> None:
     assert translate_pattern(pattern) is not None

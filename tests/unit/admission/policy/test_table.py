@@ -23,7 +23,7 @@ def test_the_webhook_decides_as_the_node() -> None:
         assert webhook_accepts(driver, row.parameters, row.object_kind) == node_accepts(driver, row.parameters), row
 
 
-async def test_policies_in_the_sandbox_decide_as_the_node_but_for_what_they_leave_to_it() -> None:
+async def test_sandbox_policies_decide_as_the_node_except_for_rules_left_to_it() -> None:
     async with (
         ApiServer() as server,
         Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,

@@ -39,7 +39,9 @@ def absent(machine: Machine, **source: object) -> str:
         (b"vendor,board\0", {}, "vendor,board"),
     ],
 )
-def test_what_a_file_says(machine: Machine, content: str | bytes, source: dict[str, str], expected: Value) -> None:
+def test_the_value_of_a_file_is_converted(
+    machine: Machine, content: str | bytes, source: dict[str, str], expected: Value
+) -> None:
     machine.says("/sys/class/tty/ttyUSB0/x", content)
     found = value(machine, read="/sys/class/tty/{name}/x", **source)
     assert (found, type(found)) == (expected, type(expected))
@@ -51,31 +53,31 @@ def test_what_a_file_says(machine: Machine, content: str | bytes, source: dict[s
         ("\n", {}, "it is empty"),
         ("x" * 65, {}, "has more than 64 bytes"),
         ("a\nb", {}, "has characters that cannot be printed"),
-        (b"\xff", {}, "is no text"),
-        ("many", {"as": "int"}, "'many' is no int"),
+        (b"\xff", {}, "is not UTF-8 text"),
+        ("many", {"as": "int"}, "'many' is not a valid int"),
         ("9" * 30, {"as": "int"}, "does not fit into 64 bits"),
-        ("9" * 9000, {"as": "int"}, "is no int"),
-        ("maybe", {"as": "bool"}, "'maybe' is no bool"),
-        ("1.2", {"as": "version"}, "'1.2' is no version"),
+        ("9" * 9000, {"as": "int"}, "is not a valid int"),
+        ("maybe", {"as": "bool"}, "'maybe' is not a valid bool"),
+        ("1.2", {"as": "version"}, "'1.2' is not a valid version"),
         ("abc", {"match": "x"}, "'x' does not match 'abc'"),
     ],
 )
-def test_what_cannot_be_published_is_absent(
+def test_values_that_cannot_be_published_are_absent(
     machine: Machine, content: str | bytes, source: dict[str, str], reason: str
 ) -> None:
     machine.says("/sys/x", content)
     assert reason in absent(machine, read="/sys/x", **source)
 
 
-def test_what_cannot_be_read_is_absent(machine: Machine) -> None:
+def test_unreadable_values_are_absent(machine: Machine) -> None:
     assert "cannot be read: No such file" in absent(machine, read="/sys/gone")
     machine.node("/sys/pipe")
-    assert "is no regular file" in absent(machine, read="/sys/pipe")
+    assert "is not a regular file" in absent(machine, read="/sys/pipe")
     machine.link("/sys/loop", "loop")
     assert "cannot be read" in absent(machine, read="/sys/loop")
 
 
-def test_only_what_the_kernel_tells_is_read(machine: Machine, tmp_path: Path) -> None:
+def test_only_files_of_the_kernel_are_read(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("password")
     machine.says("/etc/secret", "password")
     machine.link("/sys/link", "../etc/secret")
@@ -84,7 +86,7 @@ def test_only_what_the_kernel_tells_is_read(machine: Machine, tmp_path: Path) ->
         assert "which is not below /sys/" in absent(machine, read=path)
 
 
-def test_a_way_up_goes_from_where_a_link_leads(machine: Machine) -> None:
+def test_parent_references_start_at_the_target_of_a_link(machine: Machine) -> None:
     machine.says("/sys/devices/usb1/1-1/idVendor", "0403\n")
     (machine.root / "sys/devices/usb1/1-1/1-1:1.0/ttyUSB0").mkdir(parents=True)
     machine.link("/sys/devices/usb1/1-1/1-1:1.0/ttyUSB0/device", "..")
@@ -92,7 +94,7 @@ def test_a_way_up_goes_from_where_a_link_leads(machine: Machine) -> None:
     assert value(machine, read="/sys/class/tty/{name}/device/../idVendor") == "0403"
 
 
-def test_properties_of_udev(machine: Machine) -> None:
+def test_udev_properties_are_read(machine: Machine) -> None:
     machine.says("/run/udev/data/c188:0", "I:1234\nE:ID_SERIAL_SHORT=A1B2\nE:ID_VENDOR=FTDI\n")
     assert value(machine, udev="ID_SERIAL_SHORT") == "A1B2"
     assert "has no ID_MODEL" in absent(machine, udev="ID_MODEL")

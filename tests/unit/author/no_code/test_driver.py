@@ -64,7 +64,7 @@ def claim(node: Node, device: str = "ttyusb0", **options: Any) -> ClaimReference
     return node.claim(devices=[{"device": device, "driver": DRIVER, "request": "port"}], **options)
 
 
-async def test_what_is_published(node: Node, serial: Machine) -> None:
+async def test_devices_are_published(node: Node, serial: Machine) -> None:
     serial.node("/dev/fuse")
     async with running(node, serial):
         await eventually(lambda: list(devices(node)) == ["ttyusb0", "fuse"])
@@ -97,7 +97,7 @@ async def test_a_container_gets_its_device_nodes(node: Node, serial: Machine) ->
         assert node.is_clean()
 
 
-async def test_devices_come_and_go(node: Node, serial: Machine) -> None:
+async def test_appearing_and_disappearing_devices_update_the_pool(node: Node, serial: Machine) -> None:
     async with running(node, serial):
         await eventually(lambda: node.published() == ["ttyusb0"])
         serial.node("/dev/ttyUSB1")
@@ -124,13 +124,13 @@ async def test_an_attribute_follows_the_file_that_it_is_read_from(
     async with running(node, serial):
         await eventually(lambda: node.published() == ["ttyusb0"])
         assert "vendor" not in devices(node)["ttyusb0"]["attributes"]
-        told = [record for record in caplog.records if record.message == "device has no value for an attribute"]
-        assert [(vars(record)["device"], vars(record)["attribute"]) for record in told] == [("ttyusb0", "vendor")]
+        logged = [record for record in caplog.records if record.message == "device has no value for an attribute"]
+        assert [(vars(record)["device"], vars(record)["attribute"]) for record in logged] == [("ttyusb0", "vendor")]
         vendor.write_text("0403\n")  # as udev does, a moment after the node is there
         await eventually(lambda: "vendor" in devices(node)["ttyusb0"]["attributes"])
 
 
-async def test_configuration_is_refused(node: Node, serial: Machine) -> None:
+async def test_opaque_configuration_is_rejected(node: Node, serial: Machine) -> None:
     parameters = {"apiVersion": "serial.example.com/v1", "kind": "SerialConfig", "baud": 9600}
     entry = {
         "source": "FromClaim",
@@ -144,11 +144,11 @@ async def test_configuration_is_refused(node: Node, serial: Machine) -> None:
         assert "takes no" in answers[reference.uid].error
 
 
-async def test_too_many_devices_are_told_with_the_line(
+async def test_too_many_devices_are_reported_with_the_line(
     node: Node, serial: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     serial.globs("driver: serial.example.com\ndevices:\n- paths: /dev/*\n")
     serial.node(*(f"/dev/x{number}" for number in range(1100)))
     async with running(node, serial):
-        told = f"{serial.file}:3: devices[0].paths: /dev/* matches so much"
-        await eventually(lambda: any(told in str(vars(record)) for record in caplog.records))
+        logged = f"{serial.file}:3: devices[0].paths: /dev/* matches so much"
+        await eventually(lambda: any(logged in str(vars(record)) for record in caplog.records))

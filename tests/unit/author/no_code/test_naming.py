@@ -24,14 +24,14 @@ def test_names_are_valid_and_unique_for_any_paths(wanted: dict[str, str]) -> Non
 
 
 @given(paths | alike, paths | alike)
-def test_whoever_has_a_name_keeps_it(before: dict[str, str], now: dict[str, str]) -> None:
+def test_an_assigned_name_does_not_change(before: dict[str, str], now: dict[str, str]) -> None:
     known = assign_device_names(before, {})
     names = assign_device_names({**now, **before}, known)
     assert known.items() <= names.items()
     assert len(set(names.values())) == len(names)
 
 
-def test_a_name_is_that_of_the_path_where_it_can_be() -> None:
+def test_a_name_is_derived_from_the_path_if_possible() -> None:
     wanted = {"/dev/ttyUSB0": "ttyUSB0", "/dev/bus/usb/001/004": "bus/usb/001/004", "/dev/___": "___"}
     tty, usb, nameless = assign_device_names(wanted, {}).values()
     assert (tty, usb) == ("ttyusb0", "bus-usb-001-004")

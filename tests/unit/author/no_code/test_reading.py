@@ -1,4 +1,4 @@
-"""A file of globs that is wrong is told on one line: file and line, key, cause and remedy."""
+"""An invalid file of globs is reported on one line: file and line, key, cause and remedy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def refusal(machine: Machine, text: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         read_globs(machine.file)
     assert caught.value.code == "invalid-globs"
-    told = str(caught.value)
-    assert "\n" not in told
-    return told.replace(str(machine.file), "F")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(str(machine.file), "F")
 
 
 def entry(*lines: str) -> str:
@@ -29,12 +29,12 @@ def entry(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("", "F:1: there is nothing in it; write driver: NAME"),
-        ("- paths: /dev/x", "F:1: it is no mapping; write driver: NAME"),
-        ("apiVersion: v1\nkind: Pod\n---\nkind: Pod", 'F:1: it is a manifest of kind "Pod", no file of globs'),
-        ("driver: a\ndriver: b\n", "F:2: driver: stands twice; remove one"),
+        ("", "F:1: the file is empty; write driver: NAME"),
+        ("- paths: /dev/x", "F:1: not a mapping; write driver: NAME"),
+        ("apiVersion: v1\nkind: Pod\n---\nkind: Pod", 'F:1: it is a manifest of kind "Pod", not a file of globs'),
+        ("driver: a\ndriver: b\n", "F:2: driver: occurs twice; remove one"),
         ("driver: a\n---\ndriver: b\n", "F:3: a second document begins"),
         ("driver: a\n devices: []\n", "F:2: mapping values are not allowed"),
         ("driver: serial.example.com\n", "F:1: devices: is required"),
@@ -43,52 +43,54 @@ def entry(*lines: str) -> str:
         ("driver: a_b\ndevices: [{paths: /dev/a}]\n", 'F:1: driver: Invalid value: "a_b": a lowercase RFC 1123'),
         ("driver: a\ndevices: [{path: /dev/a}]\n", 'F:2: devices[0].path: unknown field; did you mean "paths"?'),
         ("driver: a\ndevices: [{paths: []}]\n", "F:2: devices[0].paths: must have at least 1 item"),
-        ("driver: a\ndevices: [{paths: ttyUSB*}]\n", "F:2: devices[0].paths: 'ttyUSB*' is no path of device"),
+        ("driver: a\ndevices: [{paths: ttyUSB*}]\n", "F:2: devices[0].paths: 'ttyUSB*' is not a path of device"),
         ("driver: a\ndevices:\n- paths:\n  - /dev/a\n  - /dev/../b\n", "F:5: devices[0].paths[1]: '/dev/../b' has .."),
         ("driver: a\ndevices: [{paths: /dev/**/x}]\n", "has ** in it, which is not taken; write one * for each folder"),
         ("driver: a\ndevices: [{paths: '/dev/{a,b}'}]\n", "write a list of paths instead"),
         (entry("permissions: x"), "F:4: devices[0].permissions: \"x\" is not supported; use one of"),
-        (entry("pattern: '('"), "F:4: devices[0].pattern: '(' is no regular expression of Python: missing )"),
-        (entry("pattern: '(?P<path>.)'"), "F:4: devices[0].pattern: its group path has the name of a placeholder"),
-        (entry("name: '{nam}'"), 'F:4: devices[0].name: {nam} stands for nothing; did you mean "name"?'),
-        (entry("name: '{device}'"), "F:4: devices[0].name: {device} stands for nothing"),
-        (entry("attributes:", "  kind: [a]"), "F:5: devices[0].attributes.kind: is no text, whole number, true"),
-        (entry("attributes:", "  kind: 1.5"), "F:5: devices[0].attributes.kind: 1.5 is no whole number; put"),
+        (entry("pattern: '('"), "F:4: devices[0].pattern: '(' is not a Python regular expression: missing )"),
+        (entry("pattern: '(?P<path>.)'"), "F:4: devices[0].pattern: its group path has the name of a built-in"),
+        (entry("name: '{nam}'"), 'F:4: devices[0].name: {nam} is not a placeholder; did you mean "name"?'),
+        (entry("name: '{device}'"), "F:4: devices[0].name: {device} is not a placeholder"),
+        (entry("attributes:", "  kind: [a]"), "F:5: devices[0].attributes.kind: is not a string, integer, true"),
+        (entry("attributes:", "  kind: 1.5"), "F:5: devices[0].attributes.kind: 1.5 is not an integer; quote"),
         (entry("attributes:", "  a b: 1"), 'F:5: devices[0].attributes["a b"]: attributes: Invalid value: "a b"'),
         (entry("attributes:", f"  a: {'x' * 65}"), "F:5: devices[0].attributes.a: 'xxxx"),
-        (entry("attributes:", "  v: {value: '1', as: version}"), "F:5: devices[0].attributes.v: '1' is no version"),
+        (entry("attributes:", "  v: {value: '1', as: version}"), "devices[0].attributes.v: '1' is not a valid version"),
         (entry("attributes:", "  v: {read: /etc/shadow}"), "'/etc/shadow' is not below /sys/"),
         (entry("attributes:", "  v: {read: /sys/a, udev: B}"), "F:5: devices[0].attributes.v: has read and udev of"),
         (entry("attributes:", "  v: {as: int}"), "F:5: devices[0].attributes.v: has none of value, read and udev"),
         (entry("attributes:", "  v: {raed: /sys/a}"), 'devices[0].attributes.v.raed: unknown field; did you mean'),
-        (entry("attributes:", "  v: {read: /sys/a, as: int, default: no}"), "the default False is no int"),
+        (entry("attributes:", "  v: {read: /sys/a, as: int, default: no}"), "the default False is not a valid int"),
         (entry("capacity:", "  mem: 16GB"), "F:5: devices[0].capacity.mem: value: '16GB' is not a quantity"),
         (
             entry("allowMultipleAllocations: true", "capacity: {users: 10}"),
             "F:5: devices[0].capacity.users: the first claim would take all of it",
         ),
-        (entry("containerPath: tty"), "F:4: devices[0].containerPath: 'tty' is no absolute path; begin it with /"),
+        (entry("containerPath: tty"), "F:4: devices[0].containerPath: 'tty' is not an absolute path; begin it with /"),
         (entry("mounts: [{hostPath: /a}]"), "F:4: devices[0].mounts[0].containerPath: is required"),
         (entry("attributes:", "  v: {read: /sys/{name}}"), "put a text with a placeholder in quotes where braces are"),
-        (entry("env: {A=B: c}"), 'F:4: devices[0].env["A=B"]: env: a name begins with \'A\' and is none of a variable'),
+        (entry("env: {A=B: c}"), 'F:4: devices[0].env["A=B"]: env: a name that begins with \'A\' is not a valid'),
         (entry("env: {A: 1}"), "F:4: devices[0].env.A: must be a string, not 1; put it in quotes"),
     ],
 )  # fmt: skip
-def test_what_is_wrong(machine: Machine, text: str, told: str) -> None:
-    assert told in refusal(machine, text)
+def test_a_mistake_is_reported_with_its_line(machine: Machine, text: str, message: str) -> None:
+    assert message in refusal(machine, text)
 
 
-def test_several_things_that_are_wrong(machine: Machine) -> None:
-    told = refusal(machine, entry("permission: rw", "gid: -1"))
-    assert 'F:4: devices[0].permission: unknown field; did you mean "permissions"?; F:5: devices[0].gid: must' in told
+def test_several_mistakes_are_all_reported(machine: Machine) -> None:
+    message = refusal(machine, entry("permission: rw", "gid: -1"))
+    assert (
+        'F:4: devices[0].permission: unknown field; did you mean "permissions"?; F:5: devices[0].gid: must' in message
+    )
 
 
-def test_a_file_that_is_not_there(machine: Machine) -> None:
+def test_a_missing_file_is_an_error(machine: Machine) -> None:
     with pytest.raises(ConfigurationError, match=r"serial\.yaml cannot be read: No such file"):
         read_globs(machine.file)
 
 
-def test_all_that_may_be_written(machine: Machine) -> None:
+def test_a_file_with_every_field_is_read(machine: Machine) -> None:
     machine.globs(
         entry(
             "pattern: 'USB(?P<number>[0-9]+)$'",
@@ -134,14 +136,14 @@ trees = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dic
     )
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_in_a_file_it_is_a_driver_or_told(machine: Machine, tree: object) -> None:
+def test_any_file_is_a_driver_or_a_reported_error(machine: Machine, tree: object) -> None:
     machine.globs(yaml.safe_dump(tree, allow_unicode=True))
-    told = f"{machine.file}:"
+    message = f"{machine.file}:"
     try:
         read_globs(machine.file)
     except ConfigurationError as error:
-        told = str(error)
-    assert told.startswith(f"{machine.file}:")
+        message = str(error)
+    assert message.startswith(f"{machine.file}:")
 
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -162,7 +164,7 @@ entries = st.builds(
 @given(
     st.builds(lambda devices: {"driver": "a.example", "devices": devices}, st.lists(entries, min_size=1, max_size=3))
 )
-def test_what_is_read_can_be_written_and_read_again(content: dict[str, object]) -> None:
+def test_a_file_survives_a_round_trip(content: dict[str, object]) -> None:
     model = GlobFile.model_validate(yaml.safe_load(yaml.safe_dump(content)))
     written = yaml.safe_dump(model.model_dump(by_alias=True, exclude_defaults=True))
     assert GlobFile.model_validate(yaml.safe_load(written)) == model

@@ -83,7 +83,7 @@ def test_a_claim_whose_devices_are_all_allocated(tmp_path: Path) -> None:
 
     assert code == 3
     assert "    ✗ rustica                     allocated to default/a\n" in text
-    assert "  request pizza: 2 devices match, and none is to be had: 2 allocated to default/a, default/b\n" in text
+    assert "  request pizza: 2 devices match, but none is available: 2 allocated to default/a, default/b\n" in text
     assert "  → once other claims release their devices 2 devices fit\n" in text
 
 
@@ -100,7 +100,7 @@ def test_a_claim_of_a_class_that_does_not_exist(tmp_path: Path) -> None:
     code, text = explained(tmp_path, claim("lunch", device_class="piza"), what=("claim", "lunch"))
 
     assert code == 3
-    assert "request pizza: there is no DeviceClass piza; did you mean pizza?" in text
+    assert 'request pizza: DeviceClass piza does not exist; did you mean "pizza"?' in text
 
 
 def test_a_claim_that_is_allocated(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ def test_a_claim_that_is_allocated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("lunhc", "did you mean lunch?"), ("other", "the namespace has lunch; -n names another")],
+    [("lunhc", 'did you mean "lunch"?'), ("other", "the namespace has lunch; -n selects another")],
 )
 def test_a_claim_that_does_not_exist(tmp_path: Path, name: str, hint: str) -> None:
     code, text = explained(tmp_path, claim("lunch"), what=("claim", name))
 
     assert code == 1
-    assert text == f"error: there is no ResourceClaim default/{name}; {hint} [kube-not-found]\n"
+    assert text == f"error: ResourceClaim default/{name} does not exist; {hint} [kube-not-found]\n"
 
 
 def test_a_claim_of_another_namespace(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_a_claim_of_another_namespace(tmp_path: Path) -> None:
     assert "there is one in namespace default: add -n default" in text
 
 
-def test_of_many_nodes_some_are_told_unless_all_are_asked_for(tmp_path: Path) -> None:
+def test_explain_lists_only_some_nodes_without_all(tmp_path: Path) -> None:
     nodes = [document for n in range(20) for document in (node(f"n{n}"), slice_of(f"n{n}", **{f"d{n}": "gouda"}))]
 
     _, some = explained(tmp_path, claim("lunch"), *nodes, what=("claim", "lunch"))
     _, all_of_them = explained(tmp_path, claim("lunch"), *nodes, what=("claim", "lunch", "--all"))
 
-    assert "… and 14 more nodes; --all tells of them\n" in some
+    assert "… and 14 more nodes; --all shows them\n" in some
     assert "… and likewise on 19 more nodes\n" in some
     assert "more node" not in all_of_them
     assert all(f"d{n}" in all_of_them for n in range(20))
@@ -205,8 +205,8 @@ def test_templates_of_a_manifest_without_pods_are_explained_themselves(tmp_path:
     ("change", "error"),
     [
         ({"spec": {**claim_spec(), "device": {}}}, 'unknown field "spec.device"'),
-        ({"apiVersion": "resource.k8s.io/v9"}, "ResourceClaim of resource.k8s.io/v9 is no API of Kubernetes"),
-        ({"metadata": None}, "has no metadata"),
+        ({"apiVersion": "resource.k8s.io/v9"}, "ResourceClaim of resource.k8s.io/v9 is not served by Kubernetes"),
+        ({"metadata": None}, "lacks metadata.name"),
         ({"spec": {"devices": {"requests": "pizza"}}}, "spec.devices.requests"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_mistake_in_a_manifest_is_named_with_its_place(tmp_path: Path, change:
 # --- for programs
 
 
-def test_everything_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_the_whole_explanation(tmp_path: Path) -> None:
     _, text = explained(
         tmp_path,
         claim("lunch", f'{CHEESE} == "gouda"'),
@@ -239,7 +239,7 @@ def test_everything_is_told_to_programs(tmp_path: Path) -> None:
     assert found["claims"][0]["claim"]["nearest"][0]["devices"] == 5
 
 
-def test_what_a_claim_would_get_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_the_devices_a_claim_would_get(tmp_path: Path) -> None:
     _, text = explained(tmp_path, claim("lunch"), what=("claim", "lunch", "-o", "json"))
 
     nodes = json.loads(text)["explanations"][0]["nodes"]
@@ -259,11 +259,11 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
         result = run("explain", "-f", manifest(tmp_path, claim("lunch")), "--kubeconfig", config)
 
     assert result.exit_code == 3
-    assert "there is no DeviceClass pizza, nor any other: is the driver's chart installed?" in result.output
+    assert "DeviceClass pizza does not exist, nor any other: is the driver's chart installed?" in result.output
     assert "no devices at all" not in result.output
 
 
-def test_a_right_that_is_missing_is_told_with_what_is_not_known_because_of_it(tmp_path: Path) -> None:
+def test_missing_right_is_reported_with_its_consequence(tmp_path: Path) -> None:
     with Api() as api, api.failing(403, "GET", below="/api/v1/nodes"):
         api.put("resourceclaims", claim("lunch", held=("node-1", "rustica")))
 
@@ -271,11 +271,11 @@ def test_a_right_that_is_missing_is_told_with_what_is_not_known_because_of_it(tm
 
     assert result.exit_code == 0
     text = words(result.output)
-    assert "you may not list nodes: nodes are those that slices name; their labels" in text
-    assert 'a ClusterRole with these rules would do - {apiGroups: [""], resources: [nodes], verbs: [list]}' in text
+    assert "you may not list nodes: only nodes that slices name are known, without labels" in text
+    assert 'a ClusterRole needs these rules - {apiGroups: [""], resources: [nodes], verbs: [list]}' in text
 
 
-def test_without_the_rights_that_everything_needs_all_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_all_missing_required_rights_are_reported(tmp_path: Path) -> None:
     with Api() as api, api.failing(403, "GET", below="/apis/resource.k8s.io/v1/"):
         result = run("explain", "claim", "lunch", "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig"))
 
@@ -353,11 +353,11 @@ def test_that_nothing_is_pending_is_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("node", "node-1"), ("node/node-1",)])
-def test_what_cannot_be_explained_is_named(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_explain_rejects_unknown_kinds(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, text = explained(tmp_path, what=arguments)
 
     assert code == 2
-    assert "node cannot be explained. Say what to explain: 'claim NAME', 'pod NAME'" in words(text)
+    assert "node cannot be explained. Name what to explain: 'claim NAME', 'pod NAME'" in words(text)
 
 
 def test_a_folder_of_manifests_is_explained(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_folder_of_manifests_is_explained(tmp_path: Path) -> None:
     assert "✓ pod default/guest can run on node-1, node-2\n" in text
 
 
-def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_path: Path) -> None:
+def test_invalid_manifest_is_reported_with_its_position(tmp_path: Path) -> None:
     file = tmp_path / "driver.py"
     file.write_text("a: 1\nimport this\n")
 
@@ -386,7 +386,7 @@ def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_p
         assert "string>" not in text
 
 
-def test_without_credentials_the_ways_to_a_cluster_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_error_suggests_ways_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -394,13 +394,11 @@ def test_without_credentials_the_ways_to_a_cluster_are_told(tmp_path: Path, monk
     result = run("explain", "claim", "lunch")
 
     assert result.exit_code == 2
-    assert "dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes" in result.output
-    assert "dra-kit explain --from PATH looks at saved objects" in result.output
+    assert "to start a sandbox, run dra-kit sandbox TARGET --detach and pass its kubeconfig" in result.output
+    assert "to read saved objects, use dra-kit explain --from PATH" in result.output
 
 
-def test_without_credentials_the_sandbox_in_the_background_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_credentials_error_names_running_sandboxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv(STATE_VARIABLE, str(state_directory() / "this.json"))
@@ -408,16 +406,16 @@ def test_without_credentials_the_sandbox_in_the_background_is_named(
 
     output = run("snapshot", tmp_path / "saved").output
 
-    assert f"--kubeconfig {tmp_path / 'kitchen'} is the sandbox of dra.pizza" in output
+    assert f"to use the sandbox of dra.pizza, add --kubeconfig {tmp_path / 'kitchen'}" in output
 
 
 @pytest.mark.parametrize(
     "arguments", [("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}"), ("claim", "-f", "{file}")]
 )
-def test_what_is_to_be_explained_must_be_said_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_explain_rejects_ambiguous_arguments(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     file = str(manifest(tmp_path, claim("lunch")))
 
     result = run("explain", *(each.format(file=file) for each in arguments))
 
     assert result.exit_code == 2
-    assert "Say what to explain" in result.output
+    assert "Name what to explain" in result.output

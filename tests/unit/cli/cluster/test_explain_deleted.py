@@ -15,8 +15,8 @@ SINCE = "2026-11-20T10:00:00Z"
 ENDED: Document = {"name": "eater", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
 RUNS: Document = {"name": "eater", "state": {"running": {"startedAt": SINCE}}}
 REMEDY = (
-    f"→ install {DRIVER} again, or with node.decommission=true where it is to be removed: it releases what pods on "
-    "node-1 have (docs/how-to/remove-a-driver.md)"
+    f"→ install {DRIVER} again, with node.decommission=true to remove it: it then releases the devices of pods on "
+    "node-1 (docs/how-to/remove-a-driver.md)"
 )
 
 
@@ -61,11 +61,11 @@ def test_a_pod_whose_driver_is_gone_waits_for_it(tmp_path: Path) -> None:
         f"✗ pod default/guest is being deleted since {SINCE}, and waits for {DRIVER} to release its devices: "
         f"the driver has no slice of node-1, so it is not registered there {REMEDY}"
     ) in text
-    assert "not what keeps its containers from running" not in text
+    assert "not why its containers do not run" not in text
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Pending"])
-def test_a_pod_that_hangs_after_its_end_is_no_pod_that_has_ended(tmp_path: Path, phase: str) -> None:
+def test_pod_that_hangs_in_terminating_is_not_finished(tmp_path: Path, phase: str) -> None:
     code, text = explained(tmp_path, guest(phase=phase), LUNCH, ELSEWHERE)
 
     assert code == 3
@@ -80,14 +80,14 @@ def test_a_pod_whose_driver_is_being_removed_says_so(tmp_path: Path) -> None:
         f"waits for {DRIVER} to release its devices: the driver is being removed (node.decommission), by pod "
         "pizza-system/pizza-node-x7k2p"
     ) in text
-    assert "the log of pod pizza-system/pizza-node-x7k2p says what is left" in text
+    assert "the log of pod pizza-system/pizza-node-x7k2p lists them" in text
 
 
 def test_a_driver_that_has_a_pod_and_no_slice_is_to_be_looked_at(tmp_path: Path) -> None:
     code, text = explained(tmp_path, guest(), LUNCH, WORKS)
 
     assert code == 3
-    assert "has no slice of node-1, although its pod pizza-system/pizza-node-x7k2p is there" in text
+    assert "has no slice of node-1, although its pod pizza-system/pizza-node-x7k2p exists" in text
     assert "`dra-kit status` in it" in text
 
 
@@ -121,7 +121,7 @@ def test_a_pod_whose_containers_still_run_does_not_wait_for_a_driver(tmp_path: P
     code, text = explained(tmp_path, guest(RUNS), LUNCH, ELSEWHERE)
 
     assert code == 0
-    assert f"is being deleted since {SINCE}, and waits for its containers to end: eater" in text
+    assert f"is being deleted since {SINCE}, and waits for its containers to terminate: eater" in text
 
 
 def test_a_pod_on_a_node_that_does_not_answer_waits_for_the_node(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_claim_that_is_being_deleted_names_its_pod_and_the_driver_that_is_gone
     going["metadata"]["deletionTimestamp"] = SINCE
     _, text = explained(tmp_path, going, ELSEWHERE, what=("claim", "lunch"))
 
-    assert f"✗ default/lunch is being deleted since {SINCE}, and waits for pod guest, which it is reserved for" in text
+    assert f"✗ default/lunch is being deleted since {SINCE}, and waits for pod guest, for which it is reserved" in text
     assert f"! {DRIVER}: the driver has no slice of node-1, so it is not registered there {REMEDY}" in text
 
 

@@ -106,7 +106,7 @@ def test_the_drivers_own_devices_keep_their_reasons_where_the_class_selects_none
     )
 
     assert code == 3
-    assert 'pizza-0, pizza-1, pizza-2  cheese is "mozzarella", the class wants "gouda"' in text
+    assert 'pizza-0, pizza-1, pizza-2  cheese is "mozzarella", the class requires "gouda"' in text
     assert f"✗ {GPUS} devices of driver {FOREIGN}: not selected by class pizza" in text
 
 

@@ -35,7 +35,7 @@ def test_a_pod_on_a_node_whose_claim_is_not_allocated_never_starts(tmp_path: Pat
     assert code == 3
     text = words(text)
     assert "✗ pod default/guest is on node-2 without having devices there" in text
-    assert "claim food is neither allocated nor reserved for the pod: only kube-scheduler does that" in text
+    assert "claim food is neither allocated nor reserved for the pod, which only kube-scheduler does" in text
     assert "instead of nodeName: node-2 write nodeSelector: {kubernetes.io/hostname: node-2}" in text
 
 
@@ -73,7 +73,7 @@ def test_a_pod_that_runs_has_what_it_needs(tmp_path: Path) -> None:
 # --- taints
 
 
-def test_only_taints_that_keep_the_pod_away_are_told(tmp_path: Path) -> None:
+def test_explain_reports_only_taints_that_reject_the_pod(tmp_path: Path) -> None:
     taints = [
         {"key": "tolerated", "effect": "NoSchedule"},
         {"key": "prefer", "effect": "PreferNoSchedule"},
@@ -110,7 +110,7 @@ def test_a_device_plugin_whose_resources_are_taken_does_not_keep_claims_away(tmp
 
     assert code == 0
     text = words(text)
-    assert f"{CALZONE}: 1 asked for, 0 of 1 free (1 node)" in text
+    assert f"{CALZONE}: 1 requested, 0 of 1 free (1 node)" in text
     assert text.endswith("✓ pod default/guest can run on node-1, node-2")
 
 
@@ -148,10 +148,10 @@ def test_a_resource_that_nothing_provides(tmp_path: Path) -> None:
     code, text = explained(tmp_path, pod("guest", requests={CALZONE: "1"}), what=("pod", "guest"))
 
     assert code == 3
-    assert f"{CALZONE} is provided by nothing: neither a device plugin" in text
+    assert f"{CALZONE} is not provided: neither a device plugin" in text
 
 
-def test_what_provides_a_resource_is_told_to_programs(tmp_path: Path) -> None:
+def test_json_output_contains_providers_of_a_resource(tmp_path: Path) -> None:
     documents = PROVIDER, with_plugin("node-3"), pod("guest", requests={CALZONE: "1"})
 
     _, text = explained(tmp_path, *documents, what=("pod", "guest", "-o", "json"))

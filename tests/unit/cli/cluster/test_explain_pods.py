@@ -30,8 +30,8 @@ def test_a_pod_that_no_node_has_the_cpu_for(tmp_path: Path) -> None:
 
     assert code == 0
     text = words(text)
-    assert "2 nodes not for this pod, whatever its devices: " in text
-    assert "cpu: 3 asked for, 1500m of 4 free (1 node)" in text
+    assert "2 nodes unsuitable for this pod, regardless of devices: " in text
+    assert "cpu: 3 requested, 1500m of 4 free (1 node)" in text
     assert "taint that the pod does not tolerate (dedicated:NoSchedule) (1 node)" in text
     assert text.endswith("✓ pod default/guest can run on node-1")
 
@@ -46,7 +46,7 @@ def test_a_pod_whose_devices_are_on_nodes_that_do_not_take_it(tmp_path: Path) ->
     code, text = explained(tmp_path, claim("lunch"), eater, *cooks, node("node-3"), what=("pod", "guest"))
 
     assert code == 3
-    assert "✗ pod default/guest cannot be scheduled\n  nodes that have devices for it do not take it" in text
+    assert "✗ pod default/guest cannot be scheduled\n  nodes with devices for it are unsuitable" in text
 
 
 def test_a_pod_that_asks_for_a_node_that_does_not_exist(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_pod_that_asks_for_a_node_that_does_not_exist(tmp_path: Path) -> None:
 
     assert code == 3
     assert "not one of the pod's node selector or affinity (2 nodes)" in words(text)
-    assert "no node would take it, whatever its devices" in text
+    assert "no node is suitable, regardless of devices" in text
 
 
 def test_a_pod_whose_claim_is_not_made_yet(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
     assert "reported: FailedPrepareDynamicResources: the oven is cold\n" in text
 
 
-def test_what_the_scheduler_said_is_told_also_where_it_could_go_on_now(tmp_path: Path) -> None:
+def test_scheduler_message_is_reported_even_if_the_pod_would_fit_now(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch")
     condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     eater["status"] = {"phase": "Pending", "conditions": [condition]}
@@ -147,7 +147,7 @@ def test_claims_that_only_together_do_not_fit(tmp_path: Path) -> None:
     code, text = explained(tmp_path, eater, claim("a", cheddar), claim("b", cheddar), what=("pod", "guest"))
 
     assert code == 3
-    assert "each claim finds devices for itself, but no node has devices for all of them at once\n" in text
+    assert "each claim alone finds devices, but no node has devices for all of them\n" in text
 
 
 def test_claims_that_fit_on_different_nodes(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def with_container(state: Document, before: Document | None = None) -> Document:
     return eater
 
 
-def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path: Path) -> None:
+def test_explain_reports_failing_container_and_its_devices(tmp_path: Path) -> None:
     eater = with_container(
         {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}},
         {"terminated": {"exitCode": 3, "reason": "Error"}},
@@ -204,20 +204,20 @@ def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path:
     text = words(text)
     assert "✗ pod default/guest has its devices on node-1, and does not run" in text
     assert "container eater: CrashLoopBackOff: back-off 10s restarting failed container; " in text
-    assert "it ended with exit code 3 (Error)" in text
-    assert "its devices are allocated and prepared: they are not what keeps its containers from running" in text
+    assert "it exited with code 3 (Error)" in text
+    assert "its devices are allocated and prepared: they are not why its containers do not run" in text
 
 
-def test_a_container_that_ended_badly_is_told(tmp_path: Path) -> None:
+def test_explain_reports_container_that_exited_with_error(tmp_path: Path) -> None:
     eater = with_container({"terminated": {"exitCode": 1, "reason": "Error"}})
 
     code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
 
     assert code == 3
-    assert "container eater: it ended with exit code 1 (Error)\n" in text
+    assert "container eater: it exited with code 1 (Error)\n" in text
 
 
-def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: Path) -> None:
+def test_explain_attributes_cdi_failure_to_the_devices(tmp_path: Path) -> None:
     message = "failed to inject CDI devices: unresolvable CDI devices dra.pizza/claim=x"
     eater = with_container({"waiting": {"reason": "CreateContainerError", "message": message}})
 
@@ -225,13 +225,13 @@ def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: P
 
     assert code == 3
     assert "is the driver's CDI spec on the node, and valid?" in words(text)
-    assert "not what keeps" not in text
+    assert "not why its containers" not in text
 
 
 @pytest.mark.parametrize(
     "state", [{"waiting": {"reason": "ContainerCreating"}}, {"running": {}}, {"terminated": {"exitCode": 0}}]
 )
-def test_a_container_that_starts_or_has_done_its_work_is_nothing_to_tell_of(tmp_path: Path, state: Document) -> None:
+def test_explain_ignores_starting_and_completed_containers(tmp_path: Path, state: Document) -> None:
     eater = with_container(state)
 
     code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
@@ -240,7 +240,7 @@ def test_a_container_that_starts_or_has_done_its_work_is_nothing_to_tell_of(tmp_
     assert "✓ pod default/guest runs on node-1\n" in text
 
 
-def test_what_would_help_a_claim_is_told_only_if_it_helps_the_pod(tmp_path: Path) -> None:
+def test_claim_remedy_is_suggested_only_if_the_pod_would_fit(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
     wanted = claim("lunch", f'{CHEESE} == "gouda"', count=3)
 

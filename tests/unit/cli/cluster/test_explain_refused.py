@@ -43,13 +43,13 @@ def test_what_an_api_server_refuses_is_not_explained(tmp_path: Path, manifest: D
 
     assert code == 1
     [line] = text.splitlines()
-    named = f"{tmp_path / 'order.yaml'}, document 1: the API server would refuse {manifest['kind']} "
+    named = f"{tmp_path / 'order.yaml'}, document 1: the API server would reject {manifest['kind']} "
     assert line.startswith(f"error: {named}{manifest['metadata']['name']}: ")
     assert field in line
     assert line.endswith("; dra-kit lint shows where [kube-invalid]")
 
 
-def test_all_fields_that_are_wrong_are_told(tmp_path: Path) -> None:
+def test_explain_reports_all_invalid_fields(tmp_path: Path) -> None:
     wrong = claim("UPPER_x", count=-1)
     wrong["spec"]["devices"]["requests"] *= 2
 

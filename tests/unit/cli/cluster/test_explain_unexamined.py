@@ -46,13 +46,13 @@ def asking(**spec: Any) -> Document:
         ({"containers": [{"name": "a", "ports": [{"containerPort": 1, "hostPort": 80}]}]}, "host ports"),
     ],
 )
-def test_what_is_not_looked_at_is_told_and_the_answer_is_not_yes(
+def test_unexamined_constraint_is_reported_and_verdict_is_undecided(
     tmp_path: Path, spec: dict[str, Any], missed: str
 ) -> None:
     code, text = explained(tmp_path, claim("lunch"), asking(**spec), what=("pod", "guest"))
 
     assert code == 4
-    verdict = f"? pod default/guest finds its devices on node-1, node-2; not looked at: {missed}"
+    verdict = f"? pod default/guest finds its devices on node-1, node-2; not examined: {missed}"
     assert verdict in words(text)
     assert "✓ pod" not in text
 
@@ -74,7 +74,7 @@ def test_what_keeps_no_pod_away_is_not_told(tmp_path: Path, spec: dict[str, Any]
 
 
 @pytest.mark.parametrize(("app", "code"), [("guest", 4), ("other", 0)])
-def test_the_anti_affinity_of_a_pod_that_means_this_one_is_told(tmp_path: Path, app: str, code: int) -> None:
+def test_anti_affinity_of_another_pod_is_reported(tmp_path: Path, app: str, code: int) -> None:
     away = {**NEAR, "labelSelector": {"matchLabels": {"app": app}}}
     cook = pod("cook", nodeName="node-1", affinity={"podAntiAffinity": {REQUIRED: [away]}})
     eater = asking()
@@ -83,7 +83,7 @@ def test_the_anti_affinity_of_a_pod_that_means_this_one_is_told(tmp_path: Path, 
     found, text = explained(tmp_path, claim("lunch"), eater, cook, what=("pod", "guest"))
 
     assert found == code
-    assert ("not looked at: the anti-affinity of other pods (cook)" in words(text)) == (code == 4)
+    assert ("not examined: the anti-affinity of other pods (cook)" in words(text)) == (code == 4)
 
 
 def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
     result = run("explain", "pod", "guest", "--from", saved)
 
     assert result.exit_code == 4
-    assert "not looked at: labels, taints, cpu and memory of nodes" in words(result.output)
+    assert "not examined: labels, taints, cpu and memory of nodes" in words(result.output)
 
 
 def saved_without(tmp_path: Path, kind: str, *objects: Document) -> Path:
-    """A snapshot by somebody who may not list a kind."""
+    """A snapshot by a user who may not list a kind."""
     folder = tmp_path / "snapshot"
     folder.mkdir()
     save(folder / "saved.yaml", *objects)
@@ -121,7 +121,7 @@ def test_a_claim_does_not_fit_for_sure_where_not_everything_could_be_read(
     (found,) = json.loads(run("explain", "claim", "lunch", "--from", saved, "-o", "json").output)["explanations"]
 
     assert result.exit_code == 4
-    assert f"? default/lunch finds devices on 2 of 2 nodes; not looked at: {missed}" in words(result.output)
+    assert f"? default/lunch finds devices on 2 of 2 nodes; not examined: {missed}" in words(result.output)
     assert "✓ default/lunch" not in result.output
     assert (found["outcome"], found["notLookedAt"]) == ("devices-fit", [missed])
 
@@ -155,7 +155,7 @@ def test_programs_get_an_outcome_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "first", "code"),
     [
-        ({"schedulingGates": [{"name": "example.com/quota"}]}, "it has scheduling gates, which somebody has", 3),
+        ({"schedulingGates": [{"name": "example.com/quota"}]}, "it has scheduling gates", 3),
         ({"schedulerName": "volcano"}, "scheduler volcano places it, if it runs", 4),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_gate_or_another_scheduler_is_said_first(tmp_path: Path, spec: dict[st
     assert text.startswith(f"! pod default/guest: {first}")
 
 
-def test_no_is_no_whatever_else_was_not_looked_at(tmp_path: Path) -> None:
+def test_rejection_is_final_despite_unexamined_constraints(tmp_path: Path) -> None:
     code, text = explained(tmp_path, claim("lunch", 'device.driver == "x"'), asking(schedulerName="volcano"),
                            what=("pod", "guest"))  # fmt: skip
 
@@ -209,5 +209,5 @@ def test_too_costly_selectors_stop_the_explanation(tmp_path: Path) -> None:
     code, text = explained(tmp_path, hungry, what=("claim", "lunch"))
 
     assert code == 4
-    assert "? default/lunch would take too much work to explain; not looked at: devices for request" in words(text)
+    assert "? default/lunch would take too much work to explain; not examined: devices for request" in words(text)
     assert DRIVER not in text

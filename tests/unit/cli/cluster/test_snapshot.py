@@ -76,12 +76,12 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "holds no objects that a claim could be explained with"),
+        (b"", "has no objects to explain a claim with"),
         (b"kind: [", "saved.yaml cannot be read: line 1, column 8: "),
-        (b"- 1\n", "is no object; it must have apiVersion, kind and metadata"),
+        (b"- 1\n", "is not an object; it must have apiVersion, kind and metadata"),
     ],
 )
-def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, content: bytes, error: str) -> None:
+def test_invalid_snapshot_is_rejected(tmp_path: Path, content: bytes, error: str) -> None:
     file = tmp_path / "saved.yaml"
     file.write_bytes(content)
 
@@ -95,7 +95,7 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "saved.tar.gz"
     file.write_bytes(b"no archive")
 
-    assert "is no archive of dra-kit snapshot" in run("explain", "claim", "lunch", "--from", file).output
+    assert "is not an archive of dra-kit snapshot" in run("explain", "claim", "lunch", "--from", file).output
 
 
 def test_a_snapshot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_snapshot_is_not_written_under_the_name_of_another_kind_of_file(tmp_pa
     result = run("snapshot", tmp_path / name, "--kubeconfig", tmp_path / "not-even-looked-at")
 
     assert result.exit_code == 2
-    assert "name a folder, or an archive that ends in .tar.gz or .tgz" in result.output
+    assert "use a folder, or an archive that ends in .tar.gz or .tgz" in result.output
     assert not (tmp_path / name).exists()
 
 
@@ -168,14 +168,12 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path, names: list[str]) 
         result = run("snapshot", folder, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
 
     assert result.exit_code == 2
-    assert f"the folder holds other files, which would be taken for the cluster's: {names[-1]}; name a new" in words(
-        result.output
-    )
+    assert f"the folder has other files, which would be read as objects: {names[-1]}; use a new" in words(result.output)
     assert sorted(file.name for file in folder.iterdir()) == sorted(names)
 
 
 @pytest.mark.parametrize("name", ["kitchen", "kitchen.tar.gz"])
-def test_nobody_else_can_read_a_snapshot(tmp_path: Path, name: str) -> None:
+def test_snapshot_is_readable_only_by_its_owner(tmp_path: Path, name: str) -> None:
     with Api() as api:
         api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
         saved = run("snapshot", tmp_path / name, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
@@ -189,7 +187,7 @@ def test_nobody_else_can_read_a_snapshot(tmp_path: Path, name: str) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(["config", name])
 
 
-def test_a_snapshot_does_not_follow_links_that_somebody_planted(tmp_path: Path) -> None:
+def test_snapshot_does_not_follow_symlinks(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("precious")
     (tmp_path / "saved").mkdir()

@@ -50,8 +50,8 @@ async def test_it_makes_the_api_server_trust_the_authority_of_the_secret(client:
     result = await ran(tmp_path)
 
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[0] == "Secret default/pizza-webhook-self-made: authority is new"
-    assert f"ValidatingWebhookConfiguration {CONFIGURATION} trusts it now: resourceclaims." in result.output
+    assert result.output.splitlines()[0] == "Secret default/pizza-webhook-self-made: authority created"
+    assert f"ValidatingWebhookConfiguration {CONFIGURATION} now trusts it: resourceclaims." in result.output
     secret = await client.get(SECRETS, "pizza-webhook-self-made", "default")
     found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, CONFIGURATION)
     assert {item["clientConfig"]["caBundle"] for item in found["webhooks"]} == {secret["data"]["ca.crt"]}
@@ -65,8 +65,8 @@ async def test_it_may_be_repeated(client: Client, tmp_path: Path) -> None:
     result = await ran(tmp_path)
 
     assert result.output.splitlines() == [
-        "Secret default/pizza-webhook-self-made: authority stays",
-        f"ValidatingWebhookConfiguration {CONFIGURATION} trusts it already",
+        "Secret default/pizza-webhook-self-made: authority unchanged",
+        f"ValidatingWebhookConfiguration {CONFIGURATION} already trusts it",
     ]
     assert await client.get(SECRETS, "pizza-webhook-self-made", "default") == before
 

@@ -162,14 +162,14 @@ INTEGER = "must be an integer"
         (["--menu", "/broken.yaml"], "OSError: the disk is gone"),
     ],
 )  # fmt: skip
-def test_a_value_that_breaks_a_rule_is_told(args: list[str], problem: str) -> None:
+def test_invalid_setting_is_reported(args: list[str], problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         given_by(args)
     assert str(caught.value) == f"settings of driver kitchen.example: {problem}"
 
 
-def test_a_value_that_is_no_json_is_told() -> None:
-    with pytest.raises(ConfigurationError, match=r"^--limits \(DRIVER_LIMITS\): is no JSON: Expecting"):
+def test_setting_with_invalid_json_is_reported() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--limits \(DRIVER_LIMITS\) is not valid JSON: Expecting"):
         given_by(["--limits", "{"])
 
 
@@ -185,7 +185,7 @@ def test_a_secret_is_never_told() -> None:
     assert "hidden" not in (option.help or "")
 
 
-def test_a_setting_that_is_required_is_told() -> None:
+def test_missing_required_setting_is_reported() -> None:
     class Needs(BaseModel):
         menu: Path
 
@@ -211,7 +211,7 @@ def test_a_driver_without_settings_has_none() -> None:
         ),
     ],
 )
-def test_a_setting_that_takes_a_flag_of_another_is_told(fields: dict[str, Any], problem: str) -> None:
+def test_setting_with_a_duplicate_flag_is_reported(fields: dict[str, Any], problem: str) -> None:
     driver = driver_with(create_model("Colliding", **fields))
     with pytest.raises(ConfigurationError) as caught:
         settings_options(driver, [click.Option(["--node-name"])])
@@ -254,7 +254,7 @@ def role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> click.Command:
         "--once --dry-run --node-name n --menu=/m.yaml -- ./kitchen.py",
     ],
 )
-def test_the_target_stands_wherever_it_can_be_told_from_values(role: click.Command, args: str) -> None:
+def test_target_is_accepted_wherever_it_is_distinct_from_option_values(role: click.Command, args: str) -> None:
     for _ in range(2):  # the options of one call do not stay for the next
         result = CliRunner().invoke(role, args.split(), catch_exceptions=False)
         assert result.output == "./kitchen.py n True /m.yaml True\n"
@@ -300,7 +300,7 @@ def test_the_help_without_a_target_shows_the_commands_own_options(role: click.Co
     assert "--menu" not in output
 
 
-def test_an_option_that_nobody_knows_is_told(role: click.Command) -> None:
+def test_unknown_option_is_reported(role: click.Command) -> None:
     result = CliRunner().invoke(role, ["./kitchen.py", "--menue", "/m.yaml"])
     assert result.exit_code == 2
     assert "No such option" in result.output

@@ -1,4 +1,4 @@
-"""``dra-kit sandbox`` with several TARGETs: whose flag it is, and what it tells of each driver."""
+"""``dra-kit sandbox`` with several TARGETs: the owner of each flag, and the output about each driver."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Nothing(dra.DeviceProvider):
         yield []
 
 
-class Nobody(dra.Preparer):
+class EmptyPreparer(dra.Preparer):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared()
 
 
 def driver(name: str, **fields: Any) -> dra.Driver[Any, Any]:
     settings: type[BaseModel] = create_model("Settings", **fields)
-    return dra.Driver(name, provider=Nothing(), preparer=Nobody(), settings=settings)
+    return dra.Driver(name, provider=Nothing(), preparer=EmptyPreparer(), settings=settings)
 
 
 DRIVERS = (
@@ -62,10 +62,10 @@ def test_a_flag_belongs_to_the_driver_that_has_it() -> None:
 
 
 @pytest.mark.parametrize("args", [["--shelf", "3"], ["--shelf"], ["--hot"], ["--no-hot"]])
-def test_a_flag_that_several_have_is_refused_with_what_to_write(args: Sequence[str]) -> None:
+def test_flag_of_several_drivers_is_rejected_with_the_alternatives(args: Sequence[str]) -> None:
     name = args[0].removeprefix("--").removeprefix("no-")
     told = (
-        rf"\(DRIVER_{name.upper()}\) is a setting of dra\.pizza and dra\.wine; write --set dra\.pizza\.{name}=VALUE or "
+        rf"\(DRIVER_{name.upper()}\) is a setting of dra\.pizza and dra\.wine; use --set dra\.pizza\.{name}=VALUE or "
         rf"--set dra\.wine\.{name}=VALUE"
     )
 
@@ -73,8 +73,8 @@ def test_a_flag_that_several_have_is_refused_with_what_to_write(args: Sequence[s
         given_by(*args)
 
 
-def test_so_is_a_variable_that_several_have() -> None:
-    with pytest.raises(ConfigurationError, match="write --set"):
+def test_variable_of_several_drivers_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match="use --set"):
         given_by(env={"DRIVER_SHELF": "3"})
 
 
@@ -86,9 +86,9 @@ def test_set_says_which() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("dra.pizza.oven", "there is no value; write --set DRIVER.NAME=VALUE"), ("shelf=3", "write dra.pizza.shelf or")],
+    [("dra.pizza.oven", "lacks a value; use --set DRIVER.NAME=VALUE"), ("shelf=3", "write dra.pizza.shelf or")],
 )
-def test_a_set_that_cannot_be_used(text: str, expected: str) -> None:
+def test_invalid_set_option_is_rejected(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError, match=expected):
         given_by(texts=[text])
 
@@ -150,7 +150,7 @@ def second(kitchen: Kitchen) -> None:
 
 
 @processes
-def test_each_driver_is_told_by_its_name(kitchen: Kitchen) -> None:
+def test_output_names_each_driver(kitchen: Kitchen) -> None:
     second(kitchen)
     kitchen.order(pod("guest", "true"))
 
@@ -181,7 +181,7 @@ def test_settings_are_given_by_flag_and_by_set(kitchen: Kitchen) -> None:
     second(kitchen)
 
     refused = kitchen.run("./pizzeria.py", "./cellar.py", "--oven", "big", code=2)
-    assert "--oven (DRIVER_OVEN) is a setting of dra.pizza and dra.wine; write --set dra.pizza.oven=VALUE" in refused
+    assert "--oven (DRIVER_OVEN) is a setting of dra.pizza and dra.wine; use --set dra.pizza.oven=VALUE" in refused
     unknown = kitchen.run("./pizzeria.py", "./cellar.py", "--set", "dra.wine.ovn=big", code=2)
     assert "driver dra.wine has no setting 'ovn'; did you mean \"oven\"?" in unknown
 
@@ -194,11 +194,11 @@ def test_one_in_the_background_tells_all_of_its_drivers(kitchen: Kitchen) -> Non
         assert "dra.pizza and dra.wine, process" in kitchen.run("list")
         assert "DRA_NODE_NAME" in kitchen.run("env", "--json")
     finally:
-        assert "the sandbox of dra.pizza and dra.wine has ended" in kitchen.run("down")
+        assert "the sandbox of dra.pizza and dra.wine has stopped" in kitchen.run("down")
 
 
 @processes
-def test_code_that_blocks_is_told_with_its_driver(kitchen: Kitchen) -> None:
+def test_blocking_code_is_reported_with_its_driver(kitchen: Kitchen) -> None:
     second(kitchen)
     kitchen.driver(discover="__import__('threading').Event().wait(); yield []")
 

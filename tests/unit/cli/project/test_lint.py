@@ -107,7 +107,7 @@ def test_a_clean_file_ends_with_0(folder: Path) -> None:
     assert lint(folder / "class.yaml", code=0).stdout == "no findings in 1 object of 1 file\n"
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
+def test_lint_ignores_byte_order_mark(folder: Path) -> None:
     (folder / "class.yaml").write_text(CLASS, encoding="utf-8-sig")
     assert lint(folder / "class.yaml", code=0).stdout == "no findings in 1 object of 1 file\n"
     assert lint("-", code=0, stdin=f"\ufeff{CLASS}").stdout == "no findings in 1 object of 1 file\n"
@@ -116,7 +116,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
 def test_an_error_ends_with_1_and_names_the_file(folder: Path) -> None:
     output = lint(folder / "wrong.yaml", code=1).stdout
     assert output.startswith(f"{folder / 'wrong.yaml'}:4:1: error: unknown field spce [unknown-field]\n")
-    assert output.endswith("1 error in 1 object of 1 file; --fix mends it\n")
+    assert output.endswith("1 error in 1 object of 1 file; --fix can fix it\n")
 
 
 def test_a_warning_fails_only_a_strict_check(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_folder_is_searched_and_standard_input_read(folder: Path) -> None:
     (folder / ".hidden" / "bad.yaml").write_text("a: [")
     (folder / "sub").mkdir()
     (folder / "sub" / "expect.yaml").write_text("pods: {}\n")
-    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix mends it\n")
+    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix can fix it\n")
     assert lint("-", code=1, stdin=WRONG).stdout.startswith("<stdin>:4:1: error")
 
 
@@ -191,19 +191,19 @@ def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
             "Oven.discover yielded nothing in 0.2 s; give it the settings that it needs, or more time with --timeout\n",
         ),
         ("broken", "Oven.startup raised RuntimeError: no gas"),
-        ("", "it finds none on this machine\n"),
+        ("", "it finds no device on this machine\n"),
     ],
 )
-def test_without_devices_all_else_is_checked_and_why_is_told(folder: Path, doughs: str, problem: str) -> None:
+def test_lint_without_devices_warns_and_checks_everything_else(folder: Path, doughs: str, problem: str) -> None:
     files = [folder / "class.yaml", folder / "config.yaml"]
     arguments = [*files, "--driver", folder / "pizzeria.py", "--doughs", doughs, "--timeout"]
     result = lint(*arguments, 0.2 if doughs == "slow" else 30, code=1)
-    assert result.stderr.startswith(f"warning: nothing is checked against devices of dra.pizza: {problem}")
+    assert result.stderr.startswith(f"warning: cannot check against devices of dra.pizza: {problem}")
     assert "extra: unknown field" in result.stdout
     assert result.stdout.endswith("1 error in 2 objects of 2 files\n")
 
 
-def test_a_driver_that_was_asked_leaves_logging_as_it_was(folder: Path) -> None:
+def test_lint_restores_logging_after_discovery(folder: Path) -> None:
     before = logging.getLogger("dra_kit").level
     lint(folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", "none", code=0)
     assert logging.getLogger("dra_kit").level == before
@@ -231,7 +231,7 @@ def test_saved_objects_are_checked_against(folder: Path) -> None:
     assert "[unknown-class]" in lint(folder / "config.yaml", "--from", saved / "all.json", code=0).stdout
     device["attributes"] = {"release": {"version": "one"}}
     (saved / "all.json").write_text(json.dumps(items))
-    assert "a device that no API server accepts" in lint(folder / "class.yaml", "--from", saved, code=2).stderr
+    assert "contains an invalid device" in lint(folder / "class.yaml", "--from", saved, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_saved_objects_are_checked_against(folder: Path) -> None:
         ([], "Missing argument 'FILES...'"),
         (["nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["class.yaml", "--driver", "./nowhere.py"], "nowhere.py does not exist"),
-        (["class.yaml", "--from", "config.json"], "holds no objects"),
-        (["latin.yaml"], "is none of a text in UTF-8"),
+        (["class.yaml", "--from", "config.json"], "has no objects"),
+        (["latin.yaml"], "is not valid UTF-8"),
     ],
 )
 def test_a_check_that_cannot_be_made_ends_with_2(
@@ -256,7 +256,7 @@ def test_the_example_driver_is_clean() -> None:
     assert lint(PIZZA, "--strict", code=0).stdout.startswith("no findings")
 
 
-def test_against_its_own_devices_only_the_stories_of_failure_are_told() -> None:
+def test_lint_against_own_devices_reports_only_failure_stories() -> None:
     findings = json.loads(lint(PIZZA, "--driver", PIZZA, "--format", "json", code=1).stdout)
     told = {(Path(finding["file"]).parent.name, finding["rule"]) for finding in findings}
     assert told == {

@@ -41,14 +41,14 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_it_a_check_tells_what_it_would_mend(file: Path) -> None:
-    assert lint(file, code=1).stdout.endswith("1 error in 1 object of 1 file; --fix mends it\n")
+def test_lint_without_fix_reports_fixable_errors(file: Path) -> None:
+    assert lint(file, code=1).stdout.endswith("1 error in 1 object of 1 file; --fix can fix it\n")
     assert file.read_text() == BEFORE
     (finding,) = json.loads(lint(file, "--format", "json", code=1).stdout)
     assert finding["fixable"] is True
 
 
-def test_a_file_is_mended_and_what_changed_is_told(file: Path) -> None:
+def test_fix_writes_the_file_and_reports_changes(file: Path) -> None:
     assert lint("--fix", file, code=0).stdout == f"{file}:8:7: {FIXED}\n\nno findings in 1 object of 1 file\n"
     assert file.read_text() == AFTER
     assert [path.name for path in file.parent.iterdir()] == ["claim.yaml"]
@@ -64,7 +64,7 @@ def test_what_is_left_is_reported_and_decides_the_end(file: Path) -> None:
     lint("--fix", "--strict", file, code=1)
 
 
-def test_of_standard_input_the_mended_text_is_printed_and_the_rest_is_told_aside() -> None:
+def test_fix_of_stdin_prints_text_to_stdout_and_report_to_stderr() -> None:
     result = lint("--fix", "-", code=0, stdin=BEFORE)
     assert result.stdout == AFTER
     assert result.stderr == f"<stdin>:8:7: {FIXED}\n\nno findings in 1 object of 1 file\n"
@@ -76,20 +76,20 @@ def test_findings_for_programs_stand_alone_on_standard_output(file: Path) -> Non
     assert FIXED in result.stderr
 
 
-@pytest.mark.skipif(shutil.which("patch") is None, reason="there is no patch to take the diff")
+@pytest.mark.skipif(shutil.which("patch") is None, reason="the program patch is not installed")
 def test_a_diff_shows_what_would_be_written_and_ends_as_the_check(file: Path, tmp_path: Path) -> None:
     file.write_text(BEFORE.removesuffix("\n"))
     for arguments in (["--diff"], ["--fix", "--diff"]):
         result = lint(*arguments, file, code=1)
         assert file.read_text() == BEFORE.removesuffix("\n")
-        assert result.stderr == "1 error in 1 object of 1 file; --fix mends it\n"
+        assert result.stderr == "1 error in 1 object of 1 file; --fix can fix it\n"
         command = ["patch", "-o", str(tmp_path / "patched"), str(file)]
         subprocess.run(command, input=result.stdout, text=True, capture_output=True, check=True)
         assert (tmp_path / "patched").read_text() == AFTER.removesuffix("\n")
 
 
 def test_a_diff_is_for_people(file: Path) -> None:
-    assert "leave out --format json" in lint("--diff", "--format", "json", file, code=2).stderr
+    assert "--diff cannot be combined with --format json" in lint("--diff", "--format", "json", file, code=2).stderr
 
 
 def test_mode_byte_order_mark_and_ends_of_lines_stay(file: Path) -> None:
@@ -100,7 +100,7 @@ def test_mode_byte_order_mark_and_ends_of_lines_stay(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
-def test_a_link_stays_and_the_file_it_leads_to_is_mended_once(file: Path) -> None:
+def test_fix_follows_a_symlink_once_and_keeps_it(file: Path) -> None:
     link = file.with_name("link.yaml")
     link.symlink_to(file.name)
     lint("--fix", link, file, file.parent, code=0)
@@ -108,7 +108,7 @@ def test_a_link_stays_and_the_file_it_leads_to_is_mended_once(file: Path) -> Non
     assert file.read_text() == AFTER
 
 
-def test_a_file_that_is_not_mended_is_not_written(file: Path) -> None:
+def test_fix_does_not_write_unchanged_files(file: Path) -> None:
     file.write_text(AFTER)
     before = file.stat()
     lint("--fix", file, code=0)
@@ -121,7 +121,7 @@ def test_a_file_that_must_not_be_written_is_refused_before_any_is(file: Path) ->
     other.chmod(0o444)
     result = lint("--fix", file, other, code=2)
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {other} cannot be written, and nothing was: it is read-only; make it writable")
+    assert line.startswith(f"error: {other} cannot be written: it is read-only; no file was changed; make it writable")
     assert file.read_text() == other.read_text() == BEFORE
     lint("--diff", other, code=1)
     other.chmod(0o644)
@@ -130,17 +130,17 @@ def test_a_file_that_must_not_be_written_is_refused_before_any_is(file: Path) ->
     lint("--fix", file, other, code=0)
 
 
-def test_templates_in_a_folder_are_left_and_named(file: Path) -> None:
+def test_fix_skips_helm_templates_with_a_warning(file: Path) -> None:
     template = file.with_name("template.yaml")
     template.write_text(BEFORE.replace("pizza\n", "'{{ .Values.class }}'\n"))
     before = template.read_text()
     result = lint("--fix", file.parent, code=1)
     assert template.read_text() == before
-    assert result.stderr == f"warning: {template} is left as it is: it has {{{{ in it, as templates of Helm have\n"
+    assert result.stderr == f"warning: {template} is unchanged: it contains {{{{, so it is a Helm template\n"
     assert file.read_text() == AFTER
 
 
-def test_names_of_a_driver_are_mended_by_its_devices(file: Path) -> None:
+def test_fix_corrects_names_against_devices_of_the_driver(file: Path) -> None:
     file.with_name("driver.py").write_text(
         "import dra_kit as dra\n"
         "class Oven(dra.DeviceProvider):\n"

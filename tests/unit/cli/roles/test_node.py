@@ -90,7 +90,7 @@ def test_a_file_of_globs_in_place_of_a_target(target: Path, tmp_path: Path) -> N
     file.write_text("driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")
     assert "Missing option '--node-name'" in dra_kit("node", "--globs", file, code=2).stderr
     assert "--root" in dra_kit("node", f"--globs={file}", "--help", code=0).stdout
-    assert "they name two drivers" in dra_kit("node", target, "--globs", file, code=2).stderr
+    assert "each names a driver" in dra_kit("node", target, "--globs", file, code=2).stderr
     assert "or option '--globs': the driver to run" in dra_kit("node", code=2).stderr
     assert "Option '--globs' requires an argument" in dra_kit("node", "--globs", code=2).stderr
     file.write_text("driver: serial.example.com\n")
@@ -151,18 +151,18 @@ def test_a_setting_of_the_author_that_is_wrong(target: Path) -> None:
     assert "--slices (DRIVER_SLICES)" in told
 
 
-def test_damaged_state_is_not_dumped_and_not_touched(target: Path, tmp_path: Path) -> None:
+def test_corrupt_state_is_neither_dumped_nor_changed(target: Path, tmp_path: Path) -> None:
     database = tmp_path / "state.sqlite"
     database.write_text("no database " * 1000)
     told = refusal("node", target, "--dump-state", "--state-dir", tmp_path, code=1)
-    assert f"state {database} is damaged; the node sets it aside and carries over" in told
+    assert f"state {database} is corrupt; when the node starts, it moves it away" in told
     assert told.endswith("[store]")
     assert list(tmp_path.glob("state*")) == [database]
 
 
 def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
     told = refusal("node", target, "--dump-state", "--state-dir", tmp_path / "nowhere")
-    assert f"there is no state at {tmp_path / 'nowhere' / 'state.sqlite'}; correct --state-dir or --kubelet-dir" in told
+    assert f"state {tmp_path / 'nowhere' / 'state.sqlite'} does not exist; correct --state-dir or --kubelet-dir" in told
 
 
 async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path) -> None:
@@ -192,13 +192,13 @@ def test_dump_state_shows_what_is_wrong_with_devices(target: Path, tmp_path: Pat
     assert dumped["health"] == [{"pool": "node-1", "device": "pizza-0", "problems": [problem]}]
 
 
-def test_damaged_health_is_told_and_not_touched(target: Path, tmp_path: Path) -> None:
+def test_corrupt_health_is_reported_and_not_changed(target: Path, tmp_path: Path) -> None:
     StateStore(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
     file = tmp_path / "health.json"
     file.write_text('{"form": 1, "devices": "[]", "checksum": ""}')
     dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
     assert dumped["health"] == []
-    assert f"health of devices in {file} cannot be read" in dumped["damaged"][0]
+    assert f"health of devices in {file} cannot be read" in dumped["corrupt"][0]
     assert list(tmp_path.glob("health*")) == [file]
 
 

@@ -64,12 +64,12 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_driver_of_another_name_than_the_charts_is_named(role: str, target: Path, tmp_path: Path) -> None:
+def test_driver_with_unexpected_name_is_rejected(role: str, target: Path, tmp_path: Path) -> None:
     result = run(*arguments(role, target, tmp_path), DRA_DRIVER="kitchen.pizza.example")
 
     assert result.exit_code == 2
     assert (
-        "TARGET is driver dra.pizza, and --driver (DRA_DRIVER; driverName in the chart's values) says "
+        "TARGET is driver dra.pizza, but --driver (DRA_DRIVER; driverName in the chart's values) is "
         "kitchen.pizza.example; set driverName to dra.pizza, or correct TARGET"
     ) in result.stderr
     assert not (tmp_path / "kubelet").exists(), "nothing was made for it"
@@ -117,7 +117,7 @@ def test_a_target_that_is_missing_or_fails_is_a_line_of_json(role: str, target: 
     assert "second line" in line["error"]
 
 
-def test_what_nobody_expects_is_a_line_of_json_with_its_traceback(
+def test_unexpected_error_is_logged_as_json_with_traceback(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:

@@ -91,7 +91,7 @@ def test_settings_that_only_a_node_can_have_do_not_keep_it_from_starting(tmp_pat
         (["--print-configuration", "--url", URL, "--ca-bundle", "/nowhere.crt"], "--ca-bundle /nowhere.crt cannot be"),
     ],
 )
-def test_what_is_missing_or_wrong_is_told(target: Path, arguments: list[str], problem: str) -> None:
+def test_missing_or_invalid_options_are_reported(target: Path, arguments: list[str], problem: str) -> None:
     result = webhook(target, *arguments, code=2)
     assert result.stdout == ""
     assert problem in result.stderr

@@ -1,4 +1,4 @@
-"""``dra-kit sandbox`` on the command line: what it tells of pods, drivers and manifests."""
+"""``dra-kit sandbox`` on the command line: its output about pods, drivers and manifests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 pytestmark = pytest.mark.processes
 
 
-def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> None:
+def test_output_shows_all_steps_until_pods_get_devices(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "env; echo enjoying it"), pod("host", restart="Always"))
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json")
@@ -32,7 +32,7 @@ def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> N
         "mount /oven on /srv/oven",
         "| enjoying it",
         "Pod guest is Succeeded",
-        "every pod did what it was to do",
+        "all pods succeeded",
         "left over: no claim",
     ]
     rest = text
@@ -53,7 +53,7 @@ def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> N
     assert kitchen.left_behind() == []
 
 
-def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> None:
+def test_failed_and_waiting_pods_are_reported_with_reasons(kitchen: Kitchen) -> None:
     kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
     unschedulable = pod("diner", "true")
     unschedulable["spec"]["nodeSelector"] = {"garden": "yes"}  # type: ignore[index]
@@ -66,7 +66,7 @@ def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> No
     ]
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=told)
 
-    reasons = text[text.index("not every pod did what it was to do") :]
+    reasons = text[text.index("not all pods succeeded") :]
     assert [line for line in told if line not in reasons] == []
 
 
@@ -76,7 +76,7 @@ def test_a_pod_whose_claim_the_driver_refuses_for_good_ends_the_wait(kitchen: Ki
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "600", code=1)
 
-    assert "not every pod did what it was to do\n" in text  # and not "within 600 s"
+    assert "not all pods succeeded\n" in text  # and not "within 600 s"
     assert "Pod default/guest is Pending: NodePrepareResources failed" in text
 
 
@@ -105,23 +105,23 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
     options = ["-f", "order.yaml", "--report", "r.json"]
     text = kitchen.run_in_vain("./pizzeria.py", *options, seconds=1.5, tells=told)
 
-    reasons = text[text.index("not every pod did what it was to do") :]
+    reasons = text[text.index("not all pods succeeded") :]
     assert [line for line in told if line not in reasons] == []
     report = json.loads((kitchen.directory / "r.json").read_text())
     assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
 
 
-def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
+def test_devices_in_use_are_reported_once(kitchen: Kitchen) -> None:
     kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
 
-    told = "claim pizza: request pizza: 2 devices match, and none is to be had: 2 allocated to "
+    told = "claim pizza: request pizza: 2 devices match, but none is available: 2 allocated to "
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=[told])
 
-    reasons = text[text.index("not every pod did what it was to do") :]
+    reasons = text[text.index("not all pods succeeded") :]
     assert reasons.count(told) == reasons.count("2 allocated to ") == 1
 
 
-def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:
+def test_pod_of_unknown_scheduler_is_reported_while_it_waits(kitchen: Kitchen) -> None:
     lost = pod("lost", "true")
     lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
     kitchen.order(lost)
@@ -129,19 +129,19 @@ def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kit
     told = "Pod lost has to wait\n           claim pizza: ResourceClaim nothere does not exist"
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=4, tells=[told])
 
-    waits, _, reasons = text.partition("not every pod did what it was to do")
+    waits, _, reasons = text.partition("not all pods succeeded")
     assert told in waits
     assert "ResourceClaim nothere does not exist" in reasons
 
 
-def test_a_pod_whose_prepare_fails_again_and_again_is_told_while_it_waits(kitchen: Kitchen) -> None:
+def test_repeatedly_failing_prepare_is_reported_while_pod_waits(kitchen: Kitchen) -> None:
     kitchen.driver(prepare='raise OSError("the oven is cold")')
     kitchen.order(pod("guest", "true"))
 
     told = "Pod guest still waits: the kubelet tries again, up to 4 s in all (--timeout)\n"
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=4, tells=[told])
 
-    assert text.index("OSError: the oven is cold") < text.index(told) < text.index("not every pod did")
+    assert text.index("OSError: the oven is cold") < text.index(told) < text.index("not all pods succeeded")
 
 
 def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
@@ -187,7 +187,7 @@ def test_a_driver_that_offers_nothing(kitchen: Kitchen, discover: str, expected:
     assert last.endswith("[sandbox]")
 
 
-def test_code_that_blocks_is_told_with_its_line(kitchen: Kitchen) -> None:
+def test_blocking_code_is_reported_with_its_line(kitchen: Kitchen) -> None:
     kitchen.driver(discover="__import__('threading').Event().wait(); yield []")
 
     with kitchen.start("./pizzeria.py") as process:
@@ -221,12 +221,14 @@ def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
 
 def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
-    assert "--feature-gates: DRAPizza is no feature gate of resource.k8s.io; there are DRAAdminAccess," in output
+    assert (
+        "--feature-gates: DRAPizza is not a feature gate of resource.k8s.io; known gates are DRAAdminAccess," in output
+    )
 
 
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
-    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes that nothing implements here" in output
+    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes without effect here" in output
     assert "; there are DRAAdminAccess," in output
 
 
@@ -242,17 +244,17 @@ def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "expected"),
     [
-        ("# nothing", 2, "error: -f order.yaml: there is no Kubernetes object"),
-        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}", 0, "no pod to follow; made was ConfigMap menu"),
+        ("# nothing", 2, "error: -f order.yaml: no Kubernetes object found"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}", 0, "no pod to wait for; created ConfigMap menu"),
     ],
 )
-def test_a_file_without_a_pod_is_no_success_of_pods(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
+def test_file_without_pods_is_not_reported_as_success(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
     (kitchen.directory / "order.yaml").write_text(text)
 
     told = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=code)
 
     assert expected in told
-    assert "every pod did what it was to do" not in told
+    assert "all pods succeeded" not in told
 
 
 DEPLOYMENT = """
@@ -271,13 +273,13 @@ def test_the_pods_of_a_workload_are_followed_and_go_with_it(kitchen: Kitchen) ->
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml")
 
-    assert "every pod did what it was to do" in text
+    assert "all pods succeeded" in text
     assert len(set(re.findall(r"Pod (kitchen-\S+) is Running", text))) == 2
     assert "left over: no claim" in text
 
 
-def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> None:
-    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: nobody, containers")
+def test_workload_with_rejected_pods_fails(kitchen: Kitchen) -> None:
+    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: missing, containers")
     (kitchen.directory / "order.yaml").write_text(text)
 
     told = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
@@ -285,7 +287,7 @@ def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> No
     assert "Deployment default/kitchen has 0 of 2 pods that are ready" in told
 
 
-def test_what_a_pods_containers_came_to_is_told_and_reported(kitchen: Kitchen) -> None:
+def test_container_results_are_printed_and_in_the_report(kitchen: Kitchen) -> None:
     guest = pod("guest", "true")
     guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]
     kitchen.order(guest)
@@ -307,7 +309,7 @@ def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
     assert last.endswith("[kube-invalid]")
 
 
-def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen) -> None:
+def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     folder = kitchen.directory / "manifests"
     folder.mkdir()
     kitchen.order(pod("guest", "true"))
@@ -321,10 +323,10 @@ def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen
 
 
 @pytest.mark.parametrize("option", ["--report", "--timeline", "--kubeconfig"])
-def test_a_file_that_cannot_be_written_is_told_at_once(kitchen: Kitchen, option: str) -> None:
+def test_unwritable_output_file_is_reported_at_start(kitchen: Kitchen, option: str) -> None:
     text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
 
-    assert f"Invalid value for '{option}': there is no directory nowhere" in text
+    assert f"Invalid value for '{option}': directory nowhere does not exist" in text
     assert not (kitchen.directory / "nowhere").exists()
 
 
@@ -336,7 +338,7 @@ def test_the_driver_of_a_project_has_its_settings_and_classes(kitchen: Kitchen, 
     assert "--heat (DRIVER_HEAT): must be " in kitchen.run(target, code=2)
 
 
-def test_another_driver_in_a_project_is_told_that_it_has_none_of_it(kitchen: Kitchen) -> None:
+def test_hint_for_driver_that_does_not_use_its_project(kitchen: Kitchen) -> None:
     kitchen.project("bakery", heat="hot")
     kitchen.order(pod("guest", "true"))
 

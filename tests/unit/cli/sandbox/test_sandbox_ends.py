@@ -24,7 +24,7 @@ def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:
         *_, last = process.stdout
         assert process.wait(60) == 130
 
-    assert last == "everything is down\n"
+    assert last == "everything is stopped\n"
     assert kitchen.left_behind() == []
     assert not sleeping(kitchen.nap)
 
@@ -44,12 +44,12 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert listed.startswith("dra.pizza, process ")
     for command in ("kubectl --kubeconfig", "dra-kit sandbox down --kubeconfig"):
         assert f"  {command} {kubeconfig}" in listed
-    assert "the sandbox of dra.pizza has ended" in kitchen.run("down")
-    assert kitchen.run("list").startswith("no sandbox runs in the background")
+    assert "the sandbox of dra.pizza has stopped" in kitchen.run("down")
+    assert kitchen.run("list").startswith("no sandbox is running in the background")
     assert not kubeconfig.exists()
     assert kitchen.left_behind() == []
     assert not sleeping(kitchen.nap)
-    assert "no sandbox runs in the background" in kitchen.run("down", code=2)
+    assert "no sandbox is running in the background" in kitchen.run("down", code=2)
 
 
 def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Kitchen) -> None:
@@ -58,7 +58,7 @@ def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Ki
         assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in told
 
     text = kitchen.run("down", code=2)
-    assert "2 sandboxes run in the background, and none was ended" in text
+    assert "2 sandboxes are running in the background; choose one" in text
     for name in ("one", "two"):
         assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in text
 
@@ -67,8 +67,8 @@ def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Ki
     assert (kitchen.directory / "two").exists()
 
     refusal = kitchen.run("./pizzeria.py", "--detach", "--kubeconfig", "two", code=2)
-    assert "--kubeconfig two is that of the sandbox of dra.pizza in the background, process" in refusal
-    assert f"end that one: dra-kit sandbox down --kubeconfig {kitchen.directory / 'two'}" in refusal
+    assert "--kubeconfig two is in use by the sandbox of dra.pizza in the background, process" in refusal
+    assert f"stop that sandbox: dra-kit sandbox down --kubeconfig {kitchen.directory / 'two'}" in refusal
 
     kitchen.run("down", "--all")
     assert kitchen.left_behind() == []
@@ -82,13 +82,13 @@ def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
     assert "--nodes" not in text
 
 
-def test_a_misspelt_word_is_told_with_the_command_that_is_meant(kitchen: Kitchen) -> None:
+def test_misspelt_subcommand_gets_a_suggestion(kitchen: Kitchen) -> None:
     assert 'did you mean "down"? [invalid-target]' in kitchen.run("dwon", code=2)
     assert 'did you mean "list"? [invalid-target]' in kitchen.run("lst", code=2)
     assert "did you mean" not in kitchen.run("pizza_oven", code=2)
 
 
-def test_nobody_reads_the_output_any_more(kitchen: Kitchen) -> None:
+def test_sandbox_exits_when_its_output_is_closed(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sleep", kitchen.nap))
     with subprocess.Popen(
         kitchen.command("./pizzeria.py", "-f", "order.yaml"),
@@ -124,7 +124,7 @@ def test_a_detached_sandbox_tells_an_error_with_one_code(kitchen: Kitchen) -> No
     assert "[sandbox]" not in text
 
 
-def test_a_kept_one_tells_how_its_waiting_pods_are_explained(kitchen: Kitchen) -> None:
+def test_kept_sandbox_prints_how_to_explain_waiting_pods(kitchen: Kitchen) -> None:
     lost = pod("lost", "true")
     lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
     kitchen.order(lost)

@@ -1,4 +1,4 @@
-"""A sandbox without a driver, and what ``dra-kit sandbox env`` tells of it to one that is started by hand."""
+"""A sandbox without a driver, and ``dra-kit sandbox env`` for a driver that is started manually."""
 
 from __future__ import annotations
 
@@ -74,23 +74,23 @@ def test_the_lines_are_for_a_shell_whatever_the_paths_are(kitchen: Kitchen) -> N
 
 def test_of_several_nodes_one_is_named(kitchen: Kitchen) -> None:
     with empty(kitchen, "--nodes", "2"):
-        assert "has 2 nodes; say which with --node: node-1, node-2" in kitchen.run("env", code=2)
+        assert "has 2 nodes; choose one with --node: node-1, node-2" in kitchen.run("env", code=2)
         assert 'no such node; did you mean "node-1"?' in kitchen.run("env", "--node", "nod1", code=2)
         assert variables(kitchen, "--node", "node-2")["NODE_NAME"] == "node-2"
 
 
 def test_of_several_sandboxes_one_is_named(kitchen: Kitchen) -> None:
-    assert "no sandbox runs, or it is not up yet" in kitchen.run("env", code=2)
+    assert "no sandbox is running, or it is still starting" in kitchen.run("env", code=2)
     told = kitchen.run("--detach", "--kubeconfig", "one")
     assert told.startswith("a cluster without a driver runs in the background")
     with empty(kitchen, "--kubeconfig", "two"):
         text = kitchen.run("env", code=2)
-        assert "2 sandboxes run; say which with --kubeconfig" in text
+        assert "2 sandboxes are running; choose one with --kubeconfig" in text
         for name in ("one", "two"):
             kubeconfig = kitchen.directory / name
             assert f"dra-kit sandbox env --kubeconfig {kubeconfig}" in text
             assert variables(kitchen, "--kubeconfig", name)["KUBECONFIG"] == str(kubeconfig)
-        assert "the sandbox of no driver has ended" in kitchen.run("down")
+        assert "the sandbox of no driver has stopped" in kitchen.run("down")
         assert variables(kitchen)["KUBECONFIG"] == str(kitchen.directory / "two")
 
 
@@ -115,7 +115,7 @@ def test_a_target_that_is_misspelt_is_still_an_error(kitchen: Kitchen) -> None:
 
 def test_a_story_needs_a_driver(kitchen: Kitchen) -> None:
     (kitchen.directory / "expect.yaml").write_text("pods: {guest: {phase: Running}}\n")
-    assert "--story needs a TARGET" in kitchen.run("--story", ".", code=2)
+    assert "--story requires a TARGET" in kitchen.run("--story", ".", code=2)
 
 
 def apply(kitchen: Kitchen, manifests: str) -> None:

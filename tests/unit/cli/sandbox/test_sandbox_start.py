@@ -70,7 +70,7 @@ def entries(ended: subprocess.CompletedProcess[str]) -> list[str]:
     [
         (["./pizza.py"], "loading ./pizza.py"),
         (["./pizza.py", "./beer.py"], "loading ./pizza.py"),
-        ([], "a cluster in this process starts, without a driver"),
+        ([], "starting a cluster in this process, without a driver"),
     ],
 )
 @pytest.mark.processes
@@ -87,7 +87,7 @@ def test_the_drivers_are_named_before_the_cluster_is_imported(tmp_path: Path) ->
     assert entries(ended) == [
         "loading ./pizza.py",
         "loading ./beer.py",
-        "a cluster in this process starts, with drivers dra.pizza and dra.beer",
+        "starting a cluster in this process, with drivers dra.pizza and dra.beer",
     ], ended.stderr
     assert ended.returncode == 1
 

@@ -125,8 +125,8 @@ def test_nodes_that_have_not_confirmed_are_named_and_how_to_skip_them(cluster: C
         "driver dra.pizza: no claim is in use\n"
         "NODE    NOT CONFIRMED\n"
         "node-2  left: claims default/lunch (uid)\n"
-        "driver dra.pizza: node-2 did not confirm that nothing is left; wait, or repair the nodes. To give up nodes "
-        "that are dead or gone for good: dra-kit drain --until-removed --skip-node node-2, then helm uninstall "
+        "driver dra.pizza: node-2 did not confirm that nothing is left; wait, or repair the nodes. To skip nodes "
+        "that are permanently gone: dra-kit drain --until-removed --skip-node node-2, then helm uninstall "
         "--no-hooks; or drainGuard.skipNodes in the chart's values\n"
     )
 
@@ -138,21 +138,21 @@ def test_claims_in_use_come_before_confirmations(cluster: Cluster) -> None:
     assert cluster.drain("--until-removed").exit_code == 3
 
 
-def test_a_daemon_set_that_decommissions_is_waited_for_without_being_asked(cluster: Cluster) -> None:
+def test_a_decommissioning_daemon_set_is_awaited_without_an_option(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1")
     assert cluster.drain().exit_code == 4
     assert cluster.drain("--no-until-removed").exit_code == 0
 
 
-def test_an_ordinary_driver_is_not_asked_for_confirmations(cluster: Cluster) -> None:
+def test_an_ordinary_driver_needs_no_confirmations(cluster: Cluster) -> None:
     cluster.daemon_set(1, args=["node", "pizza:driver"])
     cluster.pod("node-1", args=["node", "pizza:driver"])
     found = cluster.drain("-o", "json")
     assert (found.exit_code, json.loads(found.output)["removal"]) == (0, None)
 
 
-def test_a_driver_that_is_not_made_with_dra_kit_is_not_asked_for_confirmations(cluster: Cluster) -> None:
+def test_a_driver_without_dra_kit_needs_no_confirmations(cluster: Cluster) -> None:
     cluster.api.put("resourceslices", node_slice("node-1"))
     assert cluster.drain().exit_code == 0
 
@@ -167,21 +167,21 @@ def test_a_removal_that_was_not_requested_is_an_error(cluster: Cluster) -> None:
     )
 
 
-def test_a_change_that_the_daemon_set_controller_has_not_seen_is_waited_for(cluster: Cluster) -> None:
+def test_a_change_that_the_daemon_set_controller_has_not_seen_is_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1, seen=False)
     cluster.pod("node-1", confirmed=True)
     reason = "DaemonSet pizza/pizza-node has not been rolled out since its last change"
     assert cluster.unconfirmed() == {"": reason}
 
 
-def test_a_pod_of_before_the_removal_is_waited_for(cluster: Cluster) -> None:
+def test_a_pod_from_before_the_removal_is_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-1", name="old", args=["node", "pizza:driver"])
     assert cluster.unconfirmed() == {"node-1": "pod old still runs the driver"}
 
 
-def test_a_pod_that_is_not_created_yet_is_waited_for(cluster: Cluster) -> None:
+def test_a_pod_that_is_not_created_yet_is_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(3)
     cluster.pod("node-1", confirmed=True)
     assert cluster.unconfirmed() == {"": "DaemonSet pizza/pizza-node has no pod yet on 2 nodes"}
@@ -202,7 +202,7 @@ def test_a_pod_that_has_not_confirmed_says_why(how: dict[str, Any], reason: str,
     assert cluster.unconfirmed() == {"node-1": reason}
 
 
-def test_slices_that_are_still_published_are_waited_for(cluster: Cluster) -> None:
+def test_slices_that_are_still_published_are_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)
     cluster.node("node-2")
@@ -222,7 +222,7 @@ def test_a_node_that_is_not_ready_is_named_so(cluster: Cluster) -> None:
     assert cluster.unconfirmed()["node-1"].startswith("node is not ready; ")
 
 
-def test_a_node_that_is_gone_is_not_waited_for(cluster: Cluster) -> None:
+def test_a_node_that_is_gone_is_not_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-2")
@@ -250,10 +250,10 @@ def test_nodes_may_be_skipped(cluster: Cluster) -> None:
     found = cluster.drain("--skip-node", "node-2", "--skip-node", "node-3")
     assert found.exit_code == 0
     assert "in use and skipped: default/lunch on node-2\n" in found.output
-    assert "skipped: node-2; what is left there stays\n" in found.output
+    assert "skipped: node-2; anything left on them remains\n" in found.output
 
 
-def test_one_node_may_be_asked_for(cluster: Cluster) -> None:
+def test_one_node_may_be_selected(cluster: Cluster) -> None:
     cluster.daemon_set(2)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-2")
@@ -261,7 +261,7 @@ def test_one_node_may_be_asked_for(cluster: Cluster) -> None:
     assert list(cluster.unconfirmed("--node", "node-2")) == ["node-2"]
 
 
-def test_nodes_without_a_pod_are_reported_as_not_asked(cluster: Cluster) -> None:
+def test_nodes_without_a_pod_are_reported_as_skipped(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)
     for number in range(2, 9):
@@ -273,7 +273,7 @@ def test_nodes_without_a_pod_are_reported_as_not_asked(cluster: Cluster) -> None
     )
 
 
-def test_without_the_right_to_list_nodes_all_others_are_still_asked(cluster: Cluster) -> None:
+def test_without_the_right_to_list_nodes_all_other_nodes_still_count(cluster: Cluster) -> None:
     cluster.daemon_set(2)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-2")
@@ -293,7 +293,7 @@ def test_a_right_that_confirmations_need_is_named(below: str, cluster: Cluster) 
     assert f"LIST {below.rpartition('/')[2]}" in found.stderr
 
 
-def test_without_a_daemon_set_only_slices_are_waited_for(cluster: Cluster) -> None:
+def test_without_a_daemon_set_only_slices_are_awaited(cluster: Cluster) -> None:
     cluster.node("node-1")
     cluster.api.put("resourceslices", node_slice("node-1"))
     assert cluster.drain("--until-removed").exit_code == 4
@@ -317,7 +317,7 @@ def test_it_waits_until_the_nodes_have_confirmed(cluster: Cluster) -> None:
     assert "waiting for the confirmation of node-1\n" in found.stderr
 
 
-def test_a_node_whose_pod_is_deleted_before_it_confirmed_is_waited_for(cluster: Cluster) -> None:
+def test_a_node_whose_pod_is_deleted_before_it_confirmed_is_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-2")

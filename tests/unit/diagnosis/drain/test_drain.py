@@ -1,4 +1,4 @@
-"""Who still holds devices of a driver, as the command says it."""
+"""Claims that hold devices of a driver, as the command prints them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def drain(kubeconfig: Path, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["drain", "--driver", DRIVER, "--kubeconfig", str(kubeconfig), *arguments])
 
 
-def test_pods_that_use_devices_are_told(kubeconfig: tuple[Api, Path]) -> None:
+def test_pods_that_use_devices_are_reported(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     api.put("resourceclaims", claim("lunch"))
     api.put("resourceclaims", claim("other", driver="dra.pasta"))
@@ -65,8 +65,8 @@ def test_pods_that_use_devices_are_told(kubeconfig: tuple[Api, Path]) -> None:
     assert found.output == (
         "NODE    POD            CLAIM          DEVICES\n"
         "node-1  default/guest  default/lunch  node-1/pizza-0\n"
-        "driver dra.pizza: 1 claim in use; delete the pods, or wait until they have ended, before the driver is "
-        "removed\n"
+        "driver dra.pizza: 1 claim in use; delete the pods, or wait until they terminate, before you "
+        "remove the driver\n"
     )
 
 
@@ -77,15 +77,15 @@ def test_a_driver_whose_devices_are_not_in_use(kubeconfig: tuple[Api, Path]) -> 
     assert (found.exit_code, found.output) == (0, "driver dra.pizza: no claim is in use\n")
 
 
-def test_a_claim_that_keeps_its_devices_holds_nothing_up(kubeconfig: tuple[Api, Path]) -> None:
+def test_a_claim_that_keeps_its_devices_delays_nothing(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     api.put("resourceclaims", claim("lunch", users=()))
     found = drain(path)
     assert found.exit_code == 0
-    assert "allocated and not in use: default/lunch; a pod that uses one later would wait" in found.output
+    assert "allocated but not in use: default/lunch; pods that use them later will wait" in found.output
 
 
-def test_of_one_node(kubeconfig: tuple[Api, Path]) -> None:
+def test_drain_of_one_node(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     for name, node in (("lunch", "node-1"), ("dinner", "node-2"), ("snack", "")):
         api.put("resourceclaims", claim(name, node=node))
@@ -93,7 +93,7 @@ def test_of_one_node(kubeconfig: tuple[Api, Path]) -> None:
     assert [(item["claim"], item["node"]) for item in held] == [("snack", ""), ("dinner", "node-2")]
 
 
-def test_it_waits_until_nobody_holds_any(kubeconfig: tuple[Api, Path]) -> None:
+def test_it_waits_until_no_claim_holds_devices(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     api.put("resourceclaims", claim("lunch"))
 
@@ -110,7 +110,7 @@ def test_it_waits_until_nobody_holds_any(kubeconfig: tuple[Api, Path]) -> None:
     assert "waiting for 1 claim\n" in found.stderr
 
 
-def test_it_goes_on_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
+def test_it_keeps_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     claims = "/apis/resource.k8s.io/v1/resourceclaims"
     api.put("resourceclaims", claim("lunch"))
@@ -134,14 +134,14 @@ def test_it_goes_on_waiting_while_the_api_server_does_not_answer(kubeconfig: tup
         assert drain(path, "--wait", "600").exit_code == 1, "who it is was never known"
 
 
-def test_users_that_are_no_pods_are_named_with_their_kind() -> None:
+def test_users_that_are_not_pods_are_named_with_their_kind() -> None:
     job = {"apiGroup": "batch.example", "resource": "jobs", "name": "bake", "uid": "1"}
     [holder] = drain_status([claim("lunch", users=(job,))], DRIVER).held
     assert holder.users == ("jobs.batch.example/bake",)
 
 
-def test_a_claim_that_is_not_understood_is_not_passed_over() -> None:
+def test_an_unreadable_claim_is_not_ignored() -> None:
     strange = claim("lunch")
     strange["status"]["allocation"]["devices"]["results"] = "all"
-    with pytest.raises(ConfigurationError, match=r"claim default/lunch is not understood: .*; use a newer release"):
+    with pytest.raises(ConfigurationError, match=r"claim default/lunch cannot be read: .*; use a newer release"):
         drain_status([strange], DRIVER)

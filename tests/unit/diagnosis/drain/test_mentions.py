@@ -1,4 +1,4 @@
-"""A driver that nothing in the cluster mentions is an error, and not one without users."""
+"""A driver that no object in the cluster mentions is an error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MENTIONS = [
 
 
 @pytest.mark.parametrize(("plural", "mentions"), MENTIONS)
-def test_a_driver_that_something_mentions_is_known(
+def test_a_driver_that_any_object_mentions_is_known(
     plural: str, mentions: dict[str, Any], kubeconfig: tuple[Api, Path]
 ) -> None:
     api, path = kubeconfig
@@ -117,22 +117,22 @@ PATHS = {
 
 
 @pytest.mark.parametrize("plurals", [("resourceslices",), ("deviceclasses",), ("daemonsets",), tuple(PATHS)])
-def test_what_may_not_be_listed_is_named(plurals: tuple[str, ...], kubeconfig: tuple[Api, Path]) -> None:
+def test_kinds_that_may_not_be_listed_are_named(plurals: tuple[str, ...], kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     with ExitStack() as stack:
         for plural in plurals:
             stack.enter_context(api.failing(403, "GET", below=PATHS[plural]))
         found = drain(path)
-        told = json.loads(drain(path, "-o", "json").output)
+        reported = json.loads(drain(path, "-o", "json").output)
     assert found.exit_code == 0
     assert found.output == (
         "driver dra.pizza: no claim is in use\n"
-        f"whether there is a driver dra.pizza is not known: you may not list {', '.join(plurals)}\n"
+        f"cannot check whether driver dra.pizza exists: you may not list {', '.join(plurals)}\n"
     )
-    assert told["unreadable"] == list(plurals)
+    assert reported["unreadable"] == list(plurals)
 
 
-def test_a_misspelt_driver_is_hinted_at_by_claims_where_nothing_else_may_be_listed(
+def test_claims_suggest_the_name_of_a_misspelt_driver_if_nothing_else_may_be_listed(
     kubeconfig: tuple[Api, Path],
 ) -> None:
     api, path = kubeconfig

@@ -55,7 +55,7 @@ def test_devices_that_match_and_are_in_use() -> None:
 
     assert explanation.outcome == "does-not-fit"
     assert explanation.blockers == (
-        "request r: 2 devices match, and none is to be had: 2 allocated to default/lunch, default/dinner",
+        "request r: 2 devices match, but none is available: 2 allocated to default/lunch, default/dinner",
     )
 
 
@@ -66,18 +66,16 @@ def test_too_few_devices_on_one_node() -> None:
 
     [blocker] = explain(where, claim(request("r", 3))).blockers
 
-    assert blocker == (
-        "request r: asks for 3 devices that one node can reach, and no node has more than 2 that fit (node node-1)"
-    )
+    assert blocker == ("request r: needs 3 devices on one node, but no node has more than 2 that fit (node node-1)")
 
 
 def test_no_device_at_all() -> None:
     [blocker] = explain(cluster(), claim(request())).blockers
 
-    assert blocker == "request r: no driver has published any device; is one installed, and does it run?"
+    assert blocker == "request r: no driver has published any device; is a driver installed and running?"
 
 
-def test_a_class_that_does_not_exist_may_be_a_slip_of_the_pen() -> None:
+def test_a_class_that_does_not_exist_may_be_a_typo() -> None:
     where = cluster(slice_of(pizza("a")), classes=[device_class("pizza"), device_class("gpu")])
     wanted = claim(request())
     wanted["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "piza"
@@ -85,7 +83,7 @@ def test_a_class_that_does_not_exist_may_be_a_slip_of_the_pen() -> None:
     explanation = explain(where, wanted)
 
     assert explanation.outcome == "error"
-    assert explanation.blockers == ("request r: there is no DeviceClass piza; did you mean pizza?",)
+    assert explanation.blockers == ('request r: DeviceClass piza does not exist; did you mean "pizza"?',)
 
 
 def test_without_any_class_the_driver_may_be_missing() -> None:
@@ -94,7 +92,7 @@ def test_without_any_class_the_driver_may_be_missing() -> None:
     assert "is the driver's chart installed?" in blocker
 
 
-def test_a_selector_that_fails_ends_the_attempt() -> None:
+def test_a_selector_that_fails_stops_the_attempt() -> None:
     explanation = explain(cluster(slice_of(pizza("a"))), claim(request("r", 1, f"{PIZZA}.slices > 3")))
 
     assert explanation.outcome == "error"
@@ -110,7 +108,7 @@ def ovens(*numbers: int) -> list[Document]:
 OVEN = "gpu.example.com/oven"
 
 
-def test_a_constraint_that_cannot_be_satisfied_is_told_with_what_there_is() -> None:
+def test_a_constraint_that_cannot_be_satisfied_is_reported_with_what_there_is() -> None:
     wanted = claim(request("r", 3), constraints=[{"matchAttribute": OVEN}])
 
     [blocker] = explain(cluster(slice_of(*ovens(1, 1, 2, 2))), wanted).blockers
@@ -121,7 +119,7 @@ def test_a_constraint_that_cannot_be_satisfied_is_told_with_what_there_is() -> N
     )
 
 
-def test_only_the_constraint_that_stands_in_the_way_is_told() -> None:
+def test_only_the_violated_constraint_is_reported() -> None:
     wanted = claim(
         request("a", 2), request("b", 2),
         constraints=[{"requests": ["a"], "matchAttribute": OVEN}, {"requests": ["b"], "distinctAttribute": OVEN}],
@@ -132,7 +130,7 @@ def test_only_the_constraint_that_stands_in_the_way_is_told() -> None:
     assert blocker.startswith("constraint: all devices of b must each have another oven")
 
 
-def test_several_constraints_that_stand_in_the_way_are_told_together() -> None:
+def test_several_violated_constraints_are_reported_together() -> None:
     both = [
         device("x", attributes={n: {"int": 1} for n in "ab"}),
         device("y", attributes={n: {"int": 2} for n in "ab"}),
@@ -149,7 +147,7 @@ def test_requests_that_need_the_same_devices() -> None:
 
     [blocker] = explain(cluster(slice_of(pizza("a", "brie"), pizza("b"))), wanted).blockers
 
-    assert blocker.startswith("each request finds devices for itself, but no node has devices for all of them at once")
+    assert blocker.startswith("each request alone finds devices, but no node has devices for all of them")
 
 
 def test_all_devices_are_asked_for_and_one_is_in_use() -> None:

@@ -47,7 +47,7 @@ def test_a_condition_in_short(condition: str, short: str) -> None:
     assert shorten(condition) == short
 
 
-def test_what_is_long_is_cut() -> None:
+def test_long_text_is_truncated() -> None:
     assert len(shorten(f'{A}.cheese == "{"x" * 500}"')) < 120
 
 
@@ -65,17 +65,17 @@ def test_what_is_long_is_cut() -> None:
          ("error in `1 / (index - 3) == 1`", "", "")),
     ],
 )  # fmt: skip
-def test_the_value_that_a_device_has_is_told(condition: str, text: str, summary: tuple[str, str, str]) -> None:
+def test_the_value_that_a_device_has_is_reported(condition: str, text: str, summary: tuple[str, str, str]) -> None:
     reason = why(condition)
 
     assert reason.text == text
     assert (reason.brief, reason.found, reason.wanted) == summary
 
 
-def test_the_class_is_told_from_the_request() -> None:
+def test_conditions_of_class_and_request_are_distinguished() -> None:
     reason = why(f'{A}.cheese == "mozzarella"', ReasonKind.CLASS)
 
-    assert reason.text == 'cheese is "cheddar", the class wants "mozzarella"'
+    assert reason.text == 'cheese is "cheddar", the class requires "mozzarella"'
     assert reason.remedy == 'without `cheese == "mozzarella"` (class any)'
 
 
@@ -96,7 +96,7 @@ SIGNS = {"=": operator.eq, "≠": operator.ne, "<": operator.lt, "≤": operator
     constant=st.integers(-3, 3),
     mirrored=st.booleans(),
 )
-def test_the_sign_between_what_is_found_and_wanted_is_true(
+def test_the_operator_between_actual_and_expected_value_is_correct(
     found: int, sign: str, constant: int, *, mirrored: bool
 ) -> None:
     value = f"{A}.index"
@@ -116,7 +116,7 @@ def test_any_text_can_be_shortened(text: str) -> None:
 
 
 @given(st.integers(0, 5), st.booleans(), st.integers(0, 5))
-def test_the_conditions_that_are_not_met_are_those_of_the_whole_explanation(index: int, ecc: bool, bound: int) -> None:
+def test_unmet_conditions_are_those_of_the_whole_explanation(index: int, ecc: bool, bound: int) -> None:
     program = compile_selector(f"{A}.index > {bound} && {A}.ecc && {A}.missing == 1 && !{A}.ecc")
     device = Device(driver="d", attributes={"index": index, "ecc": ecc})
 

@@ -1,4 +1,4 @@
-"""Each thing that can stand between a device and a request."""
+"""All reasons why a device does not fit a request."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WITHOUT_SHARING = AllocatorRules.of("1.35")
 SKIPPING = replace(AllocatorRules.of("1.37"), optional_node_operations=True)
 
 
-def test_a_device_that_fits_has_nothing_against_it() -> None:
+def test_a_device_that_fits_has_no_reasons() -> None:
     assert reasons(cluster(slice_of(pizza("a")))) == {"a": []}
 
 
-def test_every_condition_that_fails_is_told() -> None:
+def test_every_condition_that_fails_is_reported() -> None:
     selector = f'{PIZZA}.cheese == "brie" && device.driver == "gpu.example.com" && !has({PIZZA}.cheese)'
 
     assert texts(cluster(slice_of(pizza("a"))), claim(request("r", 1, selector))) == {
@@ -52,18 +52,18 @@ def test_a_selector_that_fails_for_a_device_is_an_error() -> None:
     where = cluster(slice_of(pizza("a"), pizza("b", "brie")))
 
     assert texts(where, claim(request("r", 1, f'{PIZZA}.cheese == "mozzarella" && {PIZZA}.slices > 3'))) == {
-        "a": ["has no slices, for which a selector of request r asks without has()"],
+        "a": ["has no slices, which a selector of request r reads without has()"],
         "b": ['cheese is "brie", not "mozzarella"', "has no slices"],
     }
 
 
-def test_a_selector_that_is_no_cel_is_an_error() -> None:
+def test_a_selector_that_is_not_cel_is_an_error() -> None:
     [[text]] = texts(cluster(slice_of(pizza("a"))), claim(request("r", 1, "device."))).values()
 
-    assert text.startswith("a selector of request r is no CEL: 1:8")
+    assert text.startswith("a selector of request r is not valid CEL: 1:8")
 
 
-def test_the_claims_that_hold_a_device_are_told() -> None:
+def test_the_claims_that_hold_a_device_are_reported() -> None:
     where = cluster(slice_of(pizza("a"), pizza("b")), claims=[held("lunch", "a")])
 
     assert texts(where) == {"a": ["allocated to default/lunch"], "b": []}
@@ -84,7 +84,7 @@ def test_admin_access_of_others_holds_nothing() -> None:
 TAINT = {"key": "oven/broken", "value": "yes", "effect": "NoExecute"}
 
 
-def test_a_taint_is_told_unless_it_is_tolerated() -> None:
+def test_a_taint_is_reported_unless_it_is_tolerated() -> None:
     where = cluster(slice_of(pizza("a", taints=[TAINT, {"key": "info", "effect": "None"}])))
     tolerations = [{"key": "oven/broken", "operator": "Exists"}]
 
@@ -92,7 +92,7 @@ def test_a_taint_is_told_unless_it_is_tolerated() -> None:
     assert texts(where, claim(request("r", 1, tolerations=tolerations))) == {"a": []}
 
 
-def test_the_rule_that_taints_is_told() -> None:
+def test_the_rule_that_taints_is_reported() -> None:
     rule = {"metadata": {"name": "maintenance"}, "spec": {"deviceSelector": {"device": "a"}, "taint": TAINT}}
     where = cluster(slice_of(pizza("a"), pizza("b")), rules=[rule])
 
@@ -106,7 +106,7 @@ def asking(**capacity: str) -> Document:
     return claim(request("r", 1, capacity={"requests": capacity}))
 
 
-def test_capacity_that_is_not_left_is_told_with_what_is_short() -> None:
+def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
     share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
     holder = {
         "metadata": {"name": "lunch", "namespace": "default"},
@@ -115,28 +115,28 @@ def test_capacity_that_is_not_left_is_told_with_what_is_short() -> None:
     where = cluster(slice_of(device("a", **SHARED)), claims=[holder])
 
     assert texts(where, asking(memory="40Gi")) == {
-        "a": ["memory is short by 20Gi: 40Gi asked for, 20Gi of 80Gi left, the rest went to default/lunch"]
+        "a": ["memory is short by 20Gi: 40Gi requested, 20Gi of 80Gi left, the rest went to default/lunch"]
     }
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
 
-def test_of_a_device_that_nobody_has_a_part_of_it_is_told_what_it_has() -> None:
+def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
-    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi asked for, it has 80Gi"]}
+    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi requested, it has 80Gi"]}
     [reason] = verdicts(where, asking(memory="81Gi"))["a"].reasons
     assert (reason.brief, reason.found, reason.wanted) == ("short of memory", "has 80Gi", "< 81Gi")
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         (None, "all of it needed, as the request names no amount and the device has no request policy with a default"),
         ({"default": "40Gi"}, "the default of 40Gi needed, as the request names no amount"),
     ],
     ids=["no policy", "default"],
 )
-def test_capacity_that_nobody_asked_for_is_not_told_as_asked_for(policy: Document | None, told: str) -> None:
+def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Document | None, reported: str) -> None:
     share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
     holder = {
         "metadata": {"name": "lunch", "namespace": "default"},
@@ -147,30 +147,30 @@ def test_capacity_that_nobody_asked_for_is_not_told_as_asked_for(policy: Documen
 
     [[text]] = texts(cluster(slice_of(published), claims=[holder]), claim(request("r", 1))).values()
 
-    assert f": {told}, 20Gi of 80Gi left, the rest went to default/lunch" in text
+    assert f": {reported}, 20Gi of 80Gi left, the rest went to default/lunch" in text
 
 
-def test_capacity_that_a_device_does_not_have_is_told() -> None:
+def test_capacity_that_a_device_does_not_have_is_reported() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
     assert texts(where, asking(cores="1")) == {"a": ["has no capacity cores"]}
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         ({"validRange": {"min": "10Gi", "max": "20Gi", "step": "5Gi"}}, "from 10Gi to 20Gi in steps of 5Gi"),
         ({"default": "10Gi", "validValues": ["10Gi", "20Gi"]}, "in amounts of 10Gi, 20Gi"),
     ],
 )
-def test_an_amount_that_the_policy_does_not_allow_is_told(policy: Document, told: str) -> None:
+def test_an_amount_that_the_policy_does_not_allow_is_reported(policy: Document, reported: str) -> None:
     capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
     where = cluster(slice_of(device("a", allowMultipleAllocations=True, capacity=capacity)))
 
-    assert texts(where, asking(memory="30Gi")) == {"a": [f"gives memory only {told}, not 30Gi"]}
+    assert texts(where, asking(memory="30Gi")) == {"a": [f"gives memory only {reported}, not 30Gi"]}
 
 
-def test_a_counter_that_is_short_is_told_with_who_holds_the_rest() -> None:
+def test_a_counter_that_is_short_is_reported_with_who_holds_the_rest() -> None:
     def partition(name: str, memory: str) -> Document:
         counters = {"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}
         return device(name, consumesCounters=[counters])
@@ -190,7 +190,7 @@ def test_a_counter_that_is_short_is_told_with_who_holds_the_rest() -> None:
     }
 
 
-def test_a_feature_that_is_off_is_told() -> None:
+def test_a_feature_that_is_off_is_reported() -> None:
     where = cluster(
         slice_of(device("a", bindingConditions=["ready"], bindingFailureConditions=["failed"])), gates=WITHOUT_SHARING
     )
@@ -198,21 +198,21 @@ def test_a_feature_that_is_off_is_told() -> None:
     assert texts(where) == {"a": ["has binding conditions, and the feature gate DRADeviceBindingConditions is off"]}
 
 
-def test_a_device_of_a_node_that_does_not_exist_is_told() -> None:
+def test_a_device_of_a_node_that_does_not_exist_is_reported() -> None:
     assert texts(cluster(slice_of(pizza("a")), nodes=[node("node-2")])) == {
         "a": ["on node node-1, which does not exist"]
     }
 
 
-def test_a_device_for_labels_that_no_node_has_is_told() -> None:
+def test_a_device_for_labels_that_no_node_has_is_reported() -> None:
     terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}]
     far = slice_of(pizza("a"), nodeSelector={"nodeSelectorTerms": terms})
 
-    assert texts(cluster(far)) == {"a": ["for nodes with labels that no node has"]}
+    assert texts(cluster(far)) == {"a": ["for nodes with labels that do not exist"]}
     assert texts(cluster(far, nodes=[node(rack="r1")])) == {"a": []}
 
 
-def test_an_incomplete_pool_is_told() -> None:
+def test_an_incomplete_pool_is_reported() -> None:
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 3}
 
     assert texts(cluster(slice_of(pizza("a"), pool=pool))) == {
@@ -220,14 +220,14 @@ def test_an_incomplete_pool_is_told() -> None:
     }
 
 
-def test_an_invalid_pool_is_told() -> None:
+def test_an_invalid_pool_is_reported() -> None:
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
     where = cluster(slice_of(pizza("a"), pool=pool), slice_of(pizza("a"), pool=pool, name="slice-2"))
 
     assert texts(where) == {"a": ["its pool pool-a is invalid: duplicate device name a"]}
 
 
-def test_devices_of_an_older_generation_are_not_there_any_more() -> None:
+def test_devices_of_an_older_generation_are_ignored() -> None:
     def pool(generation: int) -> Document:
         return {"name": "pool-a", "generation": generation, "resourceSliceCount": 1}
 
@@ -236,7 +236,7 @@ def test_devices_of_an_older_generation_are_not_there_any_more() -> None:
     assert texts(where) == {"new": []}
 
 
-def test_of_a_device_for_several_nodes_all_are_known() -> None:
+def test_all_nodes_of_a_shared_device_are_known() -> None:
     where = cluster(slice_of(pizza("a"), allNodes=True), nodes=[node("node-1"), node("node-2")])
 
     assert list(verdicts(where, claim(request()))["a"].nodes) == ["node-1", "node-2"]

@@ -39,7 +39,7 @@ def blockers(wanted: Document, **cheeses: str) -> tuple[str, ...]:
     return explain(cluster(*slices, nodes=nodes), wanted).blockers
 
 
-def test_requests_that_fit_on_different_nodes_are_told_with_their_nodes() -> None:
+def test_requests_that_fit_on_different_nodes_are_reported_with_their_nodes() -> None:
     wanted = claim(request("a", 1, A), request("b", 1, B))
 
     assert blockers(wanted, n1="a", n2="b") == (
@@ -47,7 +47,7 @@ def test_requests_that_fit_on_different_nodes_are_told_with_their_nodes() -> Non
     )
 
 
-def test_of_many_nodes_some_are_named() -> None:
+def test_some_of_many_nodes_are_named() -> None:
     wanted = claim(request("a", 1, A), request("b", 1, B))
 
     [blocker] = blockers(wanted, n1="a", n2="a", n3="b", n4="b", n5="b", n6="b", n7="b")
@@ -55,7 +55,7 @@ def test_of_many_nodes_some_are_named() -> None:
     assert blocker.endswith("a fits only on n1 and n2, b only on n3, n4, n5 and 2 more")
 
 
-def test_a_constraint_that_no_devices_of_any_node_satisfy_is_told_too() -> None:
+def test_a_constraint_that_no_devices_of_any_node_satisfy_is_reported_too() -> None:
     wanted = claim(request("a", 1, A), request("b", 2, B), constraints=[{"matchAttribute": CHEESE}])
 
     nodes, constraint = blockers(wanted, n1="a", n2="bb")
@@ -67,7 +67,7 @@ def test_a_constraint_that_no_devices_of_any_node_satisfy_is_told_too() -> None:
     )
 
 
-def test_a_constraint_on_a_request_that_could_satisfy_it_is_not_told() -> None:
+def test_a_satisfiable_constraint_is_not_reported() -> None:
     wanted = claim(
         request("a", 1, A), request("b", 2, B), constraints=[{"requests": ["b"], "matchAttribute": CHEESE}]
     )  # fmt: skip
@@ -94,23 +94,25 @@ def test_all_devices_of_a_node_count_only_where_none_is_in_use() -> None:
     assert blocker == "no node has devices for all requests: all fits only on n2, b only on n1"
 
 
-def test_a_value_that_a_claim_derives_is_not_judged_by_what_is_published() -> None:
+def test_a_derived_value_is_not_compared_with_published_attributes() -> None:
     derived = [{"name": CHEESE, "expression": '"same"'}]
     wanted = claim(
         request("a", 1, A, derivedAttributes=derived), request("b", 1, B), constraints=[{"matchAttribute": CHEESE}]
     )
     slices, nodes = kitchens(n1="a", n2="b")
 
-    told = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
+    reported = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
 
-    assert told == ("no node has devices for all requests: a fits only on n1, b only on n2",)
+    assert reported == ("no node has devices for all requests: a fits only on n1, b only on n2",)
 
 
 ovens = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), max_size=4), min_size=1, max_size=3)
 
 
 @given(ovens, st.integers(1, 2), st.integers(1, 2))
-def test_what_is_said_of_nodes_and_values_is_true(nodes: list[list[tuple[int, int]]], first: int, second: int) -> None:
+def test_statements_about_nodes_and_values_are_true(
+    nodes: list[list[tuple[int, int]]], first: int, second: int
+) -> None:
     slices = [
         slice_of(
             *[device(f"d{at}", attributes={"kind": {"int": kind}, "oven": {"int": oven}})
@@ -126,13 +128,13 @@ def test_what_is_said_of_nodes_and_values_is_true(nodes: list[list[tuple[int, in
         constraints=[{"matchAttribute": "gpu.example.com/oven"}],
     )
 
-    told = explain(where, wanted).blockers
+    reported = explain(where, wanted).blockers
 
     able = [[sum(kind == which for kind, _ in found) >= needed for found in nodes]
             for which, needed in enumerate((first, second))]  # fmt: skip
     apart = all(map(any, able)) and not any(map(all, zip(*able, strict=True)))
-    assert any(text.startswith("no node has devices for all requests") for text in told) == apart
-    if any("those that fit a have" in text for text in told):
+    assert any(text.startswith("no node has devices for all requests") for text in reported) == apart
+    if any("those that fit a have" in text for text in reported):
         enough = [
             {oven for oven in range(3)
              if sum(each == (which, oven) for found in nodes for each in found) >= needed}

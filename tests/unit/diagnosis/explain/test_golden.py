@@ -1,4 +1,4 @@
-"""Explanations never contradict the allocator: on the verdicts of real Kubernetes, device by device."""
+"""Explanations agree with the recorded verdicts of Kubernetes' allocator, device by device."""
 
 from __future__ import annotations
 

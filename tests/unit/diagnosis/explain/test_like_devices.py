@@ -1,4 +1,4 @@
-"""Devices that are alike are judged once: the verdict is that which each would have on its own."""
+"""Equivalent devices are judged once, with the verdict that each would have alone."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def world(found: list[tuple[Document, str]], only: int | None = None) -> Cluster
 
 
 @given(WORLDS, REQUESTS)
-def test_a_device_among_others_has_the_verdict_that_it_has_alone(
+def test_a_device_among_others_has_the_same_verdict_as_alone(
     found: list[tuple[Document, str]], asked: Document
 ) -> None:
     together = verdicts(world(found), claim(asked))

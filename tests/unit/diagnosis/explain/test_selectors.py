@@ -1,4 +1,4 @@
-"""Selectors that fail or that nothing matches: what is wrong with them, and what to write instead."""
+"""Selectors that fail or match nothing: their mistakes and remedies."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def card(name: str, **more: Document) -> Document:
         ),
     ],
 )
-def test_a_mistake_in_a_selector_is_told_with_what_to_write_instead(selector: str, wrong: str, remedy: str) -> None:
+def test_a_mistake_in_a_selector_is_reported_with_what_to_write_instead(selector: str, wrong: str, remedy: str) -> None:
     explanation = explain(cluster(slice_of(card("a"), card("b"))), claim(request("r", 1, selector)))
 
     assert explanation.blockers[0] == wrong
     assert explanation.remedies == (remedy,)
 
 
-def test_a_mistake_in_a_class_is_told_as_the_classs() -> None:
+def test_a_mistake_in_a_class_is_reported_for_the_class() -> None:
     where = cluster(slice_of(card("a")), classes=[device_class("any", f'{PIZZA}.famly == "fpga"')])
 
     assert explain(where, claim(request())).remedies == ('did you mean "family"? they have family, shell (class any)',)
@@ -64,7 +64,7 @@ def test_an_attribute_that_only_some_devices_have_is_to_be_asked_for_first() -> 
     explanation = explain(where, claim(request("r", 1, f"{PIZZA}.slot == 0")))
 
     assert explanation.outcome == "error"
-    assert explanation.remedies == (f"ask first: has({PIZZA}.slot) && … (request r)",)
+    assert explanation.remedies == (f"check first: has({PIZZA}.slot) && … (request r)",)
 
 
 def test_devices_of_other_drivers_are_to_be_ruled_out_first() -> None:
@@ -84,7 +84,7 @@ def test_programs_get_the_remedy_of_the_claim_and_of_each_device() -> None:
     assert [reason["remedy"] for reason in found["reasons"]] == [remedy]
 
 
-def test_a_selector_that_merely_asks_for_another_value_is_no_mistake() -> None:
+def test_a_selector_that_requires_another_value_is_not_a_mistake() -> None:
     explanation = explain(cluster(slice_of(card("a"))), claim(request("r", 1, f'{PIZZA}.family == "cgra"')))
 
     assert explanation.remedies == ()

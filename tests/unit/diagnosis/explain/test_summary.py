@@ -19,7 +19,7 @@ def test_devices_are_counted_by_what_they_fail_for() -> None:
     )
 
 
-def test_of_many_values_the_most_frequent_are_told() -> None:
+def test_the_most_frequent_of_many_values_are_reported() -> None:
     cheeses = ["gouda", "gouda", "edam", "feta", "tilsit"]
     where = cluster(slice_of(*(pizza(f"c{n}", cheese) for n, cheese in enumerate(cheeses))))
 

@@ -1,4 +1,4 @@
-"""Usual devices are judged by their classes: the explanation is that of devices which are looked at one by one."""
+"""Usual devices are judged by class, with the same explanation as one by one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONDITIONS = (
     f'{PIZZA}.?uuid.orValue("") == "uuid-1"',
     MEMORY,
     f'device.driver == "{DRIVER}"',
-    "device.attributes[device.driver].cheese == 3",  # which attributes it reads, only an evaluation tells
+    "device.attributes[device.driver].cheese == 3",  # only evaluation shows which attributes it reads
     "device.allowMultipleAllocations",
     "not CEL",
 )
@@ -98,7 +98,7 @@ def world(slices: list[Document], **others: Any) -> ClusterView:
     return cluster(*slices, nodes=[node(name) for name in NODES], **others)
 
 
-def told(where: ClusterView, wanted: Document) -> tuple[Any, str]:
+def reported(where: ClusterView, wanted: Document) -> tuple[Any, str]:
     """An explanation, for programs and for people."""
     explanation = explain(where, wanted)
     page = ReportWriter(100, colour=False, everything=True)
@@ -107,7 +107,7 @@ def told(where: ClusterView, wanted: Document) -> tuple[Any, str]:
 
 
 @given(SLICES, RULES, st.frozensets(st.sampled_from(NODES)), REQUESTS, st.booleans())
-def test_the_explanation_is_the_same_as_if_each_device_were_looked_at(
+def test_the_explanation_is_the_same_as_without_the_shortcut(
     found: list[Any], rules: list[Document], holds: frozenset[str], asked: Document, constrained: bool
 ) -> None:
     given_ = documents(found, rules, holds)
@@ -118,10 +118,10 @@ def test_the_explanation_is_the_same_as_if_each_device_were_looked_at(
     constraints = [{"matchAttribute": f"{DRIVER}/cheese"}] if constrained else []
     wanted = claim(asked, constraints=constraints)
 
-    assert told(world(**given_), wanted) == told(world(**one_by_one), wanted)
+    assert reported(world(**given_), wanted) == reported(world(**one_by_one), wanted)
 
 
-def test_the_devices_of_this_test_are_usual_ones() -> None:
+def test_the_devices_of_this_test_take_the_shortcut() -> None:
     given_ = documents([([({"cheese": {"int": 3}}, {})], {}, DRIVER, 1, "node-1")], [], frozenset())
 
     assert world(**given_).slices[0].usual is not None

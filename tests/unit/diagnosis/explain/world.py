@@ -84,7 +84,7 @@ def verdicts(where: ClusterView, wanted: Document) -> dict[str, DeviceVerdict]:
 
 
 def texts(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
-    """What stands against each device for the first request of a claim."""
+    """Return the reasons against each device for the first request of a claim."""
     asked = claim(request()) if wanted is None else wanted
     return {name: [reason.text for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
 

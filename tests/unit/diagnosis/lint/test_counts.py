@@ -24,27 +24,27 @@ def order(count: int, *, model: str = "", driver: str = DRIVER) -> str:
     return f"{device_class(guard)}---\n{claim(body)}"
 
 
-def test_more_devices_than_match_are_told_with_how_many_there_are() -> None:
+def test_more_devices_than_match_are_reported_with_how_many_there_are() -> None:
     (finding,) = found(order(9, model="H200"), advertised([CARD] * 4 + [OTHER]))
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-few-devices", "warning", "9")
-    assert finding.message == "9 devices are asked for, and only 4 known devices match"
+    assert finding.message == "9 devices are requested, but only 4 known devices match"
     assert finding.help == "write count: 4"
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
-def test_a_count_is_told_exactly_where_fewer_match(count: int, there: int) -> None:
-    told = rules(order(count), advertised([CARD] * there, complete=True))
+def test_too_large_a_count_is_reported_only_if_fewer_devices_match(count: int, there: int) -> None:
+    reported = rules(order(count), advertised([CARD] * there, complete=True))
 
-    assert told == (["too-few-devices"] if count > there else [])
+    assert reported == (["too-few-devices"] if count > there else [])
 
 
-def test_devices_that_nobody_knows_may_be_many() -> None:
+def test_unknown_devices_may_be_many() -> None:
     assert rules(order(9)) == []
     assert rules(order(9, driver="nic.acme.org"), advertised([CARD])) == []
 
 
-def test_devices_that_are_shared_can_be_had_several_times() -> None:
+def test_shared_devices_can_be_allocated_several_times() -> None:
     shared = {**CARD, "allowMultipleAllocations": True}
 
     assert rules(order(9), advertised([shared], complete=True)) == []
@@ -56,38 +56,38 @@ def asking(amount: str, *, name: str = "memory") -> str:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_more_of_a_capacity_than_any_device_has_is_told(*, shared: bool) -> None:
+def test_more_of_a_capacity_than_any_device_has_is_reported(*, shared: bool) -> None:
     cards = [{"capacity": {"memory": {"value": size}}, "allowMultipleAllocations": shared} for size in ("8Gi", "16Gi")]
     (finding,) = found(asking("17Gi"), advertised(cards))
 
     assert (finding.rule, finding.level, underlined(finding)) == ("too-much-capacity", "error", "17Gi")
-    assert finding.message == "17Gi of memory is asked for, and no device that matches has more than 16Gi"
-    assert finding.help == "ask for at most 16Gi"
+    assert finding.message == "17Gi of memory is requested, but no matching device has more than 16Gi"
+    assert finding.help == "request at most 16Gi"
     assert rules(asking("16Gi"), advertised(cards)) == []
-    assert rules(asking("17Gi")) == [], "of devices that nobody knows nothing is said"
+    assert rules(asking("17Gi")) == [], "nothing is reported about unknown devices"
 
 
-def test_a_capacity_that_no_device_has_is_told() -> None:
+def test_a_capacity_that_no_device_has_is_reported() -> None:
     card: dict[str, object] = {"capacity": {"memory": {"value": "16Gi"}}}
     (finding,) = found(asking("1Gi", name="memmory"), advertised([card]))
 
     assert (finding.rule, underlined(finding)) == ("too-much-capacity", "memmory")
-    assert finding.message == "1Gi of memmory is asked for, and no device that matches has a capacity of that name"
+    assert finding.message == "1Gi of memmory is requested, but no matching device has a capacity of that name"
     assert finding.help == 'did you mean "memory"?'
 
 
-def test_what_matches_nothing_is_told_as_that() -> None:
+def test_a_selector_that_matches_nothing_is_reported_as_such() -> None:
     assert rules(order(9, model="B300"), advertised([CARD], complete=True)) == ["matches-nothing"]
 
 
 @pytest.mark.parametrize("mode", ["", "allocationMode: ExactCount"])
-def test_a_count_of_none_is_told(mode: str) -> None:
+def test_a_count_of_zero_is_reported(mode: str) -> None:
     (finding,) = found(claim(f"deviceClassName: gpu\ncount: 0\n{mode}"))
 
     assert (finding.rule, finding.level, underlined(finding)) == ("zero-count", "warning", "0")
 
 
-def test_the_ways_to_satisfy_a_request_are_looked_at_too() -> None:
+def test_alternatives_of_a_request_are_checked() -> None:
     ways = "[{name: many, deviceClassName: gpu, count: 3}, {name: one, deviceClassName: gpu}]"
     text = textwrap.dedent(
         f"""\

@@ -1,4 +1,4 @@
-"""Selectors against the devices that are known."""
+"""Selectors, checked against known devices."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_names_and_types_are_those_of_the_devices(condition: str, rule: str, whe
         f'{C}.memory.compareTo(quantity("80Gi")) >= 0',
     ],
 )
-def test_what_devices_have_may_be_asked_for(condition: str) -> None:
+def test_selectors_may_use_published_attributes(condition: str) -> None:
     assert rules(device_class(GUARD, condition), KNOWN) == []
 
 
@@ -79,7 +79,7 @@ def test_what_devices_have_may_be_asked_for(condition: str) -> None:
         (f'{A}.model > "550.0.0"', "version-as-text"),
     ],
 )
-def test_a_wrong_comparison_is_told_once(condition: str, rule: str) -> None:
+def test_a_wrong_comparison_is_reported_once(condition: str, rule: str) -> None:
     text = device_class(f"{GUARD} && has({A}.driverVersion) && {condition}")
     assert rules(text, KNOWN)[0] == rule
     assert [found for found in rules(text, KNOWN) if found != "matches-nothing"] == [rule]
@@ -90,7 +90,7 @@ def test_a_remedy_names_the_one_driver_that_is_known() -> None:
     assert finding.help == f"write {A}.model"
 
 
-def test_a_standard_attribute_in_the_domain_of_a_driver_is_told_with_its_own() -> None:
+def test_a_standard_attribute_in_a_drivers_domain_is_reported_with_its_own_domain() -> None:
     known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
 
     (finding,) = found(device_class(f'{GUARD} && {A}.pcieRoot == "pci0000:00"'), known)
@@ -99,12 +99,12 @@ def test_a_standard_attribute_in_the_domain_of_a_driver_is_told_with_its_own() -
     assert finding.help == 'write device.attributes["resource.kubernetes.io"].pcieRoot'
 
 
-def test_a_misspelt_driver_is_told() -> None:
+def test_a_misspelt_driver_is_reported() -> None:
     (finding,) = found(device_class('device.driver == "gpu.example.org"'), KNOWN)
     assert (finding.rule, finding.help) == ("unknown-driver", f'did you mean "{DRIVER}"?')
 
 
-def test_other_drivers_are_nobodys_business_unless_the_whole_cluster_is_known() -> None:
+def test_other_drivers_are_ignored_unless_the_whole_cluster_is_known() -> None:
     text = device_class('device.driver == "nic.acme.org" && device.attributes["nic.acme.org"].speed > 10')
     assert rules(text, KNOWN) == []
     assert set(rules(text, WHOLE_CLUSTER)) == {"unknown-driver", "unknown-domain"}
@@ -136,63 +136,63 @@ def test_a_domain_that_no_device_has_is_an_error_where_reading_it_fails(
     assert rules(device_class(*expressions), KNOWN)[-1] == "unknown-domain"
 
 
-def test_an_attribute_that_some_devices_lack_is_told_where_it_is_read() -> None:
+def test_an_attribute_that_some_devices_lack_is_reported_where_it_is_read() -> None:
     (finding,) = found(device_class(GUARD, f'{A}.model != "x" && {A}.mig'), KNOWN)
     assert (finding.rule, underlined(finding)) == ("optional-attribute", f"{A}.mig")
     assert "missing on 1 of 2 devices, such as gpu.example.com/node/gpu-0" in finding.message
-    assert finding.help == f"ask first: has({A}.mig) && …"
+    assert finding.help == f"check first: has({A}.mig) && …"
 
 
-def test_a_selector_that_stops_before_does_not_fail() -> None:
+def test_a_selector_that_short_circuits_does_not_fail() -> None:
     assert rules(device_class(GUARD, f'{A}.model == "A100"', f"{A}.mig"), KNOWN) == []
 
 
-def test_another_failure_of_a_selector_is_told_with_its_reason() -> None:
+def test_another_failure_of_a_selector_is_reported_with_its_reason() -> None:
     (finding,) = found(device_class(GUARD, f"{A}.model"), KNOWN)
     assert finding.rule == "cel-runtime"
     assert "could not be converted to bool" in finding.message
 
 
-def test_a_class_that_matches_nothing_is_told_with_the_condition_and_the_values() -> None:
+def test_a_class_that_matches_nothing_is_reported_with_the_condition_and_the_values() -> None:
     (finding,) = found(device_class(GUARD, f'{A}.cores > 1 && {A}.model == "H20"'), KNOWN)
     assert (finding.rule, finding.level) == ("matches-nothing", "warning")
     assert underlined(finding) == f'{A}.model == "H20"'
     assert finding.help == 'model is "H200", "A100"; did you mean "H200"?'
 
 
-def test_conditions_that_exclude_each_other_are_told() -> None:
+def test_conditions_that_exclude_each_other_are_reported() -> None:
     (finding,) = found(device_class(GUARD, f'{A}.cores > 110 && {A}.model == "A100"'), KNOWN)
     assert finding.rule == "matches-nothing"
-    assert "all conditions, though each is met by some" in finding.message
+    assert "all conditions, although some meet each" in finding.message
 
 
-def test_a_request_is_checked_with_what_its_class_leaves() -> None:
+def test_a_request_is_checked_against_devices_that_pass_its_class() -> None:
     body = f"deviceClassName: gpu\nselectors: [{{cel: {{expression: '{A}.mig'}}}}]"
     only_a100 = device_class(f'{GUARD} && {A}.model == "A100"')
     assert rules(f"{only_a100}---\n{claim(body)}", KNOWN) == []
     every_gpu = device_class(GUARD)
     assert rules(f"{every_gpu}---\n{claim(body)}", KNOWN) == ["optional-attribute"]
-    assert rules(claim(body), KNOWN) == []  # nobody knows what the class leaves
+    assert rules(claim(body), KNOWN) == []  # the devices of the class are unknown
 
 
-def test_what_is_wrong_with_a_class_is_not_told_of_its_requests() -> None:
+def test_problems_of_a_class_are_not_reported_for_its_requests() -> None:
     wrong = device_class(f'{GUARD} && {A}.model == "H20"')
     asking = claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: '{A}.mig'}}}}]")
     text = f"{wrong}---\n{asking}"
     assert rules(text, KNOWN) == ["matches-nothing"]
 
 
-@pytest.mark.parametrize(("second", "told"), [("A100", []), ("B300", ["matches-nothing"] * 2)])
-def test_an_alternative_that_nothing_meets_is_told_where_no_other_is_met(second: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("second", "reported"), [("A100", []), ("B300", ["matches-nothing"] * 2)])
+def test_an_unsatisfied_alternative_is_reported_if_no_other_is_satisfied(second: str, reported: list[str]) -> None:
     one, two = (
         f"{{name: {name}, deviceClassName: gpu, selectors: [{{cel: {{expression: '{A}.model == \"{model}\"'}}}}]}}"
         for name, model in (("one", "B200"), ("two", second))
     )
     asking = claim().replace("exactly:", "firstAvailable:").replace("deviceClassName: gpu", f"- {one}\n        - {two}")
-    assert rules(f"{device_class(GUARD)}---\n{asking}", KNOWN) == told
+    assert rules(f"{device_class(GUARD)}---\n{asking}", KNOWN) == reported
 
 
-def test_a_class_that_reads_attributes_of_any_driver_is_told() -> None:
+def test_a_class_that_reads_attributes_of_any_driver_is_reported() -> None:
     (finding,) = found(device_class(f'{A}.model == "H200"'))
     assert (finding.rule, finding.level, underlined(finding)) == ("foreign-devices", "warning", f"{A}.model")
     assert finding.help == f'begin with device.driver == "{DRIVER}" &&'
@@ -208,24 +208,24 @@ def test_a_class_that_reads_attributes_of_any_driver_is_told() -> None:
         (f'{A}.?model.orValue("") == "H200"',),
     ],
 )
-def test_a_class_that_asks_first_is_fine(expressions: tuple[str, ...]) -> None:
+def test_a_class_that_checks_for_presence_is_valid(expressions: tuple[str, ...]) -> None:
     assert rules(device_class(*expressions)) == []
 
 
-def test_a_request_relies_on_what_its_class_asks_first() -> None:
+def test_a_request_may_rely_on_presence_checks_of_its_class() -> None:
     body = f"deviceClassName: gpu\nselectors: [{{cel: {{expression: '{A}.cores > 1'}}}}]"
     assert rules(f"{device_class(GUARD)}---\n{claim(body)}") == []
     assert rules(f"{device_class()}---\n{claim(body)}") == ["foreign-devices"]
 
 
-def test_a_constraint_on_an_attribute_that_no_device_has_is_told() -> None:
+def test_a_constraint_on_an_attribute_that_no_device_has_is_reported() -> None:
     (finding,) = found(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/modell}}]"), KNOWN)
     assert (finding.rule, finding.help) == ("unknown-attribute", f'did you mean "{DRIVER}/model"?')
     assert rules(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/model}}]"), KNOWN) == []
     assert rules(claim(extra="constraints: [{matchAttribute: resource.kubernetes.io/pcieRoot}]"), KNOWN) == []
 
 
-def test_a_constraint_on_a_standard_attribute_in_the_domain_of_a_driver_is_told_with_its_own() -> None:
+def test_a_constraint_on_a_standard_attribute_in_a_drivers_domain_is_reported() -> None:
     known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
 
     (finding,) = found(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/pcieRoot}}]"), known)

@@ -1,4 +1,4 @@
-"""docs/reference/lint-rules.md lists the rules as they are; the examples of lint.md are what is printed."""
+"""docs/reference/lint-rules.md lists the rules; the examples of lint.md match the output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dra_kit.cli.lint import lint
 from dra_kit.diagnosis.lint.findings import GROUPS, RULES, fixed_as_text, format_text
 from dra_kit.diagnosis.lint.fix_files import fix_files
-from dra_kit.diagnosis.lint.objects import WITHDRAWN
+from dra_kit.diagnosis.lint.objects import REMOVED_KINDS
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS
 from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod
@@ -29,13 +29,13 @@ def test_the_page_lists_each_rule_in_its_group() -> None:
         for group, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", LISTED, re.MULTILINE | re.DOTALL)
     }
     expected = {
-        group: [(rule.id, rule.level, cell(rule.about), cell(rule.mends)) for rule in rules]
+        group: [(rule.id, rule.level, cell(rule.about), cell(rule.fix)) for rule in rules]
         for group, rules in GROUPS.items()
     }
     assert listed == expected
 
 
-def test_no_two_rules_have_one_name() -> None:
+def test_rule_names_are_unique() -> None:
     assert len(RULES) == sum(len(rules) for rules in GROUPS.values())
     assert [name for name in RULES if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name)] == []
 
@@ -45,30 +45,30 @@ FLAT = claim().replace("      exactly:\n        deviceClassName", "      deviceC
 ASKING = f"{claim()}---\n{pod('[{name: gpu, resourceClaimName: lunch}]', '[{name: gpu, request: gpus}]')}"
 
 
-def test_the_examples_of_the_page_are_what_is_printed() -> None:
+def test_the_examples_of_the_page_match_the_output() -> None:
     texts = {"gpu.yaml": device_class(EXPRESSION), "claim.yaml": FLAT, "pod.yaml": ASKING}
     findings = [finding for name, text in texts.items() for finding in found(text, name=name)]
     shown = format_text(findings, files=3, objects=4)
     assert f"```\n{shown}\n```" in PAGE
 
 
-def test_the_example_of_mending_is_what_is_written_and_told() -> None:
+def test_the_example_of_a_fix_matches_the_output() -> None:
     section = PAGE.partition("## Fix findings")[2]
     before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
-    (told,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
+    (shown,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
     made = fix_files([SourceFile("train.yaml", before)])
     assert made.files[0].text == after
-    assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == told
+    assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == shown
 
 
 OLD = PAGE.partition("## Outdated manifests")[2].partition("\n## ")[0]
 
 
-def test_the_page_tells_what_became_of_each_kind_that_is_withdrawn() -> None:
-    assert [kind for kind, text in WITHDRAWN.items() if f"`{kind}`" not in OLD or text.split()[-1] not in OLD] == []
+def test_the_page_documents_each_removed_kind() -> None:
+    assert [kind for kind, text in REMOVED_KINDS.items() if f"`{kind}`" not in OLD or text.split()[-1] not in OLD] == []
 
 
-def test_the_page_tells_what_became_of_each_version() -> None:
+def test_the_page_documents_each_removed_version() -> None:
     versions = {version.rpartition("/")[2] for kind in RESOURCE_KINDS.values() for version in kind.types} | {
         "v1alpha2",
         "v1alpha3",

@@ -1,4 +1,4 @@
-"""How files are read: as kubectl reads them, and with every problem told at its place."""
+"""Reading files like kubectl, with every problem reported at its position."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def value(text: str) -> object:
         ("[a, 1]", ["a", 1]), ("{1: x, false: z, y: n}", {"1": "x", "false": "z", "true": False}), ("!!str 5", "5"),
     ],
 )  # fmt: skip
-def test_scalars_are_those_of_kubectl(written: str, expected: object) -> None:
+def test_scalars_are_read_like_kubectl_does(written: str, expected: object) -> None:
     assert value(written) == expected
     assert type(value(written)) is type(expected)
 
@@ -61,19 +61,19 @@ def test_a_file_of_yaml_may_start_with_a_mark() -> None:
     ("text", "line", "problem"),
     [
         ("a: [1, 2\nb: 3\n", 2, "expected ',' or ']'"),
-        ("a: &x [*x]\n", 1, "an alias stands inside of what it repeats"),
+        ("a: &x [*x]\n", 1, "an alias is inside the value of its anchor"),
         ("a: b: c\n", 1, "mapping values are not allowed"),
         ("a: \x07\n", 1, "control characters are not allowed"),
         ('{"a": 1,}}', 1, "expected"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_with_the_place(text: str, line: int, problem: str) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_the_place(text: str, line: int, problem: str) -> None:
     (finding,) = [finding for finding in found(text) if finding.rule == "syntax"]
     assert finding.line == line
     assert problem in finding.message
 
 
-def test_documents_before_the_place_are_checked_all_the_same() -> None:
+def test_documents_before_a_syntax_error_are_checked() -> None:
     assert rules("apiVersion: resource.k8s.io/v1\nkind: DeviceClas\n---\na: [\n") == ["unknown-kind", "syntax"]
 
 
@@ -81,23 +81,23 @@ def test_aliases_that_repeat_each_other_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     (finding,) = found("\n".join(lines))
-    assert "once its aliases are replaced" in finding.message
+    assert "with its aliases expanded" in finding.message
 
 
 @pytest.mark.parametrize("depth", [199, 201, 1_000, 100_000])
 @pytest.mark.parametrize("form", ['{{"a": {}1{}}}', "a: {}1{}\n", "# {}{}\n"])
-def test_a_document_that_is_nested_too_deeply_is_told(form: str, depth: int) -> None:
+def test_a_document_that_is_nested_too_deeply_is_reported(form: str, depth: int) -> None:
     findings = found(form.format("[" * depth, "]" * depth))
-    told = [finding.message for finding in findings if finding.rule == "syntax"]
-    assert told == (
-        ["the file cannot be read: it is nested more than 200 levels deep, and no object of Kubernetes is"]
+    reported = [finding.message for finding in findings if finding.rule == "syntax"]
+    assert reported == (
+        ["the file cannot be read: it is nested more than 200 levels deep; no Kubernetes object is"]
         if depth > 200 and "#" not in form
         else []
     )
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: {c: 1, c: 2}\n", '{"a": 1, "b": {"c": 1,\n"c": 2}}'])
-def test_a_key_that_stands_twice_is_told_at_the_second_place(text: str) -> None:
+def test_a_duplicate_key_is_reported_at_its_second_position(text: str) -> None:
     (finding,) = [finding for finding in found(text) if finding.rule == "duplicate-key"]
     assert finding.path == "b.c"
     assert underlined(finding).strip('"') == "c"
@@ -108,7 +108,7 @@ def test_opaque_parameters_of_json_may_repeat_keys() -> None:
     assert rules(text) == []
 
 
-def test_a_template_of_helms_in_a_folder_is_no_manifest_yet() -> None:
+def test_a_helm_template_in_a_folder_is_ignored() -> None:
     text = "name: {{ .Values.name }}-x\n"
     assert check([SourceFile("f.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
     assert rules(text) == ["syntax"]
@@ -121,6 +121,6 @@ def test_only_a_file_that_was_named_must_hold_objects() -> None:
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_handled(text: str) -> None:
     reading = read_documents(SourceFile("f.yaml", text))
     assert 0 <= reading.place.start < reading.place.end

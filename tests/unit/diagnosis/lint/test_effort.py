@@ -1,4 +1,4 @@
-"""The work of a check grows as the file does, however its lines are broken and however much is wrong in it."""
+"""The work of a check is linear in the size of the file, whatever its lines and mistakes."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def effort(mistakes: int, separator: str) -> int:
 
 
 @pytest.mark.parametrize("separator", ["", "\n"])
-def test_four_times_the_mistakes_are_four_times_the_work(separator: str) -> None:
+def test_time_grows_linearly_with_the_number_of_mistakes(separator: str) -> None:
     effort(10, separator)  # what is computed once
     assert effort(200, separator) < 4.5 * effort(50, separator)
 
 
-def test_of_a_long_line_a_finding_keeps_only_what_is_around_its_place() -> None:
+def test_a_finding_in_a_long_line_keeps_only_the_part_around_it() -> None:
     given = file(500, "")
     findings = check([given]).findings
     assert max(len(finding.source) for finding in findings) <= 1_100 < len(given.text)

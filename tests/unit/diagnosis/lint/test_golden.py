@@ -1,4 +1,4 @@
-"""Verdicts of a real API server: what it accepts has no errors, and what it refuses has one."""
+"""Verdicts of a real API server: accepted objects have no errors, rejected ones have one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EACH = 6
 
 FILES = {"claims": 0.98, "classes": 0.98, "slices": 0.99, "templates": 0.98, "taintrules": 0.99, "poolstatus": 0.99}
 """The least share of refusals that must be found. Not looked for are: labels of the namespace, white space in opaque
-configuration, and bodies that are no objects."""
+configuration, and bodies that are not objects."""
 
 STRUCTURE = {rule.id for rule in (*GROUPS["Files"], *GROUPS["Structure"])} | {"cel-compile", "cel-cost"}
 
@@ -49,13 +49,13 @@ def is_strict(line: dict[str, Any], step: dict[str, Any]) -> bool:
     lenient = any(
         word in warning for warning in step.get("warnings", ()) for word in ("unknown field", "duplicate field")
     )
-    # the URL tells the server what an object is that does not say so itself
+    # the URL contains the kind of objects without one
     untold = line["id"].partition("@")[0].endswith(("no-type", "no-kind", "no-version"))
     return not lenient and not untold and "fieldValidation=Ignore" not in step.get("query", "")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_api_server_accepts_is_no_error(name: str) -> None:
+def test_accepted_objects_have_no_errors(name: str) -> None:
     accepted = [(line, step) for line, step in creations(name) if step["status"] == 201 and is_strict(line, step)]
     wrong = {
         line["id"]: [finding.message for finding in found]
@@ -67,7 +67,7 @@ def test_what_the_api_server_accepts_is_no_error(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "share"), FILES.items())
-def test_what_the_api_server_refuses_is_an_error(name: str, share: float) -> None:
+def test_rejected_objects_have_errors(name: str, share: float) -> None:
     refused = [(line, step) for line, step in creations(name) if step["status"] in {400, 422}]
     refused = [(line, step) for line, step in refused if "/body/" not in line["id"]]
     missed = [line["id"] for line, step in refused if not errors(line, step)]

@@ -1,4 +1,4 @@
-"""The catalogue of mistakes in expressions: each is found, and what is written instead is not."""
+"""The catalogue of mistakes in expressions: each is found, and its remedy is correct."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
 
 
 @pytest.mark.parametrize(("rule", "wrong", "where", "right"), CASES, ids=[f"{one[0]}-{one[1]:.40}" for one in CASES])
-def test_a_mistake_is_found_at_its_place_and_its_remedy_is_none(rule: str, wrong: str, where: str, right: str) -> None:
+def test_a_mistake_is_found_with_position_and_remedy(rule: str, wrong: str, where: str, right: str) -> None:
     findings = [finding for finding in found(device_class(wrong)) if finding.rule != "foreign-devices"]
     assert {finding.rule for finding in findings} == {rule}
     assert underlined(findings[0]).startswith(where)
@@ -85,12 +85,12 @@ def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, he
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
 )
-def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, meant: str) -> None:
+def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, expected: str) -> None:
     (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
-    assert mistake.help == f"write a number and a suffix, such as {meant}"
+    assert mistake.help == f"write a number and a suffix, such as {expected}"
 
 
 def test_each_rule_about_cel_has_a_case() -> None:
@@ -110,20 +110,20 @@ def test_lists_are_fine_where_the_feature_gate_is_on() -> None:
     assert ids(f'{A}.links.includes("a") || {A}.links.exists(x, x == "b")', FeatureGates.alpha()) == set()
 
 
-def test_words_in_texts_and_names_are_no_operators() -> None:
+def test_words_in_strings_and_names_are_not_operators() -> None:
     assert ids(f'{A}.model == "this and = that" && {A}.and == 1') == set()
     assert ids(f'{A}.model == "this and = that" )') == {"cel-compile"}
 
 
-def test_a_variable_of_that_name_is_no_field_of_the_device() -> None:
+def test_a_variable_of_that_name_is_not_a_field_of_the_device() -> None:
     assert ids(f"cel.bind(driver, {A}, driver.mig) && unknown") == {"cel-compile"}
 
 
-def test_each_mistake_of_an_expression_is_told() -> None:
+def test_each_mistake_of_an_expression_is_reported() -> None:
     assert ids(f"{C}.memory > 80 && {A}.v.isLessThan('1.0.0')") == {"quantity-comparison", "version-comparison"}
 
 
-def test_the_mark_stands_under_the_place_in_a_block_of_several_lines() -> None:
+def test_the_marker_is_below_the_mistake_in_a_block_of_several_lines() -> None:
     expression = f"""\
         {GUARD} &&
           {C}.memory >= 80"""
@@ -132,7 +132,7 @@ def test_the_mark_stands_under_the_place_in_a_block_of_several_lines() -> None:
     assert finding.source.strip() == f"{C}.memory >= 80"
 
 
-def test_the_mark_stands_under_the_place_in_a_folded_text() -> None:
+def test_the_marker_is_below_the_mistake_in_a_folded_text() -> None:
     body = f"deviceClassName: gpu\nselectors:\n- cel:\n    expression: >\n      {A}.model\n      = 'x'\n"
     (finding,) = found(claim(body))
     assert (underlined(finding), finding.source.strip()) == ("=", "= 'x'")

@@ -38,14 +38,14 @@ def config(parameters: str, *, driver: str = DRIVER, kind: str = "ResourceClaim"
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
-def test_what_the_driver_would_refuse_is_an_error_at_its_place(kind: str) -> None:
+def test_configuration_that_the_driver_rejects_is_an_error_at_its_position(kind: str) -> None:
     (finding,) = found(config("exclusiv: true", kind=kind), CONFIGS)
     assert (finding.rule, underlined(finding)) == ("opaque-config", "exclusiv")
     assert 'exclusiv: unknown field; did you mean "exclusive"?' in finding.message
     assert rules(config("exclusive: true", kind=kind), CONFIGS) == []
 
 
-def test_each_problem_is_told() -> None:
+def test_each_problem_is_reported() -> None:
     findings = found(config("exclusive: 1, sharing: {a: x}"), CONFIGS)
     assert sorted(underlined(finding) for finding in findings) == ["1", "x"]
 
@@ -59,12 +59,12 @@ def test_each_problem_is_told() -> None:
     ],
     ids=["digits", "NUL", "levels"],
 )
-def test_what_no_driver_can_work_with_is_an_error_of_lint(parameters: str) -> None:
+def test_configuration_that_no_driver_can_read_is_an_error(parameters: str) -> None:
     findings = found(config(parameters), CONFIGS)
     assert [finding.rule for finding in findings] == ["opaque-config"]
 
 
-def test_parameters_that_are_no_object_are_told_once() -> None:
+def test_parameters_that_are_not_an_object_are_reported_once() -> None:
     text = claim(extra=f"config:\n- opaque: {{driver: {DRIVER}, parameters: foo}}")
     (finding,) = found(text, CONFIGS)
     assert (finding.rule, underlined(finding)) == ("invalid-value", "foo")
@@ -83,11 +83,11 @@ def test_a_class_is_checked_too() -> None:
     assert "apiVersion: is missing" in finding.message
 
 
-def test_configuration_for_other_drivers_is_theirs() -> None:
+def test_configuration_for_other_drivers_is_ignored() -> None:
     assert rules(config("anything: 1", driver="nic.acme.org"), CONFIGS) == []
 
 
-def test_configuration_for_a_misspelt_driver_is_told() -> None:
+def test_configuration_for_a_misspelt_driver_is_reported() -> None:
     (finding,) = found(config("exclusive: true", driver="gpu.exmaple.com"), advertised(GPUS))
     assert (finding.rule, finding.help) == ("unknown-driver", f'did you mean "{DRIVER}"?')
 
@@ -130,16 +130,15 @@ def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() 
     (finding,) = found(order("PartConfig", "whole"), known())
     assert (finding.rule, finding.level, underlined(finding)) == ("config-for-other-devices", "error", "PartConfig")
     assert finding.message == (
-        "PartConfig is for devices with kind part, and request gpu can get none of them, only such as "
-        f"{DRIVER}/node/gpu-0"
+        f"PartConfig is for devices with kind part, but request gpu can get only devices such as {DRIVER}/node/gpu-0"
     )
-    assert finding.help == "write WholeConfig, or ask for other devices"
+    assert finding.help == "write WholeConfig, or request other devices"
 
 
 def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error() -> None:
     (finding,) = found(class_of("part", config=entry("WholeConfig")), known())
     assert finding.message.startswith(
-        "WholeConfig is for devices with kind whole or spare, and this class can get none"
+        "WholeConfig is for devices with kind whole or spare, but this class can get only devices"
     )
     assert finding.help == "write PartConfig, or select other devices"
 
@@ -157,7 +156,7 @@ def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error(
         ),
     ],
 )
-def test_a_config_that_may_be_right_is_not_told(text: str) -> None:
+def test_a_config_that_may_be_correct_is_not_reported(text: str) -> None:
     assert "config-for-other-devices" not in rules(text, known())
 
 
@@ -172,20 +171,20 @@ def alternatives(requests: str) -> str:
     return "---\n".join([*made, f"{head}spec: {{devices: {{{spec}}}}}\n"])
 
 
-@pytest.mark.parametrize(("requests", "told"), [("gpu", 1), ("gpu/part", 0), ("gpu/whole", 1), ("", 0)])
-def test_of_a_request_with_alternatives_each_must_be_able_to_take_a_config(requests: str, told: int) -> None:
+@pytest.mark.parametrize(("requests", "expected"), [("gpu", 1), ("gpu/part", 0), ("gpu/whole", 1), ("", 0)])
+def test_every_alternative_of_a_request_must_accept_a_config(requests: str, expected: int) -> None:
     findings = [one for one in found(alternatives(requests), known()) if one.rule == "config-for-other-devices"]
-    assert len(findings) == told
-    assert all("request gpu/whole can get none of them" in one.message for one in findings)
+    assert len(findings) == expected
+    assert all("request gpu/whole can get only devices" in one.message for one in findings)
 
 
-def test_who_names_all_alternatives_is_told_which_one_to_name() -> None:
+def test_the_right_alternative_is_suggested_to_containers_that_name_all() -> None:
     [finding] = [one for one in found(alternatives("gpu"), known()) if one.rule == "config-for-other-devices"]
-    assert finding.help == "name gpu/part as what it is for, write WholeConfig, or ask for other devices"
+    assert finding.help == "apply it to gpu/part, write WholeConfig, or request other devices"
 
 
 @pytest.mark.parametrize(
-    ("configs", "told"),
+    ("configs", "expected"),
     [
         pytest.param([("PartConfig", "gpu"), ("WholeConfig", "gpu")], 0, id="a stronger one is taken"),
         pytest.param([("PartConfig", "gpu"), ("WholeConfig", "")], 0, id="as is one for all requests"),
@@ -194,10 +193,10 @@ def test_who_names_all_alternatives_is_told_which_one_to_name() -> None:
         pytest.param([("PartConfig", "gpu"), ("PartConfig", "gpu")], 2, id="nor one that does not fit either"),
     ],
 )
-def test_a_config_that_a_stronger_one_takes_the_place_of_is_not_told(configs: list[tuple[str, str]], told: int) -> None:
+def test_a_config_that_a_later_one_overrides_is_not_reported(configs: list[tuple[str, str]], expected: int) -> None:
     entries = ", ".join(entry(*each) for each in configs)
     text = "---\n".join([class_of("whole"), claim("deviceClassName: gpu", extra=f"config: [{entries}]")])
-    assert rules(text, known()).count("config-for-other-devices") == told
+    assert rules(text, known()).count("config-for-other-devices") == expected
     made = class_of("whole", config=", ".join(entry(kind) for kind, _ in configs))
     fits = [kind for kind, _ in configs][-1] == "WholeConfig"
     assert ("config-for-other-devices" in rules(made, known())) is not fits

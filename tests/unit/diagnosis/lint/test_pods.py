@@ -1,4 +1,4 @@
-"""Pods, and what makes them, as the API server takes them."""
+"""Pods and workloads, checked like the API server does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY_NAME = "[{name: gpu, resourceClaimName: lunch}]"
         (BY_NAME, "[{name: gpu, request: a/b}]", "containers[0].resources.claims[0].request", "RFC 1123 label"),
     ],
 )  # fmt: skip
-def test_what_the_api_server_says_of_claims_is_told(entries: str, uses: str, path: str, message: str) -> None:
+def test_problems_of_claims_match_the_api_servers(entries: str, uses: str, path: str, message: str) -> None:
     (finding,) = found(pod(entries, uses))
     assert (finding.rule, finding.path) == ("invalid-value", f"spec.{path}")
     assert message in finding.message
@@ -56,7 +56,7 @@ def test_a_pod_has_a_name_and_containers() -> None:
         ("spec:\n", "nodeName: a\nspec:\n", "nodeName", "it belongs one level deeper: spec.nodeName"),
     ],
 )  # fmt: skip
-def test_an_unknown_field_is_told_once(replaced: str, by: str, path: str, help_: str) -> None:
+def test_an_unknown_field_is_reported_once(replaced: str, by: str, path: str, help_: str) -> None:
     text = pod(BY_NAME, "[{name: gpu}]")
     assert replaced in text
     (finding,) = found(f"{claim()}---\n{text.replace(replaced, by)}")
@@ -76,7 +76,7 @@ def test_an_unknown_field_is_told_once(replaced: str, by: str, path: str, help_:
         ("spec:\n", 'spec:\n  priority: "5"\n', 'must be an integer of 32 bits, not "5"', "without quotes: 5"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told(replaced: str, by: str, message: str, help_: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported(replaced: str, by: str, message: str, help_: str) -> None:
     text = pod(BY_NAME, "[{name: gpu}]")
     assert replaced in text
     (finding,) = found(text.replace(replaced, by))
@@ -98,7 +98,7 @@ WORKLOADS = {
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_what_makes_pods_is_checked_like_them(kind: str) -> None:
+def test_workloads_that_create_pods_are_checked_like_pods(kind: str) -> None:
     version, template = WORKLOADS[kind]
     text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: guests}}\n"
     indent = ""
@@ -120,5 +120,5 @@ def test_the_fields_of_a_deployment_itself_are_checked() -> None:
     assert rules(text) == ["unknown-field", "wrong-type"]
 
 
-def test_the_status_of_a_pod_is_no_business_of_a_manifest() -> None:
+def test_the_status_of_a_pod_is_ignored() -> None:
     assert rules(f"{pod(BY_NAME, '[{name: gpu}]')}status: {{phase: 7, anything: 1}}\n") == []

@@ -46,7 +46,7 @@ def test_a_pod_with_its_claim_is_fine() -> None:
         (BY_NAME, "[{name: gpu, requests: gpu}]", "unknown-field", "requests", 'did you mean "request"?'),
     ],
 )  # fmt: skip
-def test_a_wrong_reference_is_told(entries: str, uses: str, rule: str, where: str, help_: str) -> None:
+def test_a_wrong_reference_is_reported(entries: str, uses: str, rule: str, where: str, help_: str) -> None:
     findings = found(f"{CLAIM}---\n{TEMPLATE}---\n{pod(entries, uses)}")
     (finding,) = [one for one in findings if one.rule == rule]
     assert underlined(finding) == where
@@ -54,7 +54,7 @@ def test_a_wrong_reference_is_told(entries: str, uses: str, rule: str, where: st
     assert [one.rule for one in findings] == [rule]
 
 
-def test_a_request_that_no_container_names_is_told() -> None:
+def test_a_request_that_no_container_names_is_reported() -> None:
     (finding,) = found(f"{TWO_REQUESTS}---\n{pod(BY_NAME, '[{name: gpu, request: nic}]')}")
     assert (finding.rule, underlined(finding)) == ("unused-request", "gpu")
     assert rules(f"{TWO_REQUESTS}---\n{pod(BY_NAME, '[{name: gpu}]')}") == []
@@ -83,7 +83,7 @@ spec:
     ]
 
 
-def test_a_claim_that_no_misspelt_field_can_mean_is_told() -> None:
+def test_a_claim_that_no_misspelt_field_can_name_is_reported() -> None:
     entries = "[{name: gpu, resourceClaimName: lunch}, {name: nic, resourceClaimName: lunch}]"
     text = f"{CLAIM}---\n{pod(entries, '[{nam: gpu}]')}"
     assert [(one.rule, one.path) for one in found(text)] == [
@@ -92,7 +92,7 @@ def test_a_claim_that_no_misspelt_field_can_mean_is_told() -> None:
     ]
 
 
-def test_a_claim_in_another_namespace_is_told() -> None:
+def test_a_claim_in_another_namespace_is_reported() -> None:
     elsewhere = claim(name="lunch, namespace: kitchen")
     here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
     (finding,) = found(f"{elsewhere}---\n{here}")
@@ -100,7 +100,7 @@ def test_a_claim_in_another_namespace_is_told() -> None:
     assert "in another namespace" in finding.message
 
 
-def test_of_claims_with_one_name_the_one_in_the_same_file_or_folder_is_meant() -> None:
+def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> None:
     other = claim(name="lunch").replace("- name: gpu", "- name: other")
     asking = pod(BY_NAME, "[{name: gpu, request: gpu}]")
     apart = [
@@ -115,13 +115,13 @@ def test_of_claims_with_one_name_the_one_in_the_same_file_or_folder_is_meant() -
     assert check(unclear).findings == []
 
 
-def test_a_class_that_looks_misspelt_is_told() -> None:
+def test_a_class_that_looks_misspelt_is_reported() -> None:
     (finding,) = found(f"{device_class(name='gpu')}---\n{claim('deviceClassName: gpuu')}")
     assert (finding.rule, finding.help, underlined(finding)) == ("unknown-class", 'did you mean "gpu"?', "gpuu")
     assert rules(f"{device_class(name='gpu')}---\n{claim('deviceClassName: anything-else')}") == []
 
 
-def test_a_class_that_the_cluster_does_not_have_is_told() -> None:
+def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:
     known = v1.DeviceClass.model_validate({"metadata": {"name": "nic"}})
     cluster = LintContext(classes={"nic": known}, complete=True)
     (finding,) = found(claim("deviceClassName: anything-else"), cluster)

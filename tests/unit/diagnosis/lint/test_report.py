@@ -1,4 +1,4 @@
-"""How findings are told."""
+"""Reports of findings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_colours_are_for_terminals() -> None:
     assert "\x1b[1;31merror\x1b[0m" in format_text(found(TEXT), files=1, objects=1, colour=True)
 
 
-def test_nothing_wrong_is_one_line() -> None:
+def test_a_report_without_findings_is_one_line() -> None:
     assert format_text([], files=2, objects=7) == "no findings in 7 objects of 2 files"
 
 
-def test_of_a_long_line_the_part_around_the_place_is_shown() -> None:
+def test_only_the_part_of_a_long_line_around_the_finding_is_shown() -> None:
     expression = " || ".join(["true"] * 60) + " || device.capacity['d'].m > 4 || " + " || ".join(["true"] * 60)
     lines = format_text(found(device_class(expression)), files=1, objects=1).splitlines()
     assert max(map(len, lines[1:3])) < 120
@@ -52,7 +52,7 @@ def test_annotations_of_github_are_one_line_each() -> None:
     assert format_github(found(pod("[{name: a, resourceClaimName: b}]", "[]"))).startswith("::warning file=order.yaml,")
 
 
-def test_json_has_everything() -> None:
+def test_json_has_all_fields() -> None:
     (one,) = json.loads(format_json(found(TEXT)))
     assert one == {
         "file": "order.yaml", "line": 9, "column": 53, "endColumn": 55, "level": "error",

@@ -17,7 +17,7 @@ from tests.unit.diagnosis.lint.texts import claim, device_class, found, rules, u
         (device_class(name="gpu, lables: {a: b}"), "lables", 'did you mean "labels"?'),
     ],
 )
-def test_an_unknown_field_is_told_with_what_may_be_meant(text: str, name: str, help_: str) -> None:
+def test_an_unknown_field_is_reported_with_a_suggestion(text: str, name: str, help_: str) -> None:
     (finding,) = found(text)
     assert (finding.rule, underlined(finding)) == ("unknown-field", name)
     assert help_ in finding.help
@@ -36,7 +36,7 @@ spec:
 """
 
 
-def test_a_request_of_v1beta1_in_v1_is_told_as_what_it_is() -> None:
+def test_a_request_of_v1beta1_in_v1_is_reported_as_such() -> None:
     findings = found(V1BETA1_REQUEST.format(version="v1"))
     assert [(finding.rule, finding.help) for finding in findings] == [
         ("unknown-field", "it belongs one level deeper: exactly.deviceClassName"),
@@ -80,7 +80,7 @@ def test_a_device_of_v1beta1_has_its_fields_below_basic() -> None:
         (device_class(name="5"), "metadata.name", "must be a string, not 5", 'in quotes: "5"'),
     ],
 )
-def test_a_value_of_the_wrong_type_is_told(text: str, path: str, message: str, help_: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported(text: str, path: str, message: str, help_: str) -> None:
     (finding,) = [finding for finding in found(text) if finding.rule == "wrong-type"]
     assert finding.path.endswith(path)
     assert message.replace("a valid integer", "an integer") in finding.message
@@ -91,11 +91,11 @@ def test_the_rest_of_an_object_with_a_wrong_type_is_checked() -> None:
     assert rules(claim('deviceClassName: gpu\ncount: "2"\nallocationMode: Al')) == ["wrong-type", "invalid-value"]
 
 
-def test_null_is_as_good_as_absent() -> None:
+def test_null_is_treated_as_absent() -> None:
     assert rules(claim("deviceClassName: gpu\nselectors: ~\ncount: null", extra="constraints: null")) == []
 
 
-def test_the_status_is_no_business_of_a_manifest() -> None:
+def test_the_status_is_ignored() -> None:
     assert rules(claim() + "status: {devices: [{driver: x, anything: 1}], allocation: 7}\n") == []
 
 
@@ -107,11 +107,11 @@ def test_the_status_is_no_business_of_a_manifest() -> None:
         ("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\n", "does not serve", "resource.k8s.io/v1"),
         ("apiVersion: resources.k8s.io/v1\nkind: ResourceClaim\n", "has no kind", "apiVersion: resource.k8s.io/v1"),
         ("apiVersion: v1\nkind: ResourceClaims\n", "v1 has no kind", "kind: ResourceClaim"),
-        ("kind: ResourceClaim\n", "the object has no apiVersion", ""),
-        ("apiVersion: v1\n", "the object has no kind", ""),
+        ("kind: ResourceClaim\n", "the object lacks apiVersion", ""),
+        ("apiVersion: v1\n", "the object lacks kind", ""),
     ],
 )
-def test_an_object_of_no_kind_is_told(text: str, message: str, help_: str) -> None:
+def test_an_object_without_kind_is_reported(text: str, message: str, help_: str) -> None:
     (finding,) = found(text)
     assert finding.rule == "unknown-kind"
     assert message in finding.message
@@ -127,7 +127,7 @@ def test_an_object_of_no_kind_is_told(text: str, message: str, help_: str) -> No
         "apiVersion: v1\nkind: List\nitems: []\n",
     ],
 )
-def test_objects_of_others_are_left_alone(text: str) -> None:
+def test_objects_of_other_api_groups_are_ignored(text: str) -> None:
     assert rules(text) == []
 
 
@@ -162,7 +162,7 @@ def test_objects_of_others_are_left_alone(text: str) -> None:
             (
                 'write apiVersion: resource.k8s.io/v1 and spec: {spec: {"devices": {"requests": '
                 '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}}; '
-                "what its parametersRef names goes below spec.spec.devices.config[].opaque"
+                "move the parameters of parametersRef below spec.spec.devices.config[].opaque"
             ),
         ),
         (

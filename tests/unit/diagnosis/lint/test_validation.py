@@ -1,4 +1,4 @@
-"""The API server's rules, told at the place in the file."""
+"""The API server's rules, reported at their position in the file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ALPHA = LintContext(gates=FeatureGates.alpha())
         (device_class(*["true"] * 33), "selectors", "Too many: 33: must have at most 32 items"),
     ],
 )  # fmt: skip
-def test_what_the_api_server_refuses_is_an_error_at_its_place(text: str, where: str, message: str) -> None:
+def test_invalid_values_are_errors_at_their_position(text: str, where: str, message: str) -> None:
     (finding,) = [one for one in found(text) if one.rule != "unused-request"]
     assert finding.rule == "invalid-value"
     assert message in finding.message
     assert underlined(finding) == where
 
 
-def test_a_generated_name_is_told_by_what_it_begins_with() -> None:
+def test_a_generated_name_is_reported_by_its_prefix() -> None:
     text = device_class(name="x").replace("name: x", "generateName: Big-")
     (finding,) = [one for one in found(text) if one.rule == "invalid-value"]
     assert finding.message.startswith('metadata.generateName: Invalid value: "Big-": a lowercase RFC 1123 subdomain')
@@ -52,7 +52,7 @@ def test_a_pod_with_gates_has_no_node_yet() -> None:
     assert "cannot be set until all schedulingGates have been cleared" in finding.message
 
 
-def test_a_namespace_of_what_has_none_is_passed_over() -> None:
+def test_a_namespace_of_a_cluster_scoped_object_is_ignored() -> None:
     assert rules(device_class(name="gpu, namespace: kitchen")) == []
     assert rules(claim(name="lunch, namespace: Kitchen")) == ["invalid-value"]
 
@@ -86,23 +86,23 @@ DERIVED = claim(
 )
 
 
-def test_a_field_that_a_server_drops_is_told_and_not_checked() -> None:
+def test_a_field_that_a_server_drops_is_reported_and_not_checked() -> None:
     (finding,) = found(DERIVED)
     assert (finding.rule, finding.level, underlined(finding)) == ("feature-gate", "warning", "derivedAttributes")
 
 
-def test_with_alpha_features_it_is_checked() -> None:
+def test_fields_of_alpha_features_are_checked_if_they_are_on() -> None:
     assert rules(DERIVED, ALPHA) == ["single-equals"]
 
 
 @pytest.mark.parametrize("expression", ['""', "~"])
-def test_an_empty_expression_is_told_as_the_server_tells_it(expression: str) -> None:
+def test_an_empty_expression_is_reported_like_the_api_server_does(expression: str) -> None:
     text = claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: {expression}}}}}]")
     (finding,) = found(text)
     assert "expression: Invalid value" in finding.message
 
 
-def test_expressions_are_told_once() -> None:
+def test_expressions_are_reported_once() -> None:
     assert rules(device_class(f"{GUARD} && x")) == ["cel-compile"]
     assert rules(device_class(f"{GUARD} // {'x' * 10_240}")) == ["cel-cost"]
 

@@ -68,7 +68,7 @@ def test_a_container_that_names_such_a_claim_gets_what_both_requests_set() -> No
         (f"{entry('fast', 'one')}, {entry('slow', 'two', driver='nic.example.com')}", False),
     ],
 )
-def test_what_applies_to_each_request_is_compared_by_the_rules_of_the_api(config: str, *, differs: bool) -> None:
+def test_configurations_of_requests_are_compared_by_the_rules_of_the_api(config: str, *, differs: bool) -> None:
     assert bool(warned(files(config, "[{name: gpu}]"))) == differs
 
 

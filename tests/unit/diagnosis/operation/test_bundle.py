@@ -1,4 +1,4 @@
-"""A support bundle has what helps, and no secret that anybody could have put anywhere."""
+"""A support bundle has the useful data, and no planted secret."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: p
     files = files_of(archive)
     assert archive.stat().st_mode & 0o777 == 0o600
     everything = "\n".join([*files, *files.values()])
-    # what only stands in a log and nowhere else is the driver's own to know: the Secret, the ConfigMap and the rest
+    # a secret that occurs only in a log cannot be recognized: the Secret, the ConfigMap and the rest
     # are never read, so that a bundle without such a log has none of them
     logs = files.pop("logs/default_p_node.log")
     without_logs = "\n".join([*files, *files.values()])
@@ -146,7 +146,7 @@ async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: p
     assert not {"objects/secrets.json", "objects/configmaps.json"} & set(files)
 
 
-async def test_what_was_read_before_the_api_server_went_away_is_in_the_bundle(
+async def test_objects_read_before_the_api_server_stopped_are_in_the_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -181,7 +181,7 @@ async def test_what_was_read_before_the_api_server_went_away_is_in_the_bundle(
         "-----BEGIN PRIVATE KEY-----\nMIIE cut off",
     ],
 )
-def test_what_looks_like_a_credential_is_removed(text: str) -> None:
+def test_text_that_looks_like_a_credential_is_redacted(text: str) -> None:
     cleaned = HiddenWords(()).safe_text(text)
     assert REMOVED in cleaned
     for secret in ("eyJ", "s3cr3t", "passw0rd", "hunter2", "MIIE"):
@@ -190,7 +190,7 @@ def test_what_looks_like_a_credential_is_removed(text: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ['pass"word"1', "back\\slash\\1", "süß-geheim", "two\nlines", 'key\t"ü"'])
-def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
+def test_a_secret_is_redacted_in_its_json_form_too(secret: str) -> None:
     """In logs of JSON, and in errors in them that quote a value."""
     logged = [
         f"refused: {secret}",
@@ -206,7 +206,7 @@ def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
 
 
 @pytest.mark.parametrize("number", [123456, 1234567, -123456.5])
-def test_a_number_is_removed_and_json_stays_json(number: float) -> None:
+def test_a_number_is_redacted_and_json_stays_valid(number: float) -> None:
     cleaned = HiddenWords({"123456"}).safe_json(
         json.dumps({"pin": number, "log": f"pin {number}", "on": True, "of": 2})
     )
@@ -224,7 +224,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sets(st.text(string.printable, min_size=6) | st.integers(10**5).map(str)))
-def test_json_stays_json_whatever_is_hidden(value: object, words: set[str]) -> None:
+def test_json_stays_valid_after_any_redaction(value: object, words: set[str]) -> None:
     cleaned = HiddenWords(words).safe_json(json.dumps([value, *words]))
 
     (*_,) = json.loads(cleaned)
@@ -237,7 +237,7 @@ VALUES_TO_HIDE = st.text(
 ).filter(lambda text: text[:6].strip() == text[:6] and text[:6] not in REMOVED)
 
 
-def told(secret: str) -> dict[str, str]:
+def reported(secret: str) -> dict[str, str]:
     """How texts that dra-kit makes quote a value of opaque configuration."""
     problem = f"{SAYS[0]}{short_json(secret)}{SAYS[1]}"
     long = f"{SAYS[0]}{secret}{SAYS[1]}"
@@ -259,39 +259,39 @@ def told(secret: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("kind", told("x" * 6))
+@pytest.mark.parametrize("kind", reported("x" * 6))
 @given(secret=VALUES_TO_HIDE)
-def test_no_beginning_of_a_hidden_word_is_left_in_a_text_of_dra_kit(kind: str, secret: str) -> None:
-    assume(secret[:6] not in told("")[kind])  # what the text around it says is in every text
-    text = told(secret)[kind]
+def test_no_prefix_of_a_secret_is_left_in_an_abbreviated_text(kind: str, secret: str) -> None:
+    assume(secret[:6] not in reported("")[kind])  # what the text around it says is in every text
+    text = reported(secret)[kind]
     hidden = HiddenWords({secret})
     for cleaned in (hidden.safe_text(text), json.loads(hidden.safe_json(json.dumps([text])))[0]):
         assert secret[:6] not in cleaned
         assert base64.b64encode(secret.encode()).decode()[:8] not in cleaned
 
 
-@pytest.mark.parametrize("mark", ["...", "…", " … 2000 bytes in all … ", "", "\nnext line"])
+@pytest.mark.parametrize("mark", ["...", "…", " … 2000 bytes in total … ", "", "\nnext line"])
 @pytest.mark.parametrize("length", [6, 7, 76, 77, 400])
-def test_a_word_that_is_cut_is_removed(length: int, mark: str) -> None:
+def test_a_truncated_secret_is_redacted(length: int, mark: str) -> None:
     secret = "SECRET" * 100
     cleaned = HiddenWords({secret}).safe_text(f"oven is {secret[:length]}{mark}")
     assert cleaned == f"oven is {REMOVED}{mark}"
 
 
-@pytest.mark.parametrize("mark", ["...", "… 2000 bytes in all … "])
-def test_the_end_of_a_word_whose_middle_was_cut_out_is_removed(mark: str) -> None:
+@pytest.mark.parametrize("mark", ["...", "… 2000 bytes in total … "])
+def test_the_end_of_an_abbreviated_secret_is_redacted(mark: str) -> None:
     secret = "".join(map(str, range(1000, 1200)))
     cleaned = HiddenWords({secret}).safe_text(f"oven is {secret[:40]}{mark}{secret[-30:]}; correct it")
     assert cleaned == f"oven is {REMOVED}{mark}{REMOVED}; correct it"
 
 
-def test_names_that_begin_as_a_hidden_word_does_are_kept() -> None:
+def test_names_that_share_a_prefix_with_a_secret_are_retained() -> None:
     hidden = HiddenWords({"kitchen.pizza.example/secret-recipe"})
     text = json.dumps({"driver": "kitchen.pizza.example", "error": "driver kitchen.pizza.example is not ready"})
     assert json.loads(hidden.safe_json(text)) == json.loads(text)
 
 
-def test_keys_that_are_not_names_of_fields_are_hidden_and_the_schema_is_not() -> None:
+def test_keys_that_are_not_field_names_are_redacted_but_schemas_are_not() -> None:
     parameters = {
         "apiVersion": "kitchen.pizza.example/v1",
         "kind": "PizzaConfig",
@@ -316,10 +316,10 @@ def test_an_object_keeps_its_shape() -> None:
     assert "annotations" not in cleaned["metadata"]
 
 
-def test_without_a_driver_and_on_no_node_the_option_is_asked_for(tmp_path: Path) -> None:
+def test_without_a_driver_or_node_the_option_is_required(tmp_path: Path) -> None:
     answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.tar.gz"), "--kubelet-dir", str(tmp_path)])
     assert answer.exit_code == 2
     assert "Missing option '--driver'" in answer.stderr
     answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.zip"), "--driver", "a.b"])
     assert answer.exit_code == 2
-    assert "is no archive by its name" in answer.stderr
+    assert "must end in .tar.gz or .tgz" in answer.stderr

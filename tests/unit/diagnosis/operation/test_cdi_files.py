@@ -1,4 +1,4 @@
-"""Claims that only CDI files tell of."""
+"""Claims that only CDI files contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write(directory: Path, name: str, kind: str, *devices: str) -> None:
     (directory / name).write_text(json.dumps(spec))
 
 
-def test_a_file_of_dra_kit_tells_request_pool_device_and_share(tmp_path: Path) -> None:
+def test_a_file_of_dra_kit_contains_request_pool_device_and_share(tmp_path: Path) -> None:
     kind = claim_kind("dra.pizza")
     plain = claim_device_name(UID, request="big/first", pool="rack.example/node-1", device="pizza-0")
     shared = claim_device_name(UID, request="gpu", pool="node-1", device="pizza-1", share_id="5d4ba5a2")
@@ -31,7 +31,7 @@ def test_a_file_of_dra_kit_tells_request_pool_device_and_share(tmp_path: Path) -
     assert f"{kind}={plain}" in found
 
 
-def test_files_of_other_drivers_tell_the_claim_and_static_ones_tell_nothing(tmp_path: Path) -> None:
+def test_files_of_other_drivers_contain_the_claim_and_static_ones_do_not(tmp_path: Path) -> None:
     write(tmp_path, "helper.json", "k8s.gpu.example.com/gpu", "common", f"{UID}-gpu-3")
     write(tmp_path, "static.json", "nvidia.com/gpu", "all", f"GPU-{UID}", f"MIG-{UID}")
     (tmp_path / "cpu.yaml").write_text(f"cdiVersion: 0.6.0\nkind: dra.cpu/cpu\ndevices:\n- name: claim-{UID}\n")
@@ -41,7 +41,7 @@ def test_files_of_other_drivers_tell_the_claim_and_static_ones_tell_nothing(tmp_
     }
 
 
-def test_what_is_damaged_or_not_there_hides_nothing_else(tmp_path: Path) -> None:
+def test_corrupt_or_missing_files_hide_no_others(tmp_path: Path) -> None:
     write(tmp_path, "good.json", "k8s.gpu.example.com/gpu", f"{UID}-gpu-3")
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "list.json").write_text("[1]")

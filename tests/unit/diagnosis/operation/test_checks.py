@@ -1,4 +1,4 @@
-"""What ``dra-kit check`` finds in a cluster and on a node, each with a remedy."""
+"""Results of ``dra-kit check`` for a cluster and a node, each with a remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.diagnosis.operation.parts import whole
 
 
-def told(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
+def reported(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
     lines = [str(item) for item in findings]
     for line, item in zip(lines, findings if isinstance(findings, list) else [], strict=False):
         assert item.verdict == "ok" or item.remedy, line
@@ -112,7 +112,11 @@ def kubeconfig(address: str, tmp_path: Path) -> Path:
     ("version", "served", "line"),
     [
         ("37", ("v1",), "ok   API server: Kubernetes 1.37, resource.k8s.io/v1"),
-        ("40", ("v1",), "warn API server: Kubernetes 1.40 is newer than this release of dra-kit knows (1.37)"),
+        (
+            "40",
+            ("v1",),
+            "warn API server: Kubernetes 1.40 is newer than the newest release that dra-kit supports",
+        ),
         (
             "33",
             ("v1beta1",),
@@ -135,7 +139,7 @@ async def test_an_api_server_that_does_not_answer(tmp_path: Path) -> None:
     assert "no connection to http://127.0.0.1:1" in finding.text
 
 
-async def test_each_right_that_is_missing_is_told_with_what_needs_it(tmp_path: Path) -> None:
+async def test_each_right_that_is_missing_is_reported_with_what_needs_it(tmp_path: Path) -> None:
     allowed = [(right.verb, right.resource) for right in required_rights("node", DriverAccount())]
     with server(allowed=[item for item in allowed if item[1] != "resourceclaims/status"]) as address:
         async with await client_of(address, tmp_path) as client:
@@ -154,7 +158,7 @@ async def test_each_right_that_is_missing_is_told_with_what_needs_it(tmp_path: P
     ]
 
 
-async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> None:
+async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> None:
     basic = {account: required_rights(account, DriverAccount(name="dra.pizza")) for account in ("node", "controller")}
     allowed = [(right.verb, right.resource) for rights in basic.values() for right in rights]
     allowed = [
@@ -165,9 +169,9 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
         async with await client_of(address, tmp_path) as client:
             lines = [str(item) for item in await check_rights(client, "controller", driven)]
             of_node = [str(item) for item in await check_rights(client, "node", driven)]
-    remedy = "install the chart with the values that dra-kit chart TARGET --values FILE makes"
-    told = [line.split(" may not ")[1] for line in lines if remedy in line]
-    assert told == [
+    remedy = "install the chart with the values from dra-kit chart TARGET --values FILE"
+    reported = [line.split(" may not ")[1] for line in lines if remedy in line]
+    assert reported == [
         *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
           for verb in ("create", "update")),
         f"get resourceclaims.resource.k8s.io, which binder Courier needs; {remedy}",
@@ -187,7 +191,7 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
     ]
 
 
-async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> None:
+async def test_decommission_needs_no_right_to_publish(tmp_path: Path) -> None:
     driven = DriverAccount(name="dra.pizza", code=whole("dra.pizza"))
     rights = dict.fromkeys(map(str, required_rights("decommission", driven)))
     assert [right for right in rights if "resourceslices" in right] == [
@@ -204,7 +208,7 @@ async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> No
     assert finding.text.startswith("system:serviceaccount:a:b may do all that the decommission needs")
 
 
-async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_path: Path) -> None:
+async def test_the_webhook_needs_rights_only_for_a_self_made_certificate(tmp_path: Path) -> None:
     with server(allowed=[]) as address:
         async with await client_of(address, tmp_path) as client:
             [given] = await check_rights(client, "webhook", DriverAccount(name="dra.pizza"))
@@ -278,9 +282,7 @@ class RoleServer(Server):
         ("webhook", ""),
     ],
 )
-def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
-    tmp_path: Path, account: Account, nodes: str
-) -> None:
+def test_a_roles_pod_sends_only_requests_that_the_role_is_allowed(tmp_path: Path, account: Account, nodes: str) -> None:
     asked: list[str] = []
     rights = [(right.verb, right.resource) for right in required_rights(account, DriverAccount(name="dra.pizza"))]
     environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "decommission"} else {}
@@ -299,7 +301,7 @@ def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
     assert work == ({nodes} if nodes else set())
 
 
-async def test_a_user_who_may_not_look_is_warned(tmp_path: Path) -> None:
+async def test_a_user_without_rights_is_warned(tmp_path: Path) -> None:
     with server(allowed=[("list", "resourceslices")]) as address:
         async with await client_of(address, tmp_path) as client:
             findings = await check_rights(client, "user", DriverAccount())
@@ -342,7 +344,7 @@ def test_runtimes_without_cdi() -> None:
     ]  # fmt: skip
     assert [(item.verdict, item.text) for item in runtime_findings(nodes)] == [
         ("warn", "node b has containerd://1.7.20, where CDI is off by default"),
-        ("FAIL", "node c has containerd://1.6.1, which knows no CDI"),
+        ("FAIL", "node c has containerd://1.6.1, which does not support CDI"),
         ("warn", "node e has docker://27.0"),
         ("ok", "2 x containerd://2.4.2, 1 x cri-o://1.34.0, 1 x local-process://1"),
     ]
@@ -369,7 +371,7 @@ def test_kubelets_that_are_too_old() -> None:
         ),
     ],
 )
-def test_what_kubelets_are_told(config: dict[str, Any], verdicts: list[str]) -> None:
+def test_what_kubelets_report(config: dict[str, Any], verdicts: list[str]) -> None:
     assert [item.verdict for item in kubelet_configuration_findings("a", config)] == verdicts
 
 
@@ -395,7 +397,7 @@ def test_the_root_directory_of_the_kubelet(tmp_path: Path) -> None:
     (processes / "1").mkdir(parents=True)
     (processes / "1" / "cmdline").write_bytes(b"/sbin/init\0")
     [missing] = kubelet_root_findings(root, processes)
-    assert missing.text == f"{root} is not here"
+    assert missing.text == f"{root} does not exist"
     root.mkdir()
     [unused] = kubelet_root_findings(root, processes)
     assert unused.verdict == "FAIL"
@@ -428,7 +430,7 @@ def test_sockets_of_drivers(tmp_path: Path) -> None:
         dead.close()
         assert sockets("dra.pizza") == [
             ("ok", f"{plugin}/dra-a.sock answers"),
-            ("warn", f"nobody listens at {plugin}/dra-b.sock"),
+            ("warn", f"no process listens at {plugin}/dra-b.sock"),
         ]
 
 
@@ -487,7 +489,7 @@ def test_a_driver_without_slices_whose_pod_does_not_fail_is_looked_at_on_the_nod
     assert found.text == "dra.pizza has published no slice"
 
 
-def test_the_command_tells_each_line_and_fails_when_one_does(tmp_path: Path) -> None:
+def test_the_command_prints_each_result_and_fails_if_one_does(tmp_path: Path) -> None:
     with api_server(tmp_path) as config:
         away = ["--kubelet-dir", str(tmp_path / "none")]
         answer = CliRunner().invoke(cli, ["check", "--kubeconfig", str(config), *away])

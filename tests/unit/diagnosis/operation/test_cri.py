@@ -1,4 +1,4 @@
-"""What a container runtime says of CDI at its socket, over real gRPC; the runtime says what a test wants."""
+"""A container runtime's CDI status at its socket, over real gRPC with a fake runtime."""
 
 from __future__ import annotations
 
@@ -48,43 +48,43 @@ async def runtime(config: str, *, name: str = "containerd", version: str = "v2.4
         await server.stop(None)
 
 
-async def told(config: str, **says: str) -> str:
+async def reported(config: str, **says: str) -> str:
     async with runtime(config, **says) as socket:
         [finding] = await check_runtime(socket, CDI)
     assert finding.verdict == "ok" or finding.remedy
     return f"{finding.verdict} {finding.text}"
 
 
-async def test_containerd_tells_whether_and_where_it_reads_cdi_files() -> None:
+async def test_containerd_reports_whether_and_where_it_reads_cdi_files() -> None:
     reads = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi", str(CDI)]}
-    assert await told(json.dumps(reads)) == f"ok containerd 2.4.2 reads CDI files in {CDI}"
-    assert await told(json.dumps(reads | {"enableCDI": False})) == "FAIL containerd 2.4.2 has CDI off"
-    assert await told(json.dumps(reads | {"cdiSpecDirs": ["/etc/cdi"]})) == (
+    assert await reported(json.dumps(reads)) == f"ok containerd 2.4.2 reads CDI files in {CDI}"
+    assert await reported(json.dumps(reads | {"enableCDI": False})) == "FAIL containerd 2.4.2 has CDI off"
+    assert await reported(json.dumps(reads | {"cdiSpecDirs": ["/etc/cdi"]})) == (
         f"FAIL containerd 2.4.2 reads CDI files in /etc/cdi, not in {CDI}"
     )
 
 
-async def test_one_that_tells_nothing_of_cdi_is_no_failure() -> None:
+async def test_a_runtime_that_reports_nothing_about_cdi_passes() -> None:
     sandbox = json.dumps({"sandboxImage": "pause"})
-    assert await told(sandbox, name="cri-o", version="1.34.0") == (
-        "ok cri-o 1.34.0 answers; it tells nothing of CDI, its release does"
+    assert await reported(sandbox, name="cri-o", version="1.34.0") == (
+        "ok cri-o 1.34.0 answers, but does not report whether CDI is on; see its release"
     )
 
 
 @pytest.mark.parametrize("config", ["", "no JSON", "[]", "null"])
-async def test_a_configuration_that_is_none_is_nothing_told(config: str) -> None:
-    assert (await told(config)).startswith("ok containerd 2.4.2 answers")
+async def test_an_invalid_configuration_is_treated_as_missing(config: str) -> None:
+    assert (await reported(config)).startswith("ok containerd 2.4.2 answers")
 
 
-async def test_one_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
+async def test_a_runtime_that_does_not_answer_is_a_warning(tmp_path: Path) -> None:
     [finding] = await check_runtime(tmp_path / "none.sock", CDI)
     assert (finding.verdict, finding.text) == (
-        "warn", f"nobody tells at {tmp_path}/none.sock how the runtime is configured (UNAVAILABLE)",
+        "warn", f"the container runtime at {tmp_path}/none.sock does not report its configuration (UNAVAILABLE)",
     )  # fmt: skip
     assert finding.remedy
 
 
-def test_a_directory_by_another_name_is_the_same(tmp_path: Path) -> None:
+def test_links_to_a_directory_are_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "var").symlink_to(tmp_path)
     info = RuntimeInfo("containerd 2.4.2", {"enableCDI": True, "cdiSpecDirs": [str(tmp_path / "run")]})

@@ -1,4 +1,4 @@
-"""Rows of who has what: what drivers say joined with what the kubelet says."""
+"""Rows of device uses: answers of drivers merged with those of the kubelet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPU = DeviceUse(
 )  # fmt: skip
 
 
-def test_a_device_of_a_claim_that_two_containers_share_is_told_for_each() -> None:
+def test_a_device_of_a_claim_that_two_containers_share_is_reported_for_each() -> None:
     by_kubelet = replace(GPU, request="", hardware_ids=(), claim_uid="", pod="trainer")
     joined = with_users([GPU], [replace(by_kubelet, container=name) for name in ("main", "watcher")])
     assert [(use.container, use.hardware_ids, use.claim_uid) for use in joined] == [
@@ -36,20 +36,20 @@ def test_a_device_of_a_claim_that_two_containers_share_is_told_for_each() -> Non
     ]
 
 
-def test_shares_of_one_device_are_told_apart() -> None:
+def test_shares_of_one_device_are_distinguished() -> None:
     shares = [replace(GPU, share=share, claim=f"claim-{share}") for share in ("s1", "s2")]
     joined = with_users(shares, [replace(use, pod=f"pod-{use.share}", container="main") for use in shares])
     assert [(use.share, use.pod) for use in joined] == [("s1", "pod-s1"), ("s2", "pod-s2")]
 
 
 @given(st.lists(uses), st.lists(users))
-def test_nothing_that_anybody_says_is_lost_and_no_container_is_made_up(
-    told: list[DeviceUse], by_kubelet: list[DeviceUse]
+def test_merging_sources_loses_no_use_and_invents_no_container(
+    reported: list[DeviceUse], by_kubelet: list[DeviceUse]
 ) -> None:
-    joined = with_users(told, by_kubelet)
-    assert {use.allocation for use in joined} == {use.allocation for use in [*told, *by_kubelet]}
+    joined = with_users(reported, by_kubelet)
+    assert {use.allocation for use in joined} == {use.allocation for use in [*reported, *by_kubelet]}
     assert {use.identity for use in joined if use.container} == {use.identity for use in by_kubelet}
-    assert {use.hardware_ids for use in joined} >= {use.hardware_ids for use in told}
+    assert {use.hardware_ids for use in joined} >= {use.hardware_ids for use in reported}
     assert len(set(joined)) == len(joined)
     assert with_users(joined, by_kubelet) == joined  # drivers may have asked the kubelet themselves
 
@@ -59,11 +59,11 @@ def test_a_row_survives_json(use: DeviceUse) -> None:
     assert DeviceUse.from_json(use.to_json()) == use
 
 
-def test_what_an_older_release_does_not_say_is_not_known() -> None:
+def test_fields_missing_from_an_older_release_are_unknown() -> None:
     assert DeviceUse.from_json({"driver": "d", "pool": "p", "device": "x", "later": 1}) == DeviceUse(
         driver="d", pool="p", device="x"
     )
-    with pytest.raises(ValueError, match="no device in use"):
+    with pytest.raises(ValueError, match="not a device in use"):
         DeviceUse.from_json({"driver": 1})
 
 
@@ -74,5 +74,5 @@ def test_what_an_older_release_does_not_say_is_not_known() -> None:
         ("trainer", True), ("team/trainer", True), ("other/trainer", False), ("GPU", False), ("node-9", True),
     ],
 )  # fmt: skip
-def test_what_a_word_of_a_user_means(wanted: str, fits: bool) -> None:
+def test_user_columns_are_parsed(wanted: str, fits: bool) -> None:
     assert replace(GPU, pod="trainer", node="node-9").fits(wanted) is fits

@@ -1,4 +1,4 @@
-"""Who has which device, by the API server's objects: as the kubelet's PodResources would say it."""
+"""Device uses by the API server's objects, equal to the kubelet's PodResources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def uses_claim(name: str, *uses: Object, **more: Any) -> Object:
     return {"name": name, "resources": {"claims": list(uses)}, **more}
 
 
-def told(*found: list[Object]) -> set[tuple[str, str, str, str]]:
+def reported(*found: list[Object]) -> set[tuple[str, str, str, str]]:
     claims, pods = found
     return {(use.claim, use.device, use.pod, use.container) for use in device_uses(claims, pods)}
 
@@ -51,7 +51,7 @@ def test_a_container_that_names_a_request_gets_the_devices_of_that_request() -> 
         ],
         [{"name": "gpus", "resourceClaimName": "two"}],
     )
-    assert told([both], [users]) == {
+    assert reported([both], [users]) == {
         ("two", "gpu-0", "p", "one"),
         ("two", "gpu-0", "p", "all"),
         ("two", "gpu-1", "p", "all"),
@@ -66,7 +66,7 @@ def test_a_claim_that_was_generated_for_its_pod() -> None:
         [{"name": "gpus", "resourceClaimTemplateName": "t"}],
         {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "p-gpus-x7"}]},
     )
-    assert told([made], [users]) == {("p-gpus-x7", "gpu-0", "p", "main")}
+    assert reported([made], [users]) == {("p-gpus-x7", "gpu-0", "p", "main")}
 
 
 def test_an_extended_resource() -> None:
@@ -74,7 +74,7 @@ def test_an_extended_resource() -> None:
     mapping = {"containerName": "main", "resourceName": "example/gpu", "requestName": "container-0-request-0"}
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "p-extended", "requestMappings": [mapping]}}
     users = pod("p", [{"name": "main"}, {"name": "other"}], [], status)
-    assert told([made], [users]) == {("p-extended", "gpu-0", "p", "main")}
+    assert reported([made], [users]) == {("p-extended", "gpu-0", "p", "main")}
 
 
 def test_sidecars_have_devices_and_init_containers_while_the_pod_begins() -> None:
@@ -86,30 +86,30 @@ def test_sidecars_have_devices_and_init_containers_while_the_pod_begins() -> Non
     entry = [{"name": "g", "resourceClaimName": "c"}]
     begun = pod("p", [{"name": "main"}], entry, initContainers=inits)
     beginning = pod("p", [{"name": "main"}], entry, {"phase": "Pending"}, initContainers=inits)
-    assert told([one], [begun]) == {("c", "gpu-0", "p", "sidecar")}
-    assert told([one], [beginning]) == {("c", "gpu-0", "p", "sidecar"), ("c", "gpu-0", "p", "init")}
+    assert reported([one], [begun]) == {("c", "gpu-0", "p", "sidecar")}
+    assert reported([one], [beginning]) == {("c", "gpu-0", "p", "sidecar"), ("c", "gpu-0", "p", "init")}
 
 
-def test_a_pod_that_has_ended_has_nothing_and_its_claim_is_still_told() -> None:
+def test_an_ended_pod_has_no_devices_but_its_claim_is_reported() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
     ended = pod(
         "p", [uses_claim("main", {"name": "g"})], [{"name": "g", "resourceClaimName": "c"}], {"phase": "Failed"}
     )
-    assert told([one], [ended]) == {("c", "gpu-0", "", "")}
+    assert reported([one], [ended]) == {("c", "gpu-0", "", "")}
 
 
 def test_pods_that_may_not_be_read_are_known_by_name() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p", "q"))
-    assert told([one], []) == {("c", "gpu-0", "p", ""), ("c", "gpu-0", "q", "")}
+    assert reported([one], []) == {("c", "gpu-0", "p", ""), ("c", "gpu-0", "q", "")}
 
 
-def test_a_device_that_no_container_names_is_told_with_the_pod() -> None:
+def test_a_device_that_no_container_names_is_reported_with_the_pod() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
     users = pod("p", [{"name": "main"}], [{"name": "g", "resourceClaimName": "c"}])
-    assert told([one], [users]) == {("c", "gpu-0", "p", "")}
+    assert reported([one], [users]) == {("c", "gpu-0", "p", "")}
 
 
-def test_the_node_is_the_pods_and_else_that_of_the_slice() -> None:
+def test_the_node_is_that_of_the_pod_or_the_slice() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0", "shareID": "s"}, pods=("p",))
     users = pod("p", [uses_claim("main", {"name": "g"})], [{"name": "g", "resourceClaimName": "c"}])
     pool = {"spec": {"driver": "gpu.example", "pool": {"name": "node-1"}, "nodeName": "node-b"}}
@@ -117,5 +117,5 @@ def test_the_node_is_the_pods_and_else_that_of_the_slice() -> None:
     assert [use.node for use in device_uses([one], [], [pool])] == ["node-b"]
 
 
-def test_a_claim_without_devices_is_not_told() -> None:
+def test_a_claim_without_devices_is_not_reported() -> None:
     assert device_uses([{"metadata": {"name": "c", "namespace": "team"}}], []) == []

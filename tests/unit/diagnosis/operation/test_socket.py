@@ -1,4 +1,4 @@
-"""A driver's answers at its operation socket are read whole."""
+"""A driver's answers at its operation socket are read completely."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def socket(tmp_path: Path) -> AsyncIterator[Path]:
     await runner.cleanup()
 
 
-async def test_an_answer_that_comes_in_many_parts_is_read_whole(socket: Path) -> None:
+async def test_an_answer_in_many_parts_is_read_completely(socket: Path) -> None:
     assert await ask(socket, STATUS) == BIG
 
 
-async def test_one_without_an_end_is_not_read_for_ever(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_answer_is_not_read_indefinitely(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_socket, "_BYTES_MAX", 2**19)
-    with pytest.raises(Unavailable, match="answers /v1/status with more than 524288 bytes"):
+    with pytest.raises(Unavailable, match="answered /v1/status with more than 524288 bytes"):
         await ask(socket, STATUS)

@@ -1,4 +1,4 @@
-"""``dra-kit who``: which source it asks, and what it says where nothing is found."""
+"""``dra-kit who``: its sources, and its message if nothing is found."""
 
 from __future__ import annotations
 
@@ -64,13 +64,11 @@ async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path,
     assert (use["claim"], use["pod"], use["container"], use["node"]) == ("lunch", "guest", "eater", "node-1")
     assert found.exit_code == 0
     assert nothing.exit_code == 3
-    assert nothing.stderr == (
-        "no device of GPU-1 is in use; what the hardware calls a device is known on its node alone\n"
-    )
+    assert nothing.stderr == ("no device of GPU-1 is in use; hardware ids are only known on the device's node\n")
     assert elsewhere.exit_code == 3
 
 
-def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_sources_on_a_node_are_named(tmp_path: Path) -> None:
     answer = who("--source", "node", "--kubelet-dir", tmp_path, "--cdi-dir", tmp_path)
     assert answer.exit_code == 3
     assert "containers are not known: the kubelet's" in answer.stderr
@@ -78,7 +76,7 @@ def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Pat
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_where_a_driver_does_not_answer_nobody_says_that_nothing_is_in_use(tmp_path: Path, output: str) -> None:
+def test_a_driver_that_does_not_answer_is_not_reported_as_unused(tmp_path: Path, output: str) -> None:
     (tmp_path / "plugins/dra.pizza").mkdir(parents=True)
     link = tmp_path / "plugins/dra.pizza/ops.sock"
     with closing(socket.socket(socket.AF_UNIX)) as killed:
@@ -90,8 +88,7 @@ def test_where_a_driver_does_not_answer_nobody_says_that_nothing_is_in_use(tmp_p
     assert f"no driver answers at {link}" in (answer.stderr if output == "text" else answer.stdout)
     if output == "text":
         assert answer.stderr.endswith(
-            "whether a device of GPU-1 is in use is not known, since a driver does not answer; "
-            "dra-kit status tells more\n"
+            "cannot check whether a device of GPU-1 is in use: a driver does not answer; see dra-kit status\n"
         )
     uid = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
     spec = {"cdiVersion": "0.6.0", "kind": "gpu.example/gpu", "devices": [{"name": f"{uid}-0"}]}

@@ -1,4 +1,4 @@
-"""What is read from an API server: no more than explanations look at."""
+"""Reading an API server: only the objects that explanations need."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names(objects: ClusterDocuments, kind: str) -> set[str]:
     [
         (None, {"waits", "ended", "failed"}, {"pod.warning", "pod.normal", "resourceclaim.warning"}),
         ((), {"waits"}, {"pod.warning"}),
-        (("failed", "waits", "nobody"), {"waits", "failed"}, {"pod.warning"}),
+        (("failed", "waits", "absent"), {"waits", "failed"}, {"pod.warning"}),
     ],
 )
 async def test_pods_that_have_ended_are_read_only_where_they_are_named(

@@ -1,4 +1,4 @@
-"""Would a node that the cluster does not have take a pod, or a claim?"""
+"""Whether a pod or claim would fit on a node that does not exist yet."""
 
 from __future__ import annotations
 
@@ -84,27 +84,27 @@ def test_of_several_those_that_fit_are_named(cluster: Path) -> None:
     assert "tiny" not in found.output
 
 
-def test_that_none_would_help_is_told(cluster: Path) -> None:
+def test_it_is_reported_if_no_template_would_help(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [node("tiny"), slices("tiny", 1)])
     assert "no node of a template would help" in found.output
 
 
-def test_what_else_the_node_has_counts(cluster: Path) -> None:
+def test_other_resources_of_the_node_count(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [node("large", cpu="2"), slices("large", 4)])
     assert "no node of a template would help" in found.output
 
 
 def test_without_the_node_its_devices_count(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [slices("large", 4)])
-    assert "a node like large would have the devices; what else it has is not known" in found.output
+    assert "a node like large would have the devices; its other resources are not known" in found.output
 
 
-def test_programs_are_told(cluster: Path) -> None:
+def test_programs_are_reported(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [node("large"), slices("large", 4)], output="json")
     assert json.loads(found.output)["explanations"][0]["fittingTemplates"] == [{"node": "large", "certain": True}]
 
 
-def test_where_it_fits_anyway_no_template_is_asked(cluster: Path) -> None:
+def test_templates_are_ignored_if_the_claim_fits_anyway(cluster: Path) -> None:
     cluster.write_text(yaml.safe_dump_all([CLASS, CLAIM, POD, node("small"), slices("small", 2)]))
     found = explain(cluster, "pod/guest", [node("large"), slices("large", 4)])
     assert (found.exit_code, "like large" in found.output) == (0, False)
@@ -114,5 +114,5 @@ def test_a_template_without_a_node_is_refused(cluster: Path) -> None:
     found = explain(cluster, "pod/guest", [CLASS])
     assert (found.exit_code, found.output) == (
         2,
-        "error: the template has neither a Node nor slices of one; write one by dra-kit template [configuration]\n",
+        "error: the template has neither a Node nor slices of one; use dra-kit template [configuration]\n",
     )

@@ -1,4 +1,4 @@
-"""Slices of a node that does not exist yet: what the driver's node then publishes, device by device."""
+"""Slices of a node that does not exist yet equal those that the driver publishes there."""
 
 from __future__ import annotations
 
@@ -119,19 +119,19 @@ def test_a_flag_wins_over_the_profile(target: Path, tmp_path: Path) -> None:
     assert sum(len(item["spec"].get("devices", [])) for item in slices) == 100
 
 
-def test_as_json_it_is_a_list(target: Path) -> None:
+def test_json_output_is_a_list(target: Path) -> None:
     found = json.loads(template(target, "-o", "json").output)
     assert (found["kind"], found["items"][0]["kind"]) == ("List", "ResourceSlice")
 
 
-def test_what_the_drivers_code_says_is_told_with_its_fields(target: Path) -> None:
+def test_errors_of_the_drivers_code_are_reported_with_their_fields(target: Path) -> None:
     warns = 'logging.getLogger("ovens").warning("the oven is cold", extra={"degrees": 20})'
     text = target.read_text().replace("def discover(self):", f"def discover(self):\n        {warns}")
     target.write_text(f"import logging\n{text}")
     assert template(target).stderr.endswith(" WARNING ovens: the oven is cold degrees=20\n")
 
 
-def test_counters_stand_where_the_release_has_them(target: Path) -> None:
+def test_counters_are_placed_where_the_release_expects_them(target: Path) -> None:
     def shape(*arguments: str) -> list[tuple[bool, bool]]:
         return [("devices" in item["spec"], "sharedCounters" in item["spec"]) for item in documents(target, *arguments)]
 
@@ -144,14 +144,14 @@ def test_counters_stand_where_the_release_has_them(target: Path) -> None:
     ("text", "problem"),
     [
         ("oven: 3", "oven: Extra inputs are not permitted; a profile has name, labels, taints, allocatable, settings"),
-        ("settings: {oven: 3}", "settings.oven is no setting of driver dra.pizza; its settings: ovens"),
+        ("settings: {oven: 3}", "settings.oven is not a setting of driver dra.pizza; its settings are: ovens"),
         ("settings: {ovens: many}", "--ovens (DRIVER_OVENS): "),
         ("- a", "the file: "),
         ("a: [", "large.yaml"),
-        ("name: a\n---\nname: b", "it has 2 documents; make a file of each"),
+        ("name: a\n---\nname: b", "it has 2 documents; use a file for each"),
     ],
 )
-def test_a_profile_that_cannot_be_used_is_told(target: Path, tmp_path: Path, text: str, problem: str) -> None:
+def test_a_profile_that_cannot_be_used_is_reported(target: Path, tmp_path: Path, text: str, problem: str) -> None:
     profile = tmp_path / "large.yaml"
     profile.write_text(text)
     found = template(target, "--profile", str(profile))
@@ -160,11 +160,11 @@ def test_a_profile_that_cannot_be_used_is_told(target: Path, tmp_path: Path, tex
     assert len(found.output.splitlines()) == 1
 
 
-def test_a_release_that_is_not_supported_is_told(target: Path) -> None:
+def test_a_release_that_is_not_supported_is_reported(target: Path) -> None:
     found = template(target, "--kubernetes", "1.33")
     assert (found.exit_code, found.output) == (
         2,
-        "error: --kubernetes 1.33 is none that is supported; give 1.34 to 1.37 [configuration]\n",
+        "error: --kubernetes 1.33 is not supported; use 1.34 to 1.37 [configuration]\n",
     )
 
 

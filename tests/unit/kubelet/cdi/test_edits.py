@@ -72,7 +72,7 @@ def test_a_container_gets_the_edits_of_the_spec_and_then_those_of_the_device() -
     assert list(edits.additional_gids) == [44]
 
 
-def test_what_a_claim_gets_is_what_the_spec_says() -> None:
+def test_claim_gets_the_edits_of_the_cdi_spec() -> None:
     edits = dra.edits_from_cdi(GPUS, device="0")
     result = v1.DeviceRequestAllocationResult(request="gpu", driver="gpu.example.com", pool="node-1", device="gpu-0")
     spec, _ = build_claim_spec("gpu.example.com", "uid-1", [(result, dra.Prepared(**dict(edits)))], [None])
@@ -109,13 +109,13 @@ def test_a_file_a_text_and_bytes_are_taken_in_json_and_yaml(tmp_path: Path) -> N
         (with_edits(intelRdt={"closID": "a"}), "0", "intelRdt cannot be among the edits of a preparer"),
     ],
 )
-def test_what_cannot_be_used_is_told(spec: Any, device: str, problem: str) -> None:
+def test_unusable_cdi_spec_is_rejected(spec: Any, device: str, problem: str) -> None:
     with pytest.raises(dra.InvalidPrepared) as caught:
         dra.edits_from_cdi(spec, device=device)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_yet_may_come(tmp_path: Path) -> None:
+def test_missing_cdi_file_is_a_transient_error(tmp_path: Path) -> None:
     with pytest.raises(dra.TransientError, match=r"nvidia\.yaml cannot be read: No such file"):
         dra.edits_from_cdi(tmp_path / "nvidia.yaml", device="0")

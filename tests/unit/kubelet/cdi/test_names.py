@@ -49,7 +49,7 @@ def test_a_qualified_name_parses_to_its_parts(vendor: str, class_name: str, name
         "a/b=c=",
     ],
 )
-def test_what_is_no_qualified_name_is_refused_with_the_rule(text: str) -> None:
+def test_invalid_qualified_name_is_rejected_with_the_rule(text: str) -> None:
     with pytest.raises(PermanentError, match=r"cannot exist: a ") as caught:
         QualifiedName.parse(text)
     assert caught.value.code == "invalid-cdi-name"
@@ -101,14 +101,14 @@ def test_runtimes_ignore_temporary_files(driver: str, uid: str) -> None:
 
 
 @given(drivers, drivers, uids)
-def test_no_driver_takes_a_file_of_another_for_its_own(mine: str, other: str, uid: str) -> None:
+def test_driver_ignores_spec_files_of_other_drivers(mine: str, other: str, uid: str) -> None:
     name = spec_file_name(other, uid)
     assert (claim_uid_of(mine, name) is not None) == (mine == other)
     assert is_temporary_file(mine, temporary_file_name(name, "0a")) == (mine == other)
 
 
 @given(st.text(max_size=40))
-def test_any_file_name_can_be_asked_for_its_claim(rest: str) -> None:
+def test_any_file_name_is_a_claims_file_or_ignored(rest: str) -> None:
     name = f"k8s.gpu.example.com-claim_{rest}.json"
     uid = claim_uid_of("gpu.example.com", name)
     assert uid is None or spec_file_name("gpu.example.com", uid) == name

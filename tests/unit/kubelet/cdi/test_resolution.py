@@ -60,7 +60,7 @@ def test_a_later_directory_wins(tmp_path: Path) -> None:
     assert load_specs([tmp_path / "static", tmp_path / "dynamic"]).resolve(["v/c=a"]).env == ("a=dynamic",)
 
 
-def test_two_files_of_one_directory_that_define_a_device_take_it_away(tmp_path: Path) -> None:
+def test_device_defined_twice_in_one_directory_is_unresolvable(tmp_path: Path) -> None:
     one = put(tmp_path, "one.json", spec_of("a", "b"))
     two = put(tmp_path, "two.json", spec_of("a"))
     cache = load_specs([tmp_path])
@@ -77,7 +77,7 @@ def test_unresolvable_devices_are_all_named(tmp_path: Path) -> None:
     assert caught.value.names == ("v/c=x", "nonsense")
 
 
-def test_a_refused_file_costs_its_own_devices_only_and_the_error_says_so(tmp_path: Path) -> None:
+def test_rejected_file_affects_only_its_devices_and_is_named_in_the_error(tmp_path: Path) -> None:
     put(tmp_path, "good.json", spec_of("a"))
     bad = put(tmp_path, "bad.json", spec_of("b", common=env("no equals sign")))
     cache = load_specs([tmp_path])
@@ -87,7 +87,7 @@ def test_a_refused_file_costs_its_own_devices_only_and_the_error_says_so(tmp_pat
     assert list(cache.errors) == [bad]
 
 
-def test_what_only_a_container_start_would_show_is_loaded(tmp_path: Path) -> None:
+def test_problems_that_only_a_container_start_reveals_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "relative.yaml"
     path.write_text(
         "cdiVersion: 0.5.0\nkind: v/c\ndevices:\n- name: a\n  containerEdits:\n"
@@ -104,7 +104,7 @@ def test_only_spec_files_are_read(tmp_path: Path) -> None:
     assert (cache.files, cache.errors) == ((), {})
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_unreadable_file_is_listed_in_the_errors(tmp_path: Path) -> None:
     path = tmp_path / "dangling.json"
     path.symlink_to(tmp_path / "gone")
     put(tmp_path, "good.json", spec_of("a"))
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> No
     assert "No such file" in cache.errors[path][0]
 
 
-def test_a_directory_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_unreadable_directory_is_listed_in_the_errors(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("")
     assert list(load_specs([path]).errors) == [path]

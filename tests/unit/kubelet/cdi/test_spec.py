@@ -36,7 +36,7 @@ def test_json_and_back_is_the_same_spec(spec: Spec) -> None:
 
 
 @given(strategies.valid_specs)
-def test_json_is_deterministic_whatever_the_order_of_annotations(spec: Spec) -> None:
+def test_json_does_not_depend_on_the_order_of_annotations(spec: Spec) -> None:
     turned = spec.model_copy(update={"annotations": dict(reversed(list(spec.annotations.items())))})
     assert Spec.model_validate(turned.model_dump()).to_json() == spec.to_json()
 
@@ -74,7 +74,7 @@ def test_unset_fields_are_left_out() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_no_spec_is_refused(text: str | bytes) -> None:
+def test_invalid_spec_is_rejected(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Spec.from_json(text)
 
@@ -96,7 +96,7 @@ def test_what_is_no_spec_is_refused(text: str | bytes) -> None:
         ("1.1.0", spec_with(SpecEdits(net_devices=(NetDevice(host_interface_name="a", name="b"),)))),
     ],
 )
-def test_a_spec_declares_the_version_that_brought_its_newest_field(version: str, spec: Spec) -> None:
+def test_spec_declares_the_version_that_its_newest_field_requires(version: str, spec: Spec) -> None:
     assert spec.cdi_version == version
 
 

@@ -101,7 +101,7 @@ def test_removing_twice_is_fine(store: SpecStore) -> None:
     assert names(store) == []
 
 
-def test_nothing_is_there_before_the_first_write(store: SpecStore) -> None:
+def test_store_is_empty_before_the_first_write(store: SpecStore) -> None:
     store.remove(UID)
     assert (store.read(UID), store.uids(), store.sweep(set())) == (None, set(), [])
 
@@ -109,7 +109,7 @@ def test_nothing_is_there_before_the_first_write(store: SpecStore) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 100, b'{"cdiVersion":"0.3.0"', b'{"cdiVersion":"9.0.0","kind":"v/c","devices":[]}']
 )
-def test_a_damaged_file_counts_as_absent_and_is_mended_by_the_next_write(store: SpecStore, content: bytes) -> None:
+def test_corrupt_file_counts_as_missing_and_the_next_write_replaces_it(store: SpecStore, content: bytes) -> None:
     store.write(UID, spec_of("1"))
     store.path(UID).write_bytes(content)
     assert store.read(UID) is None
@@ -125,7 +125,7 @@ def test_uids_are_those_of_this_drivers_files(store: SpecStore) -> None:
     assert store.uids() == {"one", "two"}
 
 
-def test_sweep_removes_orphans_and_temporary_files_and_nothing_of_others(store: SpecStore) -> None:
+def test_sweep_removes_only_own_orphans_and_temporary_files(store: SpecStore) -> None:
     other = SpecStore(store.directory, f"{DRIVER}-claim")
     for each in (store, other):
         each.write("one", spec_of("1"))
@@ -139,7 +139,7 @@ def test_sweep_removes_orphans_and_temporary_files_and_nothing_of_others(store: 
     assert set(store.directory.iterdir()) == {store.path("one"), other.path("one"), other.path("two"), *foreign}
 
 
-def test_sweep_removes_damaged_orphans(store: SpecStore) -> None:
+def test_sweep_removes_corrupt_orphans(store: SpecStore) -> None:
     store.write(UID, spec_of("1"))
     store.path(UID).write_bytes(b"")
     assert store.sweep(set()) == [store.path(UID)]
@@ -285,7 +285,7 @@ async def test_threads_that_write_one_claim_leave_one_whole_file(store: SpecStor
     assert names(store) == [store.path(UID).name]
 
 
-def test_a_missing_directory_is_made_and_nothing_in_it(tmp_path: Path) -> None:
+def test_missing_directory_is_created_empty(tmp_path: Path) -> None:
     SpecStore(tmp_path / "run" / "cdi", "gpu.example.com").require_writable()
     assert list((tmp_path / "run" / "cdi").iterdir()) == []
 
@@ -301,7 +301,7 @@ def test_a_directory_that_is_a_file_is_refused_at_the_start(tmp_path: Path) -> N
         )
 
 
-def test_a_directory_of_somebody_else_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_directory_of_another_user_is_rejected_at_startup(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     user = os.geteuid()
     if user == 0:

@@ -1,4 +1,4 @@
-"""Objects of a small cluster, with everything that a test does not care about filled in."""
+"""Objects of a small cluster, with defaults for irrelevant fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def device(name: str, **fields: Any) -> Document:
 
 
 def slice_of(*devices: Document, name: str = "slice-1", pool: str | Document = "pool-a", **spec: Any) -> Document:
-    """A slice on NODE, and the only one of its pool unless ``pool`` is a whole object."""
+    """Return a slice on NODE, the only one of its pool unless ``pool`` is an object."""
     scope = {"allNodes", "nodeSelector", "perDeviceNodeSelection", "nodeName"}
     content: Document = {
         "driver": DRIVER,
@@ -44,7 +44,7 @@ def request(name: str = "r", count: int | None = 1, *selectors: str, **fields: A
 
 
 def way(count: int | None = 1, *selectors: str, **fields: Any) -> Document:
-    """What stands in ``exactly`` or, with a name, in ``firstAvailable``."""
+    """Return the content of ``exactly`` or, with a name, of ``firstAvailable``."""
     mode: Document = {"allocationMode": "All"} if count is None else {"allocationMode": "ExactCount", "count": count}
     return {"deviceClassName": "any", "selectors": _selectors(selectors), **mode, **fields}
 

@@ -1,4 +1,4 @@
-"""Pairs of attempts that differ in one thing, which makes the outcome of the second another than that of the first."""
+"""Pairs of attempts that differ in one property and therefore have different outcomes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.unit.kubernetes.allocator.cluster import (
 
 
 class Half(NamedTuple):
-    """One attempt, and the node of its own that it is made on; ``"@"`` in a document stands for the node's name.
+    """One attempt on its own node; ``"@"`` in a document is replaced by the node's name.
 
     Attributes:
-        devices: of the only slice, or of the first.
+        devices: of the first slice.
         spec: more fields of the first slice.
-        slices: specs of further ones.
-        announced: slices that the pool says it has; 0 is as many as there are.
+        slices: specs of further slices.
+        announced: ``resourceSliceCount``; 0 for the actual number.
         held: results of other claims for devices of the pool.
         labels: of the node.
-        features: that it declares.
+        features: declared by the node.
         claims: of the pod.
     """
 
@@ -48,16 +48,16 @@ class Half(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What proves parts of the key.
+    """Proves that parts of a key are necessary.
 
     Attributes:
         parts: see ``MUTANTS``.
         halves: the attempts.
         gates: of the scheduler.
-        shared: specs of slices of a pool that both nodes see, before their own.
+        shared: specs of slices of a pool for both nodes, which comes before their own pools.
         rules: DeviceTaintRules.
-        between: what happens between the attempts; both are made on the first node then.
-        lazy: slices are read without making models of usual devices.
+        between: change between the attempts, which are both on the first node then.
+        lazy: slices are read without building models of plain devices.
     """
 
     parts: Sequence[str]
@@ -157,7 +157,7 @@ HELD: Final = {"device": "d0"}
 NUMA: Final = f"{DRIVER}/numa"
 SLOT: Final = f"{DRIVER}/slot"
 THE_SLOT: Final = f'device.attributes["{DRIVER}"].slot'
-ANY_SLOT: Final = "device.attributes[device.driver].?slot"  # which attributes it reads, only an evaluation tells
+ANY_SLOT: Final = "device.attributes[device.driver].?slot"  # the text does not determine which attributes it reads
 TWO_SHARES: Final = [claim(request("r0"), request("r1"))]
 EVERYTHING: Final = [claim(request("r", None))]
 TAKEN: Final = {"devices": {"results": [result("d0", "n1-pool")]}}
@@ -166,7 +166,7 @@ CLASSES: Final = [device_class(), device_class("none", "false"), device_class("s
 
 
 def world_of(case: Case) -> tuple[AllocatorState, list[Node]]:
-    """The cluster of a case, and its two nodes."""
+    """The cluster of a case and its two nodes."""
     slices = _pool("all", {"allNodes": True}, case.shared)
     holders: list[Document] = []
     places: list[Node] = []

@@ -1,4 +1,4 @@
-"""Cases whose nodes differ in one thing: what is advertised, what is held, and the node itself."""
+"""Cases whose nodes differ in one property of their devices, of the usage or of the node itself."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ OF_NODES: Final = [
         ],
         first={"labels": {"zone": "a"}},
     ),
-    # what is held
+    # usage
     case(
-        "PodShape.key: self._stocks.number(pool)",
+        "PodShape.key: self._usages.number(pool)",
         "_PoolUsages.number: held",
         "_PoolUsages.number: *pool.usable",
-        "held as a whole",
+        "held exclusively",
         second={"held": [HELD]},
     ),
     case(
@@ -90,8 +90,8 @@ OF_NODES: Final = [
         first={"held": [HELD | share("1Gi")]},
         second={"held": [HELD | share("2Gi")]},
     ),
-    case("changes of what is held", "a device is taken", between=lambda world: world.allocate(TAKEN)),
-    case("a device is given back", held=[HELD], between=lambda world: world.deallocate(TAKEN)),
+    case("changes of usage", "device allocated", between=lambda world: world.allocate(TAKEN)),
+    case("device released", held=[HELD], between=lambda world: world.deallocate(TAKEN)),
     # pools
     case("traits_of: pool.incomplete", devices=[], claims=EVERYTHING, second={"announced": 2}),
     case(
@@ -102,7 +102,7 @@ OF_NODES: Final = [
     ),
     case(
         "traits_of: tuple((pool.counters or {}).items())",
-        "_PoolUsages.number: stock.traits",
+        "_PoolUsages.number: known.traits",
         devices=[drawing("d0"), drawing("d1")],
         claims=two(),
         first={"slices": [counters("2")]},
@@ -167,7 +167,7 @@ OF_NODES: Final = [
         first={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "512Mi"})},
         second={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "1Gi"})},
     ),
-    # the result repeats how it is written; 10**21 is written as 1; only the same way to write it is the default
+    # the result repeats the notation; 10**21 is written as 1; the default is compared in its notation
     case("_exact: str(quantity)", first={"devices": memory("1e3")}, second={"devices": memory("1E3")}),
     case(
         "_exact: quantity.as_decimal.as_tuple()",
@@ -212,7 +212,7 @@ OF_NODES: Final = [
         second={"devices": [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]},
     ),
     case("_traits: bool(device.spec.skip_node_operations)", second={"spec": {"skipNodeOperations": ["Prepare"]}}),
-    # of two devices with a scope of their own, the first is out of reach: that is the first of all, or the second
+    # one of two devices with their own node selection is not for the node: it is the first or the second of the pool
     case(
         "_traits: bool(device.spec.per_device_node_selection)",
         labels={"zone": "@"},
@@ -240,37 +240,17 @@ OF_NODES: Final = [
         first={"spec": zone("@")},
         second={"spec": zone("@", "b")},
     ),
-    # usual devices, which are known by their forms; without known reads, all of their attributes are read
+    # plain devices, which are compared by their shapes
     case(
-        "usual devices by their forms",
+        "shapes of plain devices",
         lazy=True,
         claims=selecting('device.capacity[device.driver].memory.isGreaterThan(quantity("1Gi"))'),
         first={"devices": [device("d0", capacity={"memory": {"value": "2Gi"}})]},
         second={"devices": [device("d0", capacity={"memory": {"value": "1Gi"}})]},
     ),
+    # reads of expressions and constraints
     case(
-        "driver of usual devices",
-        lazy=True,
-        claims=selecting(f'device.driver == "{DRIVER}"'),
-        second={"spec": {"driver": "other.example.com"}},
-    ),
-    case(
-        "attribute of usual devices",
-        lazy=True,
-        claims=selecting(f"{THE_SLOT} == 0"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 1})},
-    ),
-    case(
-        "attribute of usual devices that must match",
-        lazy=True,
-        claims=two(constraints=[{"matchAttribute": NUMA}]),
-        first={"devices": numbered(0, 0)},
-        second={"devices": numbered(0, 1)},
-    ),
-    # what expressions and constraints read of devices
-    case(
-        "PodShape.key: look",
+        "PodShape.key: reads_number",
         "AttributeReads._of_device: likeness",
         "_reads: *(evaluator.selector_reads(text) for text in selectors)",
         "_reads: *choice.selectors",
@@ -290,7 +270,7 @@ OF_NODES: Final = [
         first={"devices": numbered(0, 0, slot={"int": 0})},
         second={"devices": [*numbered(0, slot={"int": 0}), *numbered(0, 0, slot={"int": 1})[1:]]},
     ),
-    # what expressions read besides attributes is among the traits of a device
+    # everything else that expressions read is in the traits of a device
     case(
         "_traits: _exact(item.value)",
         claims=selecting(f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("1Gi"))'),
@@ -329,7 +309,7 @@ OF_NODES: Final = [
         second={"spec": {"driver": "other.example.com"}},
     ),
     case(
-        "driver that an expression reads",
+        "driver read by an expression",
         claims=selecting(f'device.driver == "{DRIVER}"'),
         second={"spec": {"driver": "other.example.com"}},
     ),
@@ -340,7 +320,7 @@ OF_NODES: Final = [
         second={"devices": slotted(slot={"int": 0, "unknown": 1})},
     ),
     case(
-        "attributes that any expression stumbles over",
+        "attribute that fails every expression",
         claims=selecting(f"{THE_SLOT} == 0"),
         first={"devices": slotted(slot={"int": 0})},
         second={"devices": slotted(slot={"int": 0}, release={"version": "x"})},
@@ -348,13 +328,13 @@ OF_NODES: Final = [
     case(
         "AttributeReads._of_device: tuple([_value(published_attribute(device, name)) for name in self._attributes])",
         "_value: *vars(attribute).values()",
-        "attribute that must match",
+        "matchAttribute",
         claims=two(constraints=[{"matchAttribute": NUMA}]),
         first={"devices": numbered(0, 0)},
         second={"devices": numbered(0, 1)},
     ),
     case(
-        "attribute that must differ",
+        "distinctAttribute",
         claims=two(constraints=[{"distinctAttribute": NUMA}]),
         first={"devices": numbered(0, 1)},
         second={"devices": numbered(0, 0)},

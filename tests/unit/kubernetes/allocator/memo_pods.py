@@ -1,4 +1,4 @@
-"""Cases whose pods differ in one thing, on nodes that have the same."""
+"""Cases whose pods differ in one property, on equal nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with a piece taken out."""
+"""Functions with a part removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 def without_each_item(function: Function) -> Iterator[tuple[str, CodeType]]:
-    """A function without each item of its tuples, lists and sets that has no tuple, list or set in it.
+    """Remove each innermost item of a function's tuples, lists and sets.
 
     Yields:
         The name of the function with the text of the item, and the code.
@@ -28,11 +28,7 @@ def without_each_item(function: Function) -> Iterator[tuple[str, CodeType]]:
 
 
 def with_text(function: Function, text: str, instead: str) -> CodeType:
-    """A function with other words, wherever a text stands in it.
-
-    Raises:
-        ValueError: it stands nowhere.
-    """
+    """Replace a text in the source of a function; raises ValueError if it does not occur."""
     source = ast.unparse(_tree(function))
     if text not in source:
         raise ValueError(f"{function.__qualname__}: {text!r} is not in its source")

@@ -1,4 +1,4 @@
-"""An error says what it is about in fields, so that nobody has to read its message."""
+"""Errors name claim, request and device in fields, so that code does not parse messages."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def about(error: AllocationError) -> tuple[str, str, str, str]:
         ({"count": 33}, "too-many-devices", "", ""),
     ],
 )
-def test_request_class_and_device(asked: Document, kind: str, device_class: str, found: str) -> None:
+def test_error_names_request_class_and_device(asked: Document, kind: str, device_class: str, found: str) -> None:
     error = error_of(claim(request("r", **asked)), SHARED)
 
     assert error.kind == kind
     assert about(error) == ("default/claim", "r", device_class, found)
 
 
-def test_a_subrequest_is_named_like_in_results() -> None:
+def test_error_names_subrequest_like_results() -> None:
     wanted = {"name": "r", "firstAvailable": [{"name": "sub"} | way(1, deviceClassName="missing")]}
 
     assert about(error_of(claim(wanted))) == ("default/claim", "r/sub", "missing", "")
 
 
-def test_an_error_of_a_slice_is_about_no_claim() -> None:
+def test_error_of_slice_names_no_claim() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Any"}]}]}
     world = snapshot(slice_of(device("d"), nodeSelector=terms))
 

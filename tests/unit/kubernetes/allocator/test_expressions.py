@@ -32,7 +32,7 @@ DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for n
 
 @contextmanager
 def evaluations() -> Iterator[list[str]]:
-    """The expressions that are evaluated, once for each time."""
+    """A list with an entry for each evaluation."""
     found: list[str] = []
     matches = Selector.matches
 
@@ -44,7 +44,7 @@ def evaluations() -> Iterator[list[str]]:
         yield found
 
 
-def test_a_selector_is_evaluated_once_for_each_device_for_all_pods_and_nodes() -> None:
+def test_selector_is_evaluated_once_per_device() -> None:
     devices = [
         device(f"d{number}", attributes={"model": {"string": "small"}, "index": {"int": number}}) for number in range(4)
     ]
@@ -58,7 +58,7 @@ def test_a_selector_is_evaluated_once_for_each_device_for_all_pods_and_nodes() -
     assert evaluated == [MODEL] * len(devices)
 
 
-def test_a_device_that_is_published_again_is_evaluated_again() -> None:
+def test_republished_device_is_evaluated_again() -> None:
     world = snapshot(slice_of(*DEVICES))
     allocator = Allocator(world, ALL)
     assert allocator.allocate(NODE, [claim(request("r", 1, MODEL))]) is None
@@ -68,7 +68,7 @@ def test_a_device_that_is_published_again_is_evaluated_again() -> None:
     assert names(allocator.allocate(NODE, [claim(request("r", 1, MODEL))])) == [["new"]]
 
 
-def test_nothing_is_kept_of_devices_that_are_gone() -> None:
+def test_cache_releases_removed_devices() -> None:
     world = snapshot(slice_of(*DEVICES))
     evaluator = CelEvaluator()
     Allocator(world, ALL, evaluator=evaluator).allocate(NODE, [claim(request("r", 1, MODEL))])
@@ -82,7 +82,7 @@ def test_nothing_is_kept_of_devices_that_are_gone() -> None:
     assert gone() is None
 
 
-def test_the_same_failure_is_told_each_time() -> None:
+def test_cached_failure_is_raised_each_time() -> None:
     allocator = Allocator(snapshot(slice_of(*DEVICES)), ALL)
     texts = set()
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_the_same_failure_is_told_each_time() -> None:
     assert "orValue()" in text
 
 
-def test_an_expression_that_does_not_compile_is_told_by_claim_and_number() -> None:
+def test_compile_error_names_claim_and_selector() -> None:
     with pytest.raises(AllocationError, match="claim default/claim: selector #1: CEL compile error") as caught:
         allocate(snapshot(slice_of(*DEVICES)), claim(request("r", 1, "true", "device.")))
 
@@ -117,9 +117,7 @@ def test_an_expression_that_does_not_compile_is_told_by_claim_and_number() -> No
         ('[semver("1.2.3")]', {"versions": ["1.2.3", "1.2.4"]}),
     ],
 )
-def test_a_derived_attribute_matches_a_published_one_of_the_same_type(
-    expression: str, published: dict[str, object]
-) -> None:
+def test_derived_attribute_matches_published_one_of_same_type(expression: str, published: dict[str, object]) -> None:
     world = snapshot(slice_of(device("plain"), device("other", attributes={"example.com/key": published})))
     derived = [{"name": "example.com/key", "expression": expression}]
     wanted = claim(

@@ -24,23 +24,23 @@ from dra_kit.kubernetes.release import FeatureGates
         ),
     ],
 )
-def test_the_defaults_of_a_release(version: str, on: set[str]) -> None:
+def test_default_gates_of_release(version: str, on: set[str]) -> None:
     assert AllocatorRules.of(version) == AllocatorRules(**dict.fromkeys(on, True))
 
 
-def test_1_37_applies_taint_rules() -> None:
+def test_release_1_37_applies_taint_rules() -> None:
     assert AllocatorRules.of("1.37").device_taint_rules
     assert not AllocatorRules.of("1.36").device_taint_rules
 
 
-def test_fractional_ranges_need_the_whole_cluster_to_be_new() -> None:
+def test_fractional_ranges_depend_on_minimum_compatibility() -> None:
     assert not AllocatorRules.of("1.37").fractional_capacity_range
     assert AllocatorRules.of("1.37", minimum_compatibility="1.37").fractional_capacity_range
     assert AllocatorRules.of("1.38").fractional_capacity_range
 
 
 @pytest.mark.parametrize("version", ["", "1", "1.33", "2.1", "1.x", "latest"])
-def test_a_version_without_this_api_is_refused(version: str) -> None:
+def test_release_without_v1_is_rejected(version: str) -> None:
     with pytest.raises(ValueError, match=r"1\.37"):
         AllocatorRules.of(version)
 
@@ -57,11 +57,11 @@ def test_a_version_without_this_api_is_refused(version: str) -> None:
         (AllocatorRules.alpha(), "experimental"),
     ],
 )
-def test_the_gates_choose_the_allocator(gates: AllocatorRules, variant: str) -> None:
+def test_gates_select_allocator_variant(gates: AllocatorRules, variant: str) -> None:
     assert gates.variant.name == variant
 
 
-def test_the_gates_of_a_cluster_are_those_of_its_scheduler() -> None:
+def test_scheduler_gates_match_api_server_gates() -> None:
     assert AllocatorRules.matching(FeatureGates.default()) == AllocatorRules.of("1.37")
     assert (
         AllocatorRules.matching(FeatureGates.alpha().switched("DRAFractionalCapacityRange=true"))

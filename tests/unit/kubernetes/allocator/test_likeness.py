@@ -1,4 +1,4 @@
-"""Expressions are evaluated once for devices that look the same to them."""
+"""Cached verdicts of expressions do not depend on other devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEVICES = st.fixed_dictionaries(
 
 
 def advertised(*fields: dict[str, Any]) -> list[AdvertisedDevice]:
-    """The devices of a slice each: usual ones are read without becoming models."""
+    """Return the devices of separate slices; plain devices are read without building models."""
     reader = SliceReader()
     found = [reader.read(slice_of(device(f"d{n}", **one))) for n, one in enumerate(fields)]
     return [AdvertisedDevice(one, 0) for one in found]
@@ -48,7 +48,7 @@ def outcome(evaluator: CelEvaluator, expression: str, one: AdvertisedDevice, *, 
 
 
 @given(st.lists(DEVICES, min_size=2, max_size=6), st.one_of(CONDITIONS, ANYTHING), st.booleans())
-def test_a_verdict_is_the_same_as_if_there_were_no_other_device(
+def test_verdict_is_independent_of_other_devices(
     fields: list[dict[str, Any]], expression: str, sees_sharing: bool
 ) -> None:
     together = CelEvaluator()

@@ -1,4 +1,4 @@
-"""What is known of other nodes and pods never changes what a pod gets."""
+"""Cached outcomes of other nodes and pods never change the allocation of a pod."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ GATES = [
 ]
 
 
-# --- nodes: each has two pools of its own, and may differ from the others in some things
+# --- nodes: each has its own two pools and may differ from the others in some properties
 
 
 def advertised(node: str) -> list[Document]:
-    """The slices of a node: a pool of devices that draw on counters, and one of devices for several claims."""
+    """The slices of a node: a pool of devices that consume counters, and a pool of shareable devices."""
     counter = [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]
     slot = {"slot": {"int": 0}, "numa": {"int": 0}}
     exact = [
@@ -84,7 +84,7 @@ def terms(*zones: str) -> Document:
 
 
 def of_first(pool: int, **fields: Any) -> Callable[[list[Document]], None]:
-    """The first device of a slice has these fields."""
+    """Set fields of the first device of a slice."""
 
     def change(slices: list[Document]) -> None:
         slices[pool]["spec"]["devices"][0] |= deepcopy(fields)
@@ -93,12 +93,12 @@ def of_first(pool: int, **fields: Any) -> Callable[[list[Document]], None]:
 
 
 def attributed(**attributes: Document) -> Callable[[list[Document]], None]:
-    """The first device has these attributes."""
+    """Set the attributes of the first device."""
     return of_first(0, attributes={"kind": {"string": "exact"}, **attributes})
 
 
 def of_slice(pool: int, **fields: Any) -> Callable[[list[Document]], None]:
-    """A slice has these fields, and is no more for one node by its name where they tell for which."""
+    """Set fields of a slice; fields that select nodes replace ``nodeName``."""
 
     def change(slices: list[Document]) -> None:
         spec = slices[pool]["spec"]
@@ -110,7 +110,7 @@ def of_slice(pool: int, **fields: Any) -> Callable[[list[Document]], None]:
 
 
 def of_devices(**fields: Any) -> Callable[[list[Document]], None]:
-    """The first slice says for each device which nodes it is for: all but the first one for all."""
+    """Use per-device node selection in the first slice: all devices except the first are for all nodes."""
 
     def change(slices: list[Document]) -> None:
         of_slice(0, perDeviceNodeSelection=True)(slices)
@@ -131,7 +131,7 @@ def invalid(slices: list[Document]) -> None:
 
 
 def divided(slices: list[Document], amount: str = "2") -> None:
-    """The counters are there for devices on another node, too."""
+    """Add devices on another node that consume the same counters."""
     there = deepcopy(slices[0])
     there["metadata"]["name"] += "-elsewhere"
     there["spec"]["nodeName"] = "elsewhere"
@@ -177,9 +177,9 @@ TWEAKS: dict[str, Callable[[list[Document]], None]] = {
     "unshareable": of_first(2, allowMultipleAllocations=False),
     "shareable": of_first(0, allowMultipleAllocations=True),
     "less-capacity": of_first(2, capacity=memory("1Gi")),
-    "capacity-in-other-words": of_first(2, capacity=memory("2147483648")),
+    "capacity-in-other-notation": of_first(2, capacity=memory("2147483648")),
     "default": of_first(2, capacity=memory("2Gi", default="1Gi")),
-    "default-in-other-words": of_first(2, capacity=memory("2Gi", default="1073741824")),
+    "default-in-other-notation": of_first(2, capacity=memory("2Gi", default="1073741824")),
     "other-default": of_first(2, capacity=memory("2Gi", default="2Gi")),
     "valid-values": of_first(2, capacity=memory("2Gi", default="1Gi", validValues=["1Gi", "2Gi"])),
     "other-values": of_first(2, capacity=memory("2Gi", default="1Gi", validValues=["1Gi"])),
@@ -215,12 +215,12 @@ TWEAKS: dict[str, Callable[[list[Document]], None]] = {
 
 
 class Family(NamedTuple):
-    """Tweaks that take each other's place, and the pods that they matter to.
+    """Alternative tweaks, and the pods that they affect.
 
     Attributes:
-        kind: of the devices that they are about.
+        kind: of the affected devices.
         tweaks: their names.
-        asked: what requests have of these.
+        asked: fields of requests.
     """
 
     kind: str
@@ -249,16 +249,16 @@ OTHERWISE_DERIVED: Final = {"derivedAttributes": [{"name": NUMA, "expression": "
 NOTHING: Final[Document] = {}
 
 FAMILIES = [
-    # what others hold is all that these differ in
+    # these differ only in the usage
     Family("shared", ["renamed"], [NOTHING, asking("1Gi"), asking("2Gi")]),
     Family("exact", ["divided", "divided-too"], [NOTHING]),
-    Family("shared", ["default", "default-in-other-words", "capacity-in-other-words"], [NOTHING, asking("1Gi")]),
+    Family("shared", ["default", "default-in-other-notation", "capacity-in-other-notation"], [NOTHING, asking("1Gi")]),
     Family("exact", ["taint", "tolerated-taint", "harmless-taint"], [NOTHING, tolerating(""), tolerating("fine")]),
     Family(
         "exact",
         ["attribute", "missing-attribute", "list-attribute", "useless-attribute", "unread-attribute"],
         [
-            selecting(f"{SLOT} == 0"),  # an error where there is none
+            selecting(f"{SLOT} == 0"),  # an error if the attribute is missing
             selecting(f'device.attributes["{DRIVER}"].?slot.orValue(0) == 0'),
             selecting("!device.attributes[device.driver].?uuid.hasValue()"),
             DERIVED,
@@ -307,7 +307,7 @@ nodes = st.builds(
 
 @st.composite
 def clusters(draw: st.DrawFn, family: Family) -> list[tuple[Node, list[str], list[Document]]]:
-    """Nodes, how each differs from the others, and what is held there."""
+    """Nodes with their tweaks and the devices in use."""
     tweaks = draw(st.permutations([*([name] for name in family.tweaks), []]))[:3]
     alike, place = draw(st.integers(0, 3)), draw(nodes)
     same, taken = draw(st.booleans()), draw(held)
@@ -330,7 +330,7 @@ held: st.SearchStrategy[list[Document]] = st.one_of(st.just([]), st.lists(st.sam
 
 
 def exactly(family: Family, asked: Document, count: int | None) -> Document:
-    """A request for devices that the tweaks of a family are about."""
+    """A request for the devices that the tweaks of a family affect."""
     kind = [f'device.attributes["{DRIVER}"].kind == "{family.kind}"'] if family.kind else []
     found = way(count, *kind) | {name: value for name, value in asked.items() if name != "selectors"}
     found["selectors"] = [*found["selectors"], *asked.get("selectors", [])]
@@ -372,7 +372,7 @@ def pods(draw: st.DrawFn, family: Family) -> list[Document]:
 
 
 def probes(family: Family) -> list[list[Document]]:
-    """Pods for each thing that may matter to a family."""
+    """Pods for each property that a family may affect."""
     return [
         [claim({"name": "r", "exactly": exactly(family, asked, count)}, constraints=bound)]
         for asked in family.asked
@@ -398,16 +398,16 @@ CHANGES: list[Callable[[AllocatorState], None]] = [
 ]
 
 
-# --- with and without memo
+# --- with and without cache
 
 
 class Game(NamedTuple):
-    """What is played.
+    """A sequence of pods on a cluster.
 
     Attributes:
         family: of the tweaks.
-        nodes: each with its tweaks, and what is held there.
-        pods: one after the other, each with what changes afterwards.
+        nodes: each with its tweaks and the devices in use.
+        pods: in order, each with the change after it.
         gates: of the scheduler.
     """
 
@@ -418,7 +418,7 @@ class Game(NamedTuple):
 
 
 def outcome(allocator: Allocator, node: Node, pod: Sequence[Document]) -> tuple[object, list[AllocationResult]]:
-    """What came of an attempt, with share ids left out, and the allocations."""
+    """The outcome of an attempt without share ids, and the allocations."""
     try:
         found = allocator.allocate(node, pod)
     except (AllocationError, Unsupported) as error:
@@ -440,12 +440,12 @@ def games(draw: st.DrawFn) -> Game:
 
 
 @given(games())
-def test_an_outcome_is_the_same_as_if_nothing_were_known(game: Game) -> None:
+def test_cached_outcome_equals_fresh_outcome(game: Game) -> None:
     check(game)
 
 
 def check(game: Game) -> None:
-    """Play a game with a memo, and compare each attempt with one that knows nothing."""
+    """Play a game with a cache, and compare each attempt with one without a cache."""
     slices: list[Document] = []
     holders: list[Document] = []
     places: list[Node] = []
@@ -457,35 +457,35 @@ def check(game: Game) -> None:
         holders += [holder(result(item["device"], **item | {"pool": f"{name}-{item['pool']}"})) for item in taken]
         places.append(Node(name, node.labels, node.declared_features))
     world = AllocatorState(slices=slices, classes=[device_class(), CLASSES[0]], claims=holders)
-    knowing = Allocator(world, game.gates)
+    cached = Allocator(world, game.gates)
 
     for pod, change in game.pods:
         for probe in probes(game.family):
-            compared(world, knowing, places, probe, game.gates)
-        for allocation in compared(world, knowing, places, pod, game.gates):
+            compared(world, cached, places, probe, game.gates)
+        for allocation in compared(world, cached, places, pod, game.gates):
             world.allocate(allocation)
         if change is not None:
             change(world)
 
 
 def compared(
-    world: AllocatorState, knowing: Allocator, places: Sequence[Node], pod: Sequence[Document], gates: AllocatorRules
+    world: AllocatorState, cached: Allocator, places: Sequence[Node], pod: Sequence[Document], gates: AllocatorRules
 ) -> list[AllocationResult]:
-    """What a pod gets on the first node that has it."""
+    """The allocations of a pod on the first node that fits."""
     first: list[AllocationResult] = []
     for node in places:
         expected, _ = outcome(Allocator(world, gates), node, pod)
-        observed, found = outcome(knowing, node, pod)
+        observed, found = outcome(cached, node, pod)
         assert observed == expected
         first = first or found
     return first
 
 
-# --- what is remembered, and what is not
+# --- what is cached
 
 
 def same(count: int, **fields: Any) -> tuple[AllocatorState, list[Node]]:
-    """Nodes with two devices each, which differ in an attribute that no pod of these tests reads."""
+    """Nodes with two devices each, which differ only in an attribute that no pod reads."""
     slices = [
         slice_(
             "gpus",
@@ -502,7 +502,7 @@ def same(count: int, **fields: Any) -> tuple[AllocatorState, list[Node]]:
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Gets an entry for each search."""
+    """A list with an entry for each search."""
     begun: list[int] = []
     run = DeviceSearch.run
 
@@ -514,7 +514,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_nodes_that_look_the_same_are_searched_once(searches: list[int]) -> None:
+def test_equal_nodes_are_searched_once(searches: list[int]) -> None:
     world, places = same(10)
     allocator = Allocator(world)
 
@@ -524,7 +524,7 @@ def test_nodes_that_look_the_same_are_searched_once(searches: list[int]) -> None
     assert len(searches) == 1
 
 
-def test_another_pod_that_asks_for_the_same_is_not_searched_for_again(searches: list[int]) -> None:
+def test_equal_pods_are_searched_once(searches: list[int]) -> None:
     world, [node] = same(1)
     allocator = Allocator(world)
 
@@ -534,7 +534,7 @@ def test_another_pod_that_asks_for_the_same_is_not_searched_for_again(searches: 
     assert len(searches) == 1
 
 
-def test_nodes_without_devices_left_are_searched_once(searches: list[int]) -> None:
+def test_equal_nodes_that_do_not_fit_are_searched_once(searches: list[int]) -> None:
     world, places = same(10)
     allocator = Allocator(world)
 
@@ -542,7 +542,7 @@ def test_nodes_without_devices_left_are_searched_once(searches: list[int]) -> No
     assert len(searches) == 1
 
 
-def test_an_error_is_met_again_on_each_node(searches: list[int]) -> None:
+def test_errors_are_not_cached(searches: list[int]) -> None:
     world, places = same(3)
     attempt = Allocator(world).attempt([claim(request("r", 1, SLOT + " == 0"))])
 
@@ -556,7 +556,7 @@ def test_an_error_is_met_again_on_each_node(searches: list[int]) -> None:
     assert len(searches) == 3
 
 
-def test_each_share_has_an_id_of_its_own_however_it_was_found() -> None:
+def test_each_share_gets_a_new_id() -> None:
     world, places = same(5, allowMultipleAllocations=True)
     allocator = Allocator(world)
     attempt = allocator.attempt([claim(request())])
@@ -570,6 +570,6 @@ def test_each_share_has_an_id_of_its_own_however_it_was_found() -> None:
 
 @settings(max_examples=30)
 @given(games())
-def test_forgetting_changes_nothing(game: Game) -> None:
-    with patch.multiple(memo, _QUESTIONS=1, _OUTCOMES=2, _DEVICES=4):
+def test_outcomes_are_the_same_with_tiny_caches(game: Game) -> None:
+    with patch.multiple(memo, _POD_SHAPES=1, _OUTCOMES=2, _DEVICES=4):
         check(game)

@@ -31,7 +31,7 @@ def fits(selector: dict[str, Any], labels: dict[str, str]) -> bool:
         ("Lt", ["4"], {"k": "3"}),
     ],
 )
-def test_a_node_whose_label_fits_can_be_used(operator: str, values: list[str], labels: dict[str, str]) -> None:
+def test_node_with_matching_label_fits(operator: str, values: list[str], labels: dict[str, str]) -> None:
     assert fits(term("k", operator, *values), labels)
 
 
@@ -48,16 +48,16 @@ def test_a_node_whose_label_fits_can_be_used(operator: str, values: list[str], l
         ("Lt", ["4"], {"k": "-99999999999999999999"}),
     ],
 )
-def test_a_node_whose_label_does_not_fit_cannot(operator: str, values: list[str], labels: dict[str, str]) -> None:
+def test_node_without_matching_label_does_not_fit(operator: str, values: list[str], labels: dict[str, str]) -> None:
     assert not fits(term("k", operator, *values), labels)
 
 
 @pytest.mark.parametrize(("operator", "name", "fitting"), [("In", "node-1", True), ("NotIn", "node-1", False)])
-def test_fields_know_the_name_of_the_node(operator: str, name: str, fitting: bool) -> None:
+def test_match_fields_select_node_name(operator: str, name: str, fitting: bool) -> None:
     assert fits(term("metadata.name", operator, name, where="matchFields"), {}) is fitting
 
 
-def test_no_term_and_an_empty_one_mean_no_node() -> None:
+def test_selector_without_terms_matches_no_node() -> None:
     assert not fits({"nodeSelectorTerms": []}, {})
     assert not fits({"nodeSelectorTerms": [{}]}, {})
 
@@ -76,7 +76,7 @@ def test_no_term_and_an_empty_one_mean_no_node() -> None:
         term("metadata.name", "In", "a", "b", where="matchFields"),
     ],
 )
-def test_a_selector_that_is_not_valid_ends_the_attempt(selector: dict[str, Any]) -> None:
+def test_invalid_node_selector_fails_attempt(selector: dict[str, Any]) -> None:
     with pytest.raises(AllocationError, match="slice-1") as caught:
         fits(selector, {})
 
@@ -84,21 +84,21 @@ def test_a_selector_that_is_not_valid_ends_the_attempt(selector: dict[str, Any])
     assert not caught.value.node_only
 
 
-def test_a_node_is_read_from_its_object() -> None:
+def test_node_of_document() -> None:
     document = {"metadata": {"name": "n", "labels": {"a": "b"}}, "status": {"declaredFeatures": ["F"]}}
 
     assert Node.of(document) == Node("n", {"a": "b"}, frozenset({"F"}))
     assert Node.of({"metadata": {"name": "n"}}) == Node("n")
 
 
-def test_new_labels_of_a_node_are_seen() -> None:
+def test_attempt_sees_changed_node_labels() -> None:
     allocator = Allocator(snapshot(slice_of(device("a"), nodeSelector=term("k", "Exists"))), ALL)
     assert allocator.allocate(Node("n"), [claim(request())]) is None
 
     assert names(allocator.allocate(Node("n", {"k": "v"}), [claim(request())])) == [["a"]]
 
 
-def test_an_allocation_on_a_local_device_is_for_its_node() -> None:
+def test_allocation_of_local_device_selects_its_node() -> None:
     allocations = allocate(snapshot(slice_of(device("a"))), claim(request()))
 
     assert allocations is not None

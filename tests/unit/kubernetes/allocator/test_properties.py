@@ -84,7 +84,7 @@ def slices_of(inventory: list[Document]) -> list[Document]:
 
 
 def allocated_in_turn(inventory: list[Document], pods: list[Document]) -> list[AllocationResult]:
-    """The allocations of those pods that fit, each after the other."""
+    """Allocate pods in order; return the allocations of those that fit."""
     world = world_of(inventory)
     found = []
     for pod in pods:
@@ -98,7 +98,7 @@ pods_of = st.lists(claims(), min_size=1, max_size=4)
 
 
 @given(inventories(), pods_of)
-def test_only_a_shareable_device_is_allocated_twice(inventory: list[Document], pods: list[Document]) -> None:
+def test_only_shareable_device_is_allocated_twice(inventory: list[Document], pods: list[Document]) -> None:
     shareable = {one["name"] for one in inventory if one.get("allowMultipleAllocations")}
     results = [result for allocation in allocated_in_turn(inventory, pods) for result in allocation.devices.results]
     times = Counter(one.device for one in results)
@@ -108,7 +108,7 @@ def test_only_a_shareable_device_is_allocated_twice(inventory: list[Document], p
 
 
 @given(inventories(), pods_of)
-def test_each_share_has_an_id_of_its_own(inventory: list[Document], pods: list[Document]) -> None:
+def test_each_share_has_unique_id(inventory: list[Document], pods: list[Document]) -> None:
     results = [result for allocation in allocated_in_turn(inventory, pods) for result in allocation.devices.results]
     shares = [one.share_id for one in results if one.share_id is not None]
 
@@ -139,7 +139,7 @@ def test_capacity_is_never_overdrawn(inventory: list[Document], pods: list[Docum
 
 
 @given(inventories(), pods_of)
-def test_what_is_allocated_is_what_was_asked_for(inventory: list[Document], pods: list[Document]) -> None:
+def test_allocation_satisfies_request(inventory: list[Document], pods: list[Document]) -> None:
     slots = {one["name"]: one["attributes"]["slot"]["int"] for one in inventory}
     for pod in pods:
         for allocation in allocate(world_of(inventory), pod) or []:
@@ -156,7 +156,7 @@ def test_what_is_allocated_is_what_was_asked_for(inventory: list[Document], pods
 
 
 @given(inventories(), pods_of)
-def test_deallocating_restores_what_was(inventory: list[Document], pods: list[Document]) -> None:
+def test_deallocate_restores_usage(inventory: list[Document], pods: list[Document]) -> None:
     world = world_of(inventory)
     before = [names(allocate(world, pod)) for pod in pods]
     allocations = [allocation for pod in pods for allocation in allocate(world, pod) or []]
@@ -171,7 +171,7 @@ def test_deallocating_restores_what_was(inventory: list[Document], pods: list[Do
 
 
 @given(inventories(), pods_of, devices("new"), st.data())
-def test_another_device_never_makes_a_pod_fail(
+def test_additional_device_never_fails_pod(
     inventory: list[Document], pods: list[Document], new: Document, data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(inventory)))
@@ -182,9 +182,7 @@ def test_another_device_never_makes_a_pod_fail(
 
 
 @given(inventories(), pods_of)
-def test_a_snapshot_that_is_kept_up_to_date_is_as_good_as_a_new_one(
-    inventory: list[Document], pods: list[Document]
-) -> None:
+def test_updated_snapshot_equals_new_snapshot(inventory: list[Document], pods: list[Document]) -> None:
     kept = world_of([])
     held: list[AllocationResult] = []
     kept.publish(slices_of(inventory))
@@ -203,14 +201,14 @@ def test_a_snapshot_that_is_kept_up_to_date_is_as_good_as_a_new_one(
     st.booleans(),
     st.sampled_from([AllocatorRules.of("1.37"), AllocatorRules.alpha()]),
 )
-def test_a_solution_is_found_if_there_is_one(
+def test_search_finds_existing_solution(
     described: list[tuple[int, int]],
     counts: tuple[int, int],
     selectors: tuple[str, str],
     distinct: bool,
     gates: AllocatorRules,
 ) -> None:
-    """Two requests over exclusive devices with counters, and a constraint: against trying all sets of devices."""
+    """Compare with trying all sets of devices, for two requests, counters and a constraint."""
     slots, draws = [slot for slot, _ in described], [amount for _, amount in described]
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": slot}}, consumesCounters=[counters(amount)] if amount else [])
@@ -247,14 +245,14 @@ attributes = st.one_of(
     st.booleans(),
     st.integers(0, 3),
 )
-def test_the_first_solution_is_found_whatever_is_left_out_on_the_way(
+def test_pruned_search_finds_first_solution(
     published: list[dict[str, Any] | None],
     counts: tuple[int, int],
     constraint: tuple[str, list[str]],
     lists: bool,
     apart: int,
 ) -> None:
-    """Against trying all sets of devices in order, before and after KEP-5491 for attributes that are lists."""
+    """Compare with trying all sets of devices in order, with and without list attributes (KEP-5491)."""
     gates = AllocatorRules.alpha() if lists else AllocatorRules.of("1.37")
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))

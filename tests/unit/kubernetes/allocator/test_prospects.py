@@ -1,4 +1,4 @@
-"""Ending a search early never changes what Kubernetes' full search would find."""
+"""Pruning never changes the result of Kubernetes' full search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOT = f"{DRIVER}/slot"
 SELECTORS = [
     "true",
     "false",
-    f'device.attributes["{DRIVER}"].slot == 0',  # an error where a device has no slot
+    f'device.attributes["{DRIVER}"].slot == 0',  # an error for devices without a slot
     f'device.attributes["{DRIVER}"].?slot.orValue(0) == 0',
 ]
 DERIVED = [{"name": SLOT, "expression": f'device.attributes["{DRIVER}"].slot'}]
@@ -86,7 +86,7 @@ def verdict(inventory: list[Document], pod: list[Document]) -> object:
     inventory=tuple(device(name) for name in ("d0", "d1", "d2", "d3")),
     pod=(claim(request("a", 2), request("b", 2)),),
 )
-def test_the_verdict_is_that_of_the_full_search(inventory: tuple[Document, ...], pod: tuple[Document, ...]) -> None:
+def test_pruned_search_has_verdict_of_full_search(inventory: tuple[Document, ...], pod: tuple[Document, ...]) -> None:
     found = verdict(list(inventory), list(pod))
     with (
         patch.object(FeasibilityCheck, "is_dead_end", lambda self, claim, request: False),

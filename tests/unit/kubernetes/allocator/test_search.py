@@ -24,7 +24,7 @@ def numbered(count: int, **fields: object) -> list[dict[str, object]]:
     return [device(f"d{number:03}", **fields) for number in range(count)]
 
 
-def test_an_attempt_is_made_on_one_node_after_the_other() -> None:
+def test_attempt_runs_on_several_nodes() -> None:
     world = snapshot(slice_of(device("a"), nodeName="node-2"))
     attempt = Allocator(world, ALL).attempt([claim(request())])
 
@@ -33,7 +33,7 @@ def test_an_attempt_is_made_on_one_node_after_the_other() -> None:
     assert names(found) == [["a"]]
 
 
-def test_a_pod_with_many_devices_is_no_matter_of_recursion() -> None:
+def test_many_devices_do_not_exceed_recursion_limit() -> None:
     world = snapshot(*[slice_of(*numbered(128), name=f"s{n}", pool=f"p{n}") for n in range(16)])
 
     allocations = allocate(world, *[claim(request(count=32), name=f"c{n}") for n in range(64)])
@@ -42,8 +42,8 @@ def test_a_pod_with_many_devices_is_no_matter_of_recursion() -> None:
     assert {len(allocation.devices.results) for allocation in allocations} == {32}
 
 
-def test_too_many_combinations_end_with_a_message_that_names_the_request() -> None:
-    # each later request is possible by itself: only trying tells that they are not together
+def test_step_limit_error_names_request() -> None:
+    # each later request is possible alone; only the search finds that they cannot be combined
     sides = [device(f"d{n}", attributes={"numa": {"int": n % 2}, "odd": {"int": n // 2}}) for n in range(24)]
     world = snapshot(slice_of(*sides))
     wanted = claim(
@@ -54,7 +54,7 @@ def test_too_many_combinations_end_with_a_message_that_names_the_request() -> No
         ],
     )
 
-    with pytest.raises(AllocationError, match=r"default/claim, request .*: gave up") as caught:
+    with pytest.raises(AllocationError, match=r"default/claim, request .*: the search for devices exceeded") as caught:
         allocate(world, wanted, max_steps=20_000)
 
     assert caught.value.kind == "search-limit"
@@ -72,19 +72,19 @@ def test_too_many_combinations_end_with_a_message_that_names_the_request() -> No
         ]}, id="no choice"),
     ],
 )  # fmt: skip
-def test_a_request_that_is_impossible_by_itself_is_not_searched_for(later: dict[str, object]) -> None:
+def test_impossible_request_ends_search(later: dict[str, object]) -> None:
     world = snapshot(slice_of(*numbered(30, capacity={"memory": {"value": "1Gi"}})))
     used = claim(request("first", 24), later)
 
     assert allocate(world, used, max_steps=20_000) is None
 
 
-def test_one_device_too_few_is_found_out_quickly() -> None:
+def test_missing_device_ends_search_early() -> None:
     assert allocate(snapshot(slice_of(*numbered(31))), claim(request(count=32)), max_steps=5_000) is None
 
 
-def test_an_error_that_only_another_combination_meets_is_met() -> None:
-    # The first request must take d1 before the second looks at d0, whose attribute it cannot read.
+def test_error_of_other_combination_is_raised() -> None:
+    # the first request must take d1 before the second evaluates d0, which fails
     world = snapshot(
         slice_of(
             device("d0"),
@@ -100,7 +100,7 @@ def test_an_error_that_only_another_combination_meets_is_met() -> None:
     assert caught.value.kind == "cel-runtime"
 
 
-def test_devices_that_cannot_share_a_value_with_enough_others_are_not_tried() -> None:
+def test_devices_with_rare_values_are_skipped() -> None:
     pairs = [device(f"d{n}", attributes={"numa": {"int": n // 2}}) for n in range(600)]
     triple = [device(f"e{n}", attributes={"numa": {"int": 999}}) for n in range(3)]
     wanted = claim(request(count=3), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
@@ -110,14 +110,14 @@ def test_devices_that_cannot_share_a_value_with_enough_others_are_not_tried() ->
     assert names(found) == [["e0", "e1", "e2"]]
 
 
-def test_more_devices_than_there_are_values_are_not_searched_for() -> None:
+def test_too_few_distinct_values_end_search() -> None:
     four_kinds = [device(f"d{n}", attributes={"numa": {"int": n % 4}}) for n in range(100)]
     wanted = claim(request(count=5), constraints=[{"distinctAttribute": "gpu.example.com/numa"}])
 
     assert allocate(snapshot(slice_of(*four_kinds)), wanted, max_steps=1_000) is None
 
 
-def test_devices_that_look_the_same_to_all_requests_are_tried_once() -> None:
+def test_equal_devices_are_tried_once() -> None:
     demand = [{"counterSet": "set", "counters": {"c": {"value": "3"}}}]
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
     counters = [{"name": "set", "counters": {"c": {"value": "32"}}}]
@@ -128,7 +128,7 @@ def test_devices_that_look_the_same_to_all_requests_are_tried_once() -> None:
     assert allocate(world, claim(request(count=11)), max_steps=2_000) is None
 
 
-def test_a_search_that_is_aborted_ends() -> None:
+def test_aborted_search_ends() -> None:
     shares = [device(f"d{n}", allowMultipleAllocations=True, capacity={"memory": {"value": "10Gi"}}) for n in range(32)]
     asked = [
         claim(request(count=16, capacity={"requests": {"memory": "6Gi"}}), name=f"c{number}") for number in range(3)
@@ -141,7 +141,7 @@ def test_a_search_that_is_aborted_ends() -> None:
     assert caught.value.kind == "aborted"
 
 
-def test_a_device_without_the_attribute_is_not_like_one_with_a_list() -> None:
+def test_device_without_attribute_differs_from_device_with_list() -> None:
     # before KEP-5491 the first device of a constraint may have a list
     world = snapshot(slice_of(device("list", attributes={"numa": {"ints": []}}), device("none")))
     wanted = claim(
@@ -151,7 +151,7 @@ def test_a_device_without_the_attribute_is_not_like_one_with_a_list() -> None:
     assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["none", "list"]]
 
 
-def test_where_only_the_first_device_may_have_a_list_another_one_with_a_list_is_tried() -> None:
+def test_second_device_with_list_is_tried() -> None:
     lists = {"numa": {"ints": [1]}}
     world = snapshot(
         slice_of(

@@ -24,20 +24,20 @@ def rule(selector: dict[str, str] | None) -> dict[str, object]:
     return {"metadata": {"name": "rule"}, "spec": spec}
 
 
-def test_a_claim_with_an_allocation_holds_its_devices() -> None:
+def test_allocated_claim_holds_its_devices() -> None:
     world = snapshot(slice_of(device("a"), device("b")), claims=[holder(result("a")), claim(request())])
 
     assert names(allocate(world, claim(request()))) == [["b"]]
 
 
-def test_an_attempt_changes_nothing() -> None:
+def test_attempt_does_not_change_snapshot() -> None:
     world = snapshot(slice_of(device("a")))
     allocate(world, claim(request()))
 
     assert names(allocate(world, claim(request()))) == [["a"]]
 
 
-def test_what_is_allocated_is_in_use_and_free_again_after_deallocation() -> None:
+def test_allocated_device_is_free_after_deallocation() -> None:
     world = snapshot(slice_of(device("a")))
     allocations = allocate(world, claim(request()))
     assert allocations is not None
@@ -56,12 +56,12 @@ def test_admin_access_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("share", [{}, {"shareID": "x"}])
-def test_what_nobody_holds_cannot_be_deallocated(share: dict[str, str]) -> None:
+def test_free_device_cannot_be_deallocated(share: dict[str, str]) -> None:
     with pytest.raises(KeyError):
         snapshot().deallocate({"devices": {"results": [result("a", **share)]}})
 
 
-def test_shares_are_summed_by_device_until_they_are_given_back() -> None:
+def test_shares_are_summed_by_device() -> None:
     shares = [result("a", shareID=share, consumedCapacity={"memory": "1Gi"}) for share in ("x", "y")]
     world = snapshot(claims=[holder(*shares)])
     assert [str(sums["memory"]) for sums in world.usage.shared.values()] == ["2Gi"]
@@ -71,7 +71,7 @@ def test_shares_are_summed_by_device_until_they_are_given_back() -> None:
     assert [str(sums["memory"]) for sums in world.usage.shared.values()] == ["1Gi"]
 
 
-def test_a_slice_that_is_published_again_replaces_the_old_one() -> None:
+def test_republished_slice_replaces_old_one() -> None:
     world = snapshot(slice_of(device("a")))
 
     world.publish([slice_of(device("b"))])
@@ -79,7 +79,7 @@ def test_a_slice_that_is_published_again_replaces_the_old_one() -> None:
     assert names(allocate(world, claim(request()))) == [["b"]]
 
 
-def test_a_slice_can_be_removed() -> None:
+def test_slice_can_be_removed() -> None:
     world = snapshot(slice_of(device("a")), slice_of(device("b"), name="slice-2", pool="pool-b"))
 
     world.publish(remove=["slice-1", "never-there"])
@@ -87,7 +87,7 @@ def test_a_slice_can_be_removed() -> None:
     assert names(allocate(world, claim(request()))) == [["b"]]
 
 
-def test_a_slice_can_move_to_another_pool_and_node() -> None:
+def test_slice_can_move_to_another_pool_and_node() -> None:
     world = snapshot(slice_of(device("a"), nodeName="node-2"))
     assert allocate(world, claim(request())) is None
 
@@ -98,7 +98,7 @@ def test_a_slice_can_move_to_another_pool_and_node() -> None:
     assert allocations[0].devices.results[0].pool == "pool-b"
 
 
-def test_a_device_stays_in_use_while_its_slice_is_away() -> None:
+def test_device_stays_in_use_without_its_slice() -> None:
     world = snapshot(slice_of(device("a")), claims=[holder(result("a"))])
     world.publish(remove=["slice-1"])
     world.publish([slice_of(device("a"))])
@@ -126,15 +126,13 @@ def test_classes_can_be_defined_and_removed() -> None:
         ({"pool": "pool-b"}, ["a"]),
     ],
 )
-def test_a_taint_rule_taints_the_devices_that_agree_in_all_it_names(
-    selector: dict[str, str] | None, left: list[str] | None
-) -> None:
+def test_taint_rule_taints_matching_devices(selector: dict[str, str] | None, left: list[str] | None) -> None:
     world = snapshot(slice_of(device("a"), device("b")), taint_rules=[rule(selector)])
 
     assert names(allocate(world, claim(request()))) == (None if left is None else [left])
 
 
-def test_a_taint_rule_can_be_tolerated() -> None:
+def test_taint_of_rule_can_be_tolerated() -> None:
     world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
 
     allocations = allocate(world, claim(request(tolerations=[{"key": TAINT["key"], "operator": "Exists"}])))
@@ -142,7 +140,7 @@ def test_a_taint_rule_can_be_tolerated() -> None:
     assert names(allocations) == [["a"]]
 
 
-def test_taint_rules_are_replaced_as_a_whole() -> None:
+def test_taint_replaces_all_rules() -> None:
     world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
     world.taint([])
     assert names(allocate(world, claim(request()))) == [["a"]]

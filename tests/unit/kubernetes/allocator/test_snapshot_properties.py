@@ -1,4 +1,4 @@
-"""A snapshot that is kept up to date answers like one that is made anew."""
+"""An updated snapshot gives the same results as a new one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slices(draw: st.DrawFn) -> Document:
 
 
 def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
-    """What each pod would get on each node, or the error it would meet."""
+    """Return the allocation or the error of each pod on each node."""
     found: list[object] = []
     allocator = Allocator(world, gates)
     for pod in PODS:
@@ -64,7 +64,9 @@ def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
     st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
     st.sampled_from([AllocatorRules.of("1.34"), AllocatorRules(partitionable_devices=True), AllocatorRules.of("1.37")]),
 )
-def test_after_any_publications(publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules) -> None:
+def test_incremental_state_equals_new_state(
+    publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules
+) -> None:
     classes = [device_class()]
     kept = AllocatorState(classes=classes)
     listed: list[Document] = []

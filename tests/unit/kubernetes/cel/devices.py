@@ -1,4 +1,4 @@
-"""The devices that the expressions of these tests are evaluated on."""
+"""Devices for the evaluation of test expressions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 CONDITIONS = st.recursive(_CONDITIONS, _combine, max_leaves=8)
-"""Selectors of usual functions, which all compile."""
+"""Selectors with common functions; all compile."""
 
 _ATOMS = st.one_of(
     TEXTS, NUMBERS, VERSIONS, AMOUNTS, LISTS,
@@ -82,4 +82,4 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 ANYTHING = st.recursive(_ATOMS, _grow, max_leaves=10)
-"""Expressions of all kinds, most of which do not compile."""
+"""Arbitrary expressions; most do not compile."""

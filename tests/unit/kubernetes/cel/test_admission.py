@@ -26,7 +26,7 @@ from dra_kit.kubernetes.cel.values import StringMapValue
 
 
 class Asked:
-    """Lets everybody get things, and remembers what it was asked."""
+    """Allows ``get`` and records all access checks."""
 
     def __init__(self) -> None:
         self.questions: list[AccessQuestion] = []
@@ -61,19 +61,19 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
         "request.uid == ''",
     ],
 )
-def test_what_devices_have_and_policies_do_not(expression: str) -> None:
+def test_policies_lack_functions_of_devices(expression: str) -> None:
     with pytest.raises(CelCompileError):
         compile_admission(expression, AdmissionEnvironment())
 
 
-def test_the_authorizer_is_no_function_of_selectors() -> None:
+def test_selectors_lack_authorizer() -> None:
     from dra_kit.kubernetes.cel.program import compile_selector
 
     with pytest.raises(CelCompileError, match="undeclared reference to 'authorizer'"):
         compile_selector("authorizer.path('/x').check('get').allowed()")
 
 
-def test_an_error_shows_the_line_and_the_place() -> None:
+def test_compile_error_has_line_and_column() -> None:
     with pytest.raises(CelCompileError) as refused:
         compile_admission("true &&\n  foo", AdmissionEnvironment())
 
@@ -82,7 +82,7 @@ def test_an_error_shows_the_line_and_the_place() -> None:
     assert (refused.value.line, refused.value.column) == (2, 3)
 
 
-def test_a_variable_is_evaluated_once_and_only_if_it_is_used() -> None:
+def test_variable_is_evaluated_once_on_first_use() -> None:
     asked = Asked()
     spec = {
         "variables": [
@@ -96,7 +96,7 @@ def test_a_variable_is_evaluated_once_and_only_if_it_is_used() -> None:
     assert [question.resource for question in asked.questions] == ["pods"]
 
 
-def test_a_service_account_may_be_asked_about() -> None:
+def test_authorizer_checks_service_account() -> None:
     asked = Asked()
     expression = (
         "authorizer.serviceAccount('a', 'b').group('g').resource('r').subresource('s').namespace('n').name('x')"
@@ -110,7 +110,7 @@ def test_a_service_account_may_be_asked_about() -> None:
     ]
 
 
-def test_more_than_two_questions_cost_too_much() -> None:
+def test_three_access_checks_exceed_cost_limit() -> None:
     check = "authorizer.requestResource.check('get').allowed()"
     given = {"authorizer": AuthorizerValue(Asked()), "resource": ResourceCheck(Asked())}
 
@@ -119,7 +119,7 @@ def test_more_than_two_questions_cost_too_much() -> None:
     assert denial.message.endswith("operation cancelled: actual cost limit exceeded")
 
 
-def test_all_validations_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validations_share_cost_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "COST_BUDGET", 10)
     spec = {"validations": [{"expression": f"object.a{i} == 1"} for i in range(5)]}
     obj = {f"a{i}": 1 for i in range(5)}
@@ -131,13 +131,13 @@ def test_all_validations_together_have_a_budget(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**63 - 1])
-def test_numbers_beyond_64_bits_are_doubles(value: int) -> None:
+def test_json_numbers_beyond_64_bits_are_doubles(value: int) -> None:
     kind = "double" if not -(2**63) <= value < 2**63 else "int"
 
     assert denials(one(f"type(object.n) == {kind}"), {"n": value}) == []
 
 
-def test_json_keeps_its_kinds() -> None:
+def test_json_values_keep_their_types() -> None:
     value = to_cel_value({"a": [1, 1.0, True, None, "x", {}]})
 
     assert isinstance(value, StringMapValue)
@@ -151,5 +151,5 @@ def test_json_keeps_its_kinds() -> None:
     ]
 
 
-def test_a_local_variable_may_be_called_device() -> None:
+def test_local_variable_may_be_named_device() -> None:
     assert denials(one("object.devices.all(device, device.name != '')"), {"devices": [{"name": "a"}]}) == []

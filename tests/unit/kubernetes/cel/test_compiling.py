@@ -63,7 +63,7 @@ from tests.unit.kubernetes.cel.devices import selector, spelled
         ("1" + " + 1" * 300 + " > 0", "recursion depth"),
     ],
 )
-def test_what_kubernetes_does_not_compile(expression: str, text: str) -> None:
+def test_invalid_expression_does_not_compile(expression: str, text: str) -> None:
     with pytest.raises(CelCompileError) as caught:
         selector(expression)
 
@@ -71,7 +71,7 @@ def test_what_kubernetes_does_not_compile(expression: str, text: str) -> None:
     assert "\n" not in caught.value.message
 
 
-def test_an_error_tells_the_line_and_column() -> None:
+def test_compile_error_has_line_and_column() -> None:
     with pytest.raises(CelCompileError) as caught:
         compile_selector('device.driver == "x" &&\n  device.colour == "red"')
 
@@ -79,14 +79,14 @@ def test_an_error_tells_the_line_and_column() -> None:
     assert caught.value.message == "2:9: undefined field 'colour'"
 
 
-def test_an_error_of_the_whole_expression_has_no_place() -> None:
+def test_error_of_whole_expression_has_no_position() -> None:
     with pytest.raises(CelCompileError) as caught:
         compile_selector("1")
 
     assert (caught.value.line, caught.value.column) == (0, 0)
 
 
-def test_an_expression_of_ten_kib_compiles_and_a_longer_one_does_not() -> None:
+def test_expression_is_limited_to_ten_kib() -> None:
     padding = " " * (MAX_LENGTH - len("true"))
 
     assert compile_selector(f"true{padding}").cost == 0
@@ -94,12 +94,12 @@ def test_an_expression_of_ten_kib_compiles_and_a_longer_one_does_not() -> None:
         compile_selector(f"true {padding}")
 
 
-def test_the_length_is_counted_in_bytes() -> None:
+def test_expression_length_is_counted_in_bytes() -> None:
     with pytest.raises(CelCompileError, match="longer"):
         compile_selector(f'"{"ä" * 6000}" == ""')
 
 
-def test_deep_nesting_within_the_limit_compiles_and_evaluates() -> None:
+def test_deep_nesting_within_limit_compiles_and_evaluates() -> None:
     from tests.unit.kubernetes.cel.devices import GPU
 
     nested = "(" * 200 + "device.driver" + ")" * 200
@@ -107,13 +107,13 @@ def test_deep_nesting_within_the_limit_compiles_and_evaluates() -> None:
     assert compile_selector(f'{nested} == "gpu.example.com"').matches(GPU)
 
 
-def test_a_long_chain_of_conditions_is_not_deep() -> None:
+def test_long_chain_of_conditions_compiles() -> None:
     from tests.unit.kubernetes.cel.devices import GPU
 
     assert compile_selector(" && ".join(["true"] * 1000)).matches(GPU)
 
 
-def test_macros_that_double_their_target_do_not_stall_the_compiler() -> None:
+def test_doubling_macros_do_not_stall_compiler() -> None:
     with pytest.raises(CelCompileError, match="expand to more"):
         compile_selector("optional.of(1)" + ".optMap(x, x)" * 200 + ".hasValue()")
 
@@ -121,7 +121,7 @@ def test_macros_that_double_their_target_do_not_stall_the_compiler() -> None:
 @pytest.mark.parametrize(
     "expression", ['$a.labels.includes("a")', '$a.labels.exists(t, t == "a")', "$a.ports.map(p, p) == []"]
 )
-def test_list_attributes_are_for_new_expressions_with_the_gate_only(expression: str) -> None:
+def test_new_expressions_need_gate_for_list_attributes(expression: str) -> None:
     gated = new(list_type_attributes=True)
 
     assert compile_selector(spelled(expression)).is_admitted
@@ -130,7 +130,7 @@ def test_list_attributes_are_for_new_expressions_with_the_gate_only(expression: 
         compile_selector(spelled(expression), environment=new())
 
 
-def test_shared_devices_are_for_new_expressions_with_the_gate_only() -> None:
+def test_new_expressions_need_gate_for_multiple_allocations() -> None:
     expression = "device.allowMultipleAllocations"
 
     assert compile_selector(expression, environment=new()).is_admitted
@@ -138,7 +138,7 @@ def test_shared_devices_are_for_new_expressions_with_the_gate_only() -> None:
         compile_selector(expression, environment=new(consumable_capacity=False))
 
 
-def test_types_that_double_do_not_stall_the_compiler() -> None:
+def test_doubling_types_do_not_stall_compiler() -> None:
     expression = "v40.size() > 0"
     for number in range(40, 0, -1):
         expression = f"cel.bind(v{number}, {{v{number - 1}: v{number - 1}}}, {expression})"
@@ -147,6 +147,6 @@ def test_types_that_double_do_not_stall_the_compiler() -> None:
         compile_selector(f'cel.bind(v0, "a", {expression})')
 
 
-def test_half_of_a_character_is_refused() -> None:
-    with pytest.raises(CelCompileError, match="no valid UTF-8"):
+def test_lone_surrogate_is_rejected() -> None:
+    with pytest.raises(CelCompileError, match="not valid UTF-8"):
         compile_selector(f'"{chr(0xD800)}" == ""')

@@ -22,7 +22,7 @@ UNBOUNDED = 2**64 - 1
         ("$c.includes(null)", 35),
         ('$c["memory"].includes(quantity("1"))', 5),
         ('$c.memory.includes(quantity("1"))', UNBOUNDED),
-        # cel-go writes the step to the values over the step to the keys, so that keys are as large as values
+        # cel-go overwrites the size of keys by that of values
         ('$a.exists(name, value, name.includes("x"))', 2212),
         ('$a.exists(name, name.includes("x"))', 1188),
         ("device.capacity.exists(domain, names, names.exists(name, value, name.includes('x')))", 5315),
@@ -31,11 +31,11 @@ UNBOUNDED = 2**64 - 1
         ("google.protobuf.Duration{seconds: 1} == duration('1s')", 42),
     ],
 )
-def test_the_estimate_is_that_of_kubernetes(expression: str, cost: int) -> None:
+def test_estimated_cost_equals_kubernetes(expression: str, cost: int) -> None:
     assert selector(expression).cost == cost
 
 
-def test_what_costs_too_much_compiles_but_is_not_admitted() -> None:
+def test_expensive_expression_compiles_but_is_not_admitted() -> None:
     cheap, dear = (selector(f"lists.range({count}).all(x, x >= 0)") for count in (1000, 1_000_000))
 
     assert cheap.is_admitted
@@ -52,12 +52,12 @@ def test_what_costs_too_much_compiles_but_is_not_admitted() -> None:
         ("has(device.driver)", 1),
     ],
 )
-def test_the_cost_of_an_evaluation_is_that_of_kubernetes(expression: str, cost: int) -> None:
+def test_actual_cost_equals_kubernetes(expression: str, cost: int) -> None:
     assert selector(expression).evaluate(GPU)[1] == cost
 
 
 @pytest.mark.parametrize(("count", "stops"), [(100_000, False), (250_000, True)])
-def test_an_evaluation_stops_where_kubernetes_stops_it(count: int, stops: bool) -> None:
+def test_evaluation_stops_at_cost_limit(count: int, stops: bool) -> None:
     expression = f"lists.range({count}).all(x, x >= 0)"
 
     if stops:
@@ -67,13 +67,13 @@ def test_an_evaluation_stops_where_kubernetes_stops_it(count: int, stops: bool) 
         assert evaluate(expression)
 
 
-def test_nothing_absorbs_the_limit() -> None:
+def test_operators_do_not_absorb_cost_limit() -> None:
     with pytest.raises(CelRuntimeError, match="actual cost limit exceeded"):
         evaluate("lists.range(1000).all(x, lists.range(1000).all(y, true)) || true")
 
 
 def doubled(template: str, first: str, times: int, last: str) -> str:
-    """Each variable is made of two of the one before it."""
+    """Return an expression in which each variable contains the previous one twice."""
     expression = last.replace("$", f"v{times}")
     for number in range(times, 0, -1):
         value = template.replace("$", f"v{number - 1}")
@@ -98,8 +98,8 @@ def doubled(template: str, first: str, times: int, last: str) -> str:
         "lists.range(40000).map(x, x).distinct().size() > 0",
     ],
 )
-def test_no_expression_stalls_the_process(expression: str) -> None:
-    # a stall runs into the time limit of the test
+def test_expensive_expression_does_not_stall_process(expression: str) -> None:
+    # a stall exceeds the time limit of the test
     kind = "cost"
     try:
         evaluate(expression)

@@ -1,4 +1,4 @@
-"""What functions there are, beside what Kubernetes declares (``tests/data/cel``)."""
+"""Declared functions equal those of Kubernetes (``tests/data/cel``)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def described(overload: Overload) -> dict[str, Any]:
     }
 
 
-def test_the_overloads_of_each_function_are_those_of_kubernetes_and_in_their_order() -> None:
+def test_overloads_equal_kubernetes_in_order() -> None:
     assert {name: list(map(described, declared)) for name, declared in functions().items()} == recorded()
 
 
-def test_each_function_is_found_in_the_libraries_that_declare_it() -> None:
+def test_overloads_finds_functions_of_all_libraries() -> None:
     assert {name: overloads(name) for name in functions()} == functions()
     assert {name: admission_overloads(name) for name in all_functions()} == all_functions()
 
 
-# the first overload that fits binds the unknown type, so that the other one does not fit any more
+# the first matching overload binds the unknown type, so that the other one no longer matches
 @pytest.mark.parametrize("method", ["add", "sub"])
 @pytest.mark.parametrize("element", ["first", "last"])
-def test_the_first_overload_decides_about_an_unknown_type(method: str, element: str) -> None:
+def test_first_overload_determines_unknown_type(method: str, element: str) -> None:
     with pytest.raises(CelRuntimeError, match="no such overload"):
         evaluate(f"$c.memory.{method}($a.ports.{element}().value()).isLessThan($c.memory)")

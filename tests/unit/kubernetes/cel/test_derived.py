@@ -26,7 +26,7 @@ def derive(expression: str, environment: DeviceEnvironment = STORED) -> object:
         ("$a.ports.filter(p, p > 9)", []),
     ],
 )
-def test_the_value_has_the_type_of_an_attribute(expression: str, value: object) -> None:
+def test_derived_value_has_attribute_type(expression: str, value: object) -> None:
     derived = derive(expression)
 
     assert derived == value
@@ -47,25 +47,25 @@ def test_the_value_has_the_type_of_an_attribute(expression: str, value: object) 
         "$c.memory == $a.x",
     ],
 )
-def test_what_no_attribute_can_be_fails(expression: str) -> None:
+def test_invalid_derived_value_fails(expression: str) -> None:
     with pytest.raises(CelRuntimeError):
         derive(expression)
 
 
 @pytest.mark.parametrize("expression", ["1.5", "$c.memory", "device", "{'a': 1}", "[[1]]", "null"])
-def test_types_that_no_attribute_has_do_not_compile(expression: str) -> None:
+def test_derived_attribute_of_other_type_does_not_compile(expression: str) -> None:
     with pytest.raises(CelCompileError, match="must evaluate to a primitive scalar"):
         derive(expression)
 
 
-def test_lists_are_for_new_expressions_with_the_gate_only() -> None:
+def test_new_derived_lists_need_gate() -> None:
     assert derive("[1]") == [1]
     assert derive("[1]", new(list_type_attributes=True)) == [1]
     with pytest.raises(CelCompileError, match="primitive scalar"):
         derive("[1]", new())
 
 
-def test_the_costs_of_several_can_be_added_up() -> None:
+def test_meter_sums_costs() -> None:
     programs = [compile_derived(spelled("$a.labels.sort().join()")) for _ in range(2)]
 
     assert 0 < sum(program.cost for program in programs) <= MAX_COST

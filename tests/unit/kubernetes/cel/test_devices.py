@@ -31,7 +31,7 @@ def holds(device: Device, expression: str) -> bool:
         ({"versions": ["1.2.3"]}, 'x[0] == semver("1.2.3")'),
     ],
 )
-def test_an_attribute_is_a_value_or_an_object_of_the_api(value: AttributeValue, expression: str) -> None:
+def test_attribute_can_be_value_or_api_object(value: AttributeValue, expression: str) -> None:
     device = Device(driver="d", attributes={"x": value})
 
     assert holds(device, f'cel.bind(x, device.attributes["d"].x, {expression})')
@@ -40,35 +40,35 @@ def test_an_attribute_is_a_value_or_an_object_of_the_api(value: AttributeValue, 
 @pytest.mark.parametrize(
     "value", [1.5, None, {}, {"string": "a", "int": 1}, {"float": 1}, [None], 2**63, {"version": "1"}]
 )
-def test_what_no_attribute_can_be_is_refused(value: object) -> None:
+def test_invalid_attribute_is_rejected(value: object) -> None:
     with pytest.raises(ValueError, match=r"attribute x|semantic version"):
         Device(driver="d", attributes={"x": value})  # type: ignore[dict-item]
 
 
-def test_a_version_whose_numbers_are_too_large_is_refused() -> None:
+def test_version_with_large_number_is_rejected() -> None:
     with pytest.raises(ValueError, match="attribute v: a number of the version is out of range"):
         Device(driver="d", attributes={"v": {"version": f"{2**64}.0.0"}})
 
 
 @pytest.mark.parametrize("amount", ["8Gi", Quantity("8Gi"), 8 * 2**30])
-def test_a_capacity_is_a_quantity_however_it_is_given(amount: str | int | Quantity) -> None:
+def test_capacity_accepts_quantity_text_and_int(amount: str | int | Quantity) -> None:
     device = Device(driver="d", capacity={"memory": amount})
 
     assert holds(device, 'device.capacity["d"].memory == quantity("8192Mi")')
 
 
-def test_names_without_a_domain_belong_to_the_driver() -> None:
+def test_names_without_domain_use_driver_domain() -> None:
     device = Device(driver="d", attributes={"x": 1, "other.example.com/x": 2}, capacity={"other.example.com/c": 3})
 
     assert holds(device, 'device.attributes["d"].x == 1 && device.attributes["other.example.com"].x == 2')
     assert holds(device, 'device.capacity["other.example.com"].c.asInteger() == 3')
 
 
-def test_a_device_is_not_shared_unless_it_says_so() -> None:
+def test_device_is_not_shareable_by_default() -> None:
     assert not holds(Device(driver="d"), "device.allowMultipleAllocations")
     assert holds(Device(driver="d", allow_multiple_allocations=True), "device.allowMultipleAllocations")
 
 
-def test_half_of_a_character_is_refused() -> None:
+def test_lone_surrogate_is_rejected() -> None:
     with pytest.raises(ValueError, match="attribute x"):
         Device(driver="d", attributes={"x": chr(0xD800)})

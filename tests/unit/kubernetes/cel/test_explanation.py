@@ -11,7 +11,7 @@ def explain(expression: str, device: Device = GPU) -> Explanation:
     return explain_selector(selector(expression), device)
 
 
-def test_the_condition_that_fails_is_told_with_the_actual_values() -> None:
+def test_false_condition_is_explained_with_values() -> None:
     explanation = explain('device.driver == "gpu.example.com" && $a.model == "A100"')
 
     [unmet] = explanation.unmet
@@ -20,13 +20,13 @@ def test_the_condition_that_fails_is_told_with_the_actual_values() -> None:
     assert unmet.values == (('device.attributes["gpu.example.com"].model', '"H200"'),)
 
 
-def test_conditions_behind_the_first_false_one_are_evaluated_too() -> None:
+def test_conditions_after_false_one_are_evaluated() -> None:
     explanation = explain('false && $a.index == 3 && $a.model == "A100"')
 
     assert [conjunct.result for conjunct in explanation.conjuncts] == [False, True, False]
 
 
-def test_conditions_inside_of_parentheses_and_bindings_are_told_one_by_one() -> None:
+def test_conditions_in_parentheses_and_bindings_are_split() -> None:
     explanation = explain('(true && cel.bind(g, $a, g.index == 3 && (g.model == "A100" && g.ecc)))')
 
     assert [(conjunct.text, conjunct.result) for conjunct in explanation.conjuncts] == [
@@ -38,7 +38,7 @@ def test_conditions_inside_of_parentheses_and_bindings_are_told_one_by_one() -> 
     assert dict(explanation.conjuncts[2].values) == {"g.model": '"H200"'}
 
 
-def test_a_condition_tells_where_it_begins() -> None:
+def test_condition_has_position() -> None:
     program = compile_selector('true &&\n  device.driver == "x"')
 
     [_, conjunct] = explain_selector(program, GPU).conjuncts
@@ -46,7 +46,7 @@ def test_a_condition_tells_where_it_begins() -> None:
     assert (conjunct.line, conjunct.column) == (2, 3)
 
 
-def test_a_missing_attribute_is_told() -> None:
+def test_missing_attribute_is_explained() -> None:
     explanation = explain('device.driver != "" && $a.model == "H200"', BARE)
 
     assert explanation.result is None
@@ -57,14 +57,14 @@ def test_a_missing_attribute_is_told() -> None:
     assert dict(unmet.values) == {'device.attributes["gpu.example.com"].model': "error: no such key: model"}
 
 
-def test_what_is_compared_is_told_beside_what_it_is_computed_from() -> None:
+def test_computed_operands_are_explained() -> None:
     [conjunct] = explain('$c.memory.compareTo(quantity("100Gi")) >= 0').conjuncts
 
     memory = 'device.capacity["gpu.example.com"].memory'
     assert conjunct.values == ((memory, "80Gi"), (f'{memory}.compareTo(quantity("100Gi"))', "-1"))
 
 
-def test_values_are_written_as_in_expressions() -> None:
+def test_format_value_writes_expression_syntax() -> None:
     [conjunct] = explain(
         "[$a.driverVersion] == $a.labels || $a.ecc != $a.?missing.hasValue() || {'a': $a.empty} == {'a': $a.empty}"
     ).conjuncts
@@ -76,14 +76,14 @@ def test_values_are_written_as_in_expressions() -> None:
     assert shown["hasValue()"] == "false"
 
 
-def test_a_selector_that_selects_has_no_unmet_condition() -> None:
+def test_matching_selector_has_no_false_condition() -> None:
     explanation = explain('device.driver == "gpu.example.com" || $a.missing == 1')
 
     assert explanation.result is True
     assert explanation.unmet == ()
 
 
-def test_a_result_that_is_not_bool_is_told() -> None:
+def test_result_that_is_not_bool_is_explained() -> None:
     explanation = explain("$a.model")
 
     assert explanation.result is None

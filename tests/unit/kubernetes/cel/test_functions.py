@@ -1,4 +1,4 @@
-"""Functions by library; every line is a verdict that Kubernetes' own packages give, too."""
+"""Functions by library; every line is also a verdict of Kubernetes' packages."""
 
 from __future__ import annotations
 

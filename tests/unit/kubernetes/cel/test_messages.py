@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers, which Kubernetes has for durations, timestamps and wrappers."""
+"""Protocol Buffers messages: durations, timestamps and wrappers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = st.sampled_from(["google.protobuf.Int32Value", "google.protobuf.Int64Val
         ("type(google.protobuf.Duration{}) == google.protobuf.Duration", True),
     ],
 )
-def test_a_message_is_the_value_that_it_stands_for(expression: str, verdict: bool) -> None:
+def test_message_equals_its_value(expression: str, verdict: bool) -> None:
     assert evaluate(expression) is verdict
 
 
@@ -48,7 +48,7 @@ def test_a_message_is_the_value_that_it_stands_for(expression: str, verdict: boo
         "google.protobuf.DoubleValue{value: $a.index} == 3.0",
     ],
 )
-def test_what_does_not_fit_a_field_fails(expression: str) -> None:
+def test_invalid_message_field_fails(expression: str) -> None:
     with pytest.raises(CelRuntimeError, match="field type conversion error") as caught:
         evaluate(expression)
 
@@ -56,11 +56,11 @@ def test_what_does_not_fit_a_field_fails(expression: str) -> None:
 
 
 @given(NAMES, st.integers(-(2**31), 2**31 - 1))
-def test_a_wrapper_is_equal_to_what_it_wraps(name: str, number: int) -> None:
+def test_wrapper_equals_wrapped_value(name: str, number: int) -> None:
     assert compile_selector(f"{name}{{value: {number}}} == {number}").matches(GPU)
 
 
-def test_making_a_message_costs_as_in_kubernetes() -> None:
+def test_message_cost_equals_kubernetes() -> None:
     program = compile_selector("google.protobuf.Duration{seconds: 1} == duration('1s')")
 
     assert program.evaluate(GPU) == (True, 41)

@@ -24,7 +24,7 @@ from tests.unit.kubernetes.cel.expressions import ANYTHING, CONDITIONS, LISTS, N
 
 
 def shape(node: SyntaxNode) -> object:
-    """What is written, without the places."""
+    """Return the syntax tree without positions."""
     match node:
         case LiteralNode():
             own: tuple[object, ...] = (type(node.value), repr(node.value))
@@ -45,11 +45,11 @@ def shape(node: SyntaxNode) -> object:
 
 @settings(deadline=None)
 @given(CONDITIONS)
-def test_the_text_of_each_part_of_an_expression_is_that_part(expression: str) -> None:
+def test_text_of_subexpression_parses_to_it(expression: str) -> None:
     for node in walk(parse(expression)):
         text = node.text(expression)
         if isinstance(node, CallNode) and node.macro not in {"", "chain"}:
-            continue  # what a macro is expanded to has the place of the macro
+            continue  # the expansion of a macro has the position of the macro
         if isinstance(node, (IdentNode, LiteralNode)) and text not in {getattr(node, "name", ""), "true", "false"}:
             continue
         if not isinstance(node, (ListNode, ComprehensionNode)):
@@ -58,7 +58,7 @@ def test_the_text_of_each_part_of_an_expression_is_that_part(expression: str) ->
 
 @settings(deadline=None)
 @given(CONDITIONS, st.sampled_from([" ", "\n", "// some words\n", "\t "]))
-def test_space_between_tokens_means_nothing(expression: str, space: str) -> None:
+def test_white_space_between_tokens_is_ignored(expression: str, space: str) -> None:
     spaced = "".join(
         {"(": f"({space}", " ": f" {space}", ")": f"{space})"}.get(letter, letter) for letter in expression
     )
@@ -68,7 +68,7 @@ def test_space_between_tokens_means_nothing(expression: str, space: str) -> None
 
 @settings(deadline=None)
 @given(st.text(max_size=30))
-def test_any_text_parses_or_is_refused(text: str) -> None:
+def test_parser_accepts_or_rejects_any_text(text: str) -> None:
     try:
         parse(text)
     except CompileFailure:
@@ -77,7 +77,7 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
 
 @settings(deadline=None)
 @given(CONDITIONS)
-def test_the_estimate_is_never_under_the_cost(expression: str) -> None:
+def test_estimate_is_upper_bound_of_cost(expression: str) -> None:
     program = compile_selector(expression)
     for device in (GPU, BARE):
         try:
@@ -89,7 +89,7 @@ def test_the_estimate_is_never_under_the_cost(expression: str) -> None:
 
 @settings(deadline=None)
 @given(ANYTHING)
-def test_an_evaluation_ends_with_a_value_or_an_error_of_cel(expression: str) -> None:
+def test_evaluation_returns_value_or_cel_error(expression: str) -> None:
     try:
         program = compile_derived(expression)
     except CelCompileError:
@@ -104,7 +104,7 @@ def test_an_evaluation_ends_with_a_value_or_an_error_of_cel(expression: str) -> 
 
 @settings(deadline=None)
 @given(CONDITIONS)
-def test_an_explanation_agrees_with_the_verdict(expression: str) -> None:
+def test_explanation_agrees_with_verdict(expression: str) -> None:
     program = compile_selector(expression)
     explanation = explain(program, GPU)
     verdict, message = None, ""
@@ -119,7 +119,7 @@ def test_an_explanation_agrees_with_the_verdict(expression: str) -> None:
 
 @settings(deadline=None)
 @given(LISTS, NUMBERS)
-def test_all_is_the_opposite_of_exists_not(values: str, number: str) -> None:
+def test_all_is_negated_exists(values: str, number: str) -> None:
     every = compile_selector(f"{values}.all(x, x < {number})")
     none = compile_selector(f"!{values}.exists(x, !(x < {number}))")
 
@@ -128,5 +128,5 @@ def test_all_is_the_opposite_of_exists_not(values: str, number: str) -> None:
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
-def test_joining_what_was_split_gives_the_text(text: str, separator: str) -> None:
+def test_join_reverses_split(text: str, separator: str) -> None:
     assert compile_selector(f"{text}.split({separator}).join({separator}) == {text}").matches(GPU)

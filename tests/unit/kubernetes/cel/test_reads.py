@@ -1,4 +1,4 @@
-"""What an expression reads of a device."""
+"""The reads of an expression."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DRIVER = DeviceRead("driver")
         ("device.allowMultipleAllocations", (DeviceRead("allowMultipleAllocations"),)),
     ],
 )
-def test_what_stands_in_the_text(expression: str, reads: tuple[DeviceRead, ...]) -> None:
+def test_reads_found_in_text(expression: str, reads: tuple[DeviceRead, ...]) -> None:
     assert selector(expression).reads == reads
 
 
@@ -41,9 +41,9 @@ def test_what_stands_in_the_text(expression: str, reads: tuple[DeviceRead, ...])
         "device.attributes['gpu.' + 'example.com'].model == 'H200'",
     ],
 )
-def test_what_only_an_evaluation_tells(expression: str) -> None:
+def test_reads_unknown_before_evaluation(expression: str) -> None:
     assert selector(expression).reads is None
 
 
-def test_a_derived_attribute_tells_it_too() -> None:
+def test_derived_attribute_has_reads() -> None:
     assert compile_derived("device.driver").reads == (DRIVER,)

@@ -56,7 +56,7 @@ from tests.unit.kubernetes.cel.devices import BARE, GPU, evaluate
         ('$a.model.lowerAscii() == "h200"', True),
     ],
 )
-def test_what_people_write(expression: str, verdict: bool) -> None:
+def test_typical_selectors(expression: str, verdict: bool) -> None:
     assert evaluate(expression) is verdict
 
 
@@ -80,7 +80,7 @@ def test_what_people_write(expression: str, verdict: bool) -> None:
         ("$a.ports.all(p, lists.range(1000).all(x, lists.range(1000).all(y, true)))", "cost"),
     ],
 )
-def test_an_evaluation_that_fails_tells_the_kind(expression: str, kind: str) -> None:
+def test_evaluation_failure_has_kind(expression: str, kind: str) -> None:
     with pytest.raises(CelRuntimeError) as caught:
         evaluate(expression)
 
@@ -101,7 +101,7 @@ def test_an_evaluation_that_fails_tells_the_kind(expression: str, kind: str) -> 
         ("$a.?model.orValue($a.missing) == 'H200'", True),
     ],
 )
-def test_errors_that_do_not_count(expression: str, verdict: bool) -> None:
+def test_absorbed_errors(expression: str, verdict: bool) -> None:
     assert evaluate(expression) is verdict
 
 
@@ -114,18 +114,18 @@ def test_errors_that_do_not_count(expression: str, verdict: bool) -> None:
         "[1, 2].exists_one(x, x == 1 || $a.missing == 1)",
     ],
 )
-def test_errors_that_count(expression: str) -> None:
+def test_errors_not_absorbed(expression: str) -> None:
     with pytest.raises(CelRuntimeError, match="no such key: missing"):
         evaluate(expression)
 
 
-def test_an_unknown_domain_is_an_empty_map_and_a_missing_name_an_error() -> None:
+def test_unknown_domain_is_empty_map_and_missing_name_fails() -> None:
     assert evaluate('device.attributes["nope"] == {}', BARE)
     with pytest.raises(CelRuntimeError, match="no such key: x"):
         evaluate('device.attributes["nope"].x', BARE)
 
 
-def test_one_selector_serves_many_devices() -> None:
+def test_selector_is_reusable() -> None:
     program = compile_selector('device.driver.startsWith("gpu")')
 
     assert [program.matches(device) for device in (GPU, BARE, GPU)] == [True, False, True]
@@ -140,11 +140,11 @@ def test_one_selector_serves_many_devices() -> None:
         ('$c.memory.add(quantity("0")) == $c.memory', True),
     ],
 )
-def test_quirks_of_kubernetes_are_kept(expression: str, verdict: bool) -> None:
+def test_quirks_of_kubernetes(expression: str, verdict: bool) -> None:
     assert evaluate(expression) is verdict
 
 
-def test_a_computed_quantity_is_not_comparable_on_the_right() -> None:
+def test_computed_quantity_is_not_comparable_on_the_right() -> None:
     with pytest.raises(CelRuntimeError, match="no such overload"):
         evaluate('$c.memory == $c.memory.add(quantity("0"))')
 
@@ -158,6 +158,6 @@ def test_a_computed_quantity_is_not_comparable_on_the_right() -> None:
         '{b"a": device.driver}.size() == 1 || true',
     ],
 )
-def test_where_kubernetes_panics_nothing_absorbs_the_error(expression: str) -> None:
+def test_operators_do_not_absorb_panic(expression: str) -> None:
     with pytest.raises(CelRuntimeError, match="internal error"):
         evaluate(expression)

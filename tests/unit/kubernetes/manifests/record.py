@@ -1,4 +1,4 @@
-"""Records what kubectl makes of YAML:
+"""Records the values that kubectl reads from YAML:
 
 ``python -m tests.unit.kubernetes.manifests.record KUBECTL > kubectl-yaml.jsonl``
 
@@ -65,14 +65,14 @@ HEAD = "apiVersion: example.com/v1\nkind: Sample\nmetadata: {name: sample}\n"
 
 
 def texts() -> Iterator[str]:
-    """What is recorded: the end of a document whose beginning is ``HEAD``."""
+    """Return the recorded text: the end of a document that begins with ``HEAD``."""
     yield from (f"value: {text}\n" for text in (*SCALARS, *SENTENCES))
     yield from (f"value: {{{key}: x}}\n" for key in KEYS)
     yield from DOCUMENTS
 
 
 def record(kubectl: str, text: str, folder: Path) -> dict[str, object]:
-    """What kubectl makes of a text: its value, whether there is one, or an error."""
+    """Return kubectl's result for a text: its value, whether there is one, or an error."""
     file = folder / "sample.yaml"
     file.write_text(HEAD + text, encoding="utf-8", newline="")
     command = [kubectl, "label", "--local", "-f", str(file), "recorded=yes", "-o", "json"]

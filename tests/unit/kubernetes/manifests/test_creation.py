@@ -1,4 +1,4 @@
-"""What the API server says to a new object, against the recorded verdicts of a Kubernetes 1.37 API server."""
+"""Verdicts on new objects equal those recorded from a Kubernetes 1.37 API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADMIN = "Forbidden: admin access to devices requires"
 
 
 def creations(name: str) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
-    """Id, gates, body and step of requests that create an object, first in their sequence."""
+    """Yield id, gates, body and step of requests that are first in their sequence and create an object."""
     for line in sequences(name):
         step = line["steps"][0]
         created = step["method"] == "POST" and isinstance(step.get("body"), dict) and "query" not in step
@@ -55,12 +55,12 @@ def _gates(name: str) -> FeatureGates:
 
 
 def _short(message: str) -> str:
-    """A message without what a compiler of CEL says, which is compared elsewhere."""
+    """Return a message without the text of the CEL compiler, which other tests compare."""
     return message.partition(": compilation failed: ")[0]
 
 
 def _recorded(body: dict[str, Any], step: dict[str, Any]) -> set[tuple[str, str, str]]:
-    """The causes; what is wrong with a generated name is wrong with what it begins with."""
+    """Return the causes; problems of a generated name are problems of its prefix."""
     found = set()
     for cause in step.get("causes", ()):
         field, message = cause["field"], _short(cause["message"])
@@ -71,12 +71,12 @@ def _recorded(body: dict[str, Any], step: dict[str, Any]) -> set[tuple[str, str,
 
 
 @pytest.mark.parametrize(("name", "number"), _FILES.items())
-def test_an_object_is_refused_in_the_words_of_the_api_server(name: str, number: int) -> None:
+def test_rejected_object_has_message_of_api_server(name: str, number: int) -> None:
     compared, differences = 0, {}
     for line, gates, body, step in creations(name):
         theirs = _recorded(body, step)
         if any(message.startswith(_ADMIN) for *_, message in theirs):
-            continue  # it knows of namespaces
+            continue  # it depends on namespaces
         made = answered(body, gates)
         assert made is not None, line
         errors = errors_in_version(made.errors, body["apiVersion"])
@@ -88,7 +88,7 @@ def test_an_object_is_refused_in_the_words_of_the_api_server(name: str, number: 
     assert compared == number
 
 
-def test_an_object_is_stored_as_the_api_server_stores_it() -> None:
+def test_stored_object_equals_api_server() -> None:
     compared, differences = 0, {}
     for name in _FILES:
         for line, gates, body, step in creations(name):

@@ -1,4 +1,4 @@
-"""One reader: with places or without, of files, folders or values, the objects are the same."""
+"""Objects are equal with and without positions, and from files, folders and values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DOCUMENTS = st.lists(_OBJECTS | _LISTS, max_size=4)
 
 
 @given(_DOCUMENTS)
-def test_what_is_read_is_the_same_with_places_and_without(documents: list[Any]) -> None:
+def test_values_are_equal_with_and_without_positions(documents: list[Any]) -> None:
     file = SourceFile("f.yaml", "\n---\n".join(map(json.dumps, documents)) if documents else "")
     found = read_objects(file)
     assert [body for _, body in found] == [one.body for one in read_documents(file).documents]
@@ -45,7 +45,7 @@ def test_what_is_read_is_the_same_with_places_and_without(documents: list[Any]) 
 
 
 @given(_DOCUMENTS)
-def test_each_object_is_where_its_words_say(documents: list[Any]) -> None:
+def test_object_description_matches_its_position(documents: list[Any]) -> None:
     text = "\n---\n".join(map(json.dumps, documents)) if documents else ""
     for one in read_documents(SourceFile("f.yaml", text)).documents:
         field = one.positions.find("metadata.name")
@@ -53,7 +53,7 @@ def test_each_object_is_where_its_words_say(documents: list[Any]) -> None:
         assert field.value.value == one.body["metadata"]["name"]
 
 
-def test_a_folder_has_more_than_manifests(tmp_path: Path) -> None:
+def test_folder_skips_other_documents(tmp_path: Path) -> None:
     for name, text in {
         "a.yaml": "apiVersion: v1\nkind: A\nmetadata: {name: a}\n",
         "b.json": '{"pods": {}}',
@@ -69,17 +69,17 @@ def test_a_folder_has_more_than_manifests(tmp_path: Path) -> None:
 
     assert kinds(tree=False) == ["A", "H"]
     assert kinds(tree=True) == ["A", "D"]
-    with pytest.raises(ConfigurationError, match=r"b\.json, document 1 has no apiVersion, which must be a text"):
+    with pytest.raises(ConfigurationError, match=r"b\.json, document 1 lacks apiVersion, which must be a string"):
         [read_objects(file) for file in source_files(tmp_path / "b.json")]
 
 
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{kind: A}")))
     (file,) = source_files(Path("-"))
     assert (file.name, file.text, file.explicit) == ("<stdin>", "{kind: A}", True)
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_invalid_utf8_error_names_file(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"kind: \xe9")
-    with pytest.raises(ConfigurationError, match=r"latin\.yaml cannot be read: byte 6 is none of a text in UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"latin\.yaml cannot be read: byte 6 is not valid UTF-8"):
         list(source_files(tmp_path / "latin.yaml"))

@@ -1,4 +1,4 @@
-"""Which files are read: regular ones, inside of what was named, of a size that somebody may have meant."""
+"""Readable files: regular files of limited size inside of the named folder."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from dra_kit.kubernetes.manifests.files import Limits, files_in, read_file, read
 SMALL = Limits(file_bytes=10, total_bytes=15, files=2)
 
 
-def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
+def test_file_at_limit_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     assert read_file(tmp_path / "a", SMALL) == b"0123456789"
 
 
-def test_a_larger_one_is_refused_with_the_limit(tmp_path: Path) -> None:
+def test_larger_file_is_rejected_with_limit(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789a")
-    with pytest.raises(ConfigurationError, match=r"/a is larger than 10 bytes, the most that is read of one file"):
+    with pytest.raises(ConfigurationError, match=r"/a is larger than 10 bytes, the limit for one file"):
         read_file(tmp_path / "a", SMALL)
     with pytest.raises(ConfigurationError, match="standard input is larger than 10 bytes"):
         read_stream(io.BytesIO(bytes(11)), "standard input", SMALL)
 
 
-def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_irregular_file_is_rejected_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path, kind in ((tmp_path / "fifo", "a FIFO"), (Path("/dev/null"), "a device"), (tmp_path, "a folder")):
-        with pytest.raises(ConfigurationError, match=f"{path} is {kind}; only regular files are read"):
+        with pytest.raises(ConfigurationError, match=f"{path} is {kind}, not a regular file; save its content"):
             read_file(path, SMALL)
     with pytest.raises(ConfigurationError, match="nowhere cannot be read: No such file"):
         read_file(tmp_path / "nowhere", SMALL)
 
 
-def test_a_link_that_was_named_is_followed(tmp_path: Path) -> None:
+def test_named_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "b").symlink_to("a")
     assert read_file(tmp_path / "b", SMALL) == b"a"
 
 
-def test_a_folder_is_searched_without_following_links_out(tmp_path: Path) -> None:
+def test_folder_rejects_links_to_outside(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     (folder / "..data").mkdir(parents=True)
     outside.mkdir()
@@ -61,14 +61,14 @@ def test_a_folder_is_searched_without_following_links_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("sizes", "problem"), [((1, 1, 1), "more than 2 files"), ((8, 8), "larger than 15 bytes")])
-def test_the_files_of_a_folder_have_limits_together(tmp_path: Path, sizes: tuple[int, ...], problem: str) -> None:
+def test_limits_apply_to_whole_folder(tmp_path: Path, sizes: tuple[int, ...], problem: str) -> None:
     for number, size in enumerate(sizes):
         (tmp_path / f"{number}.json").write_bytes(bytes(size))
     with pytest.raises(ConfigurationError, match=problem):
         list(read_folder(files_in(tmp_path, recursive=False, hidden=False), tmp_path, SMALL))
 
 
-def test_an_archive_of_plain_files_is_read(tmp_path: Path) -> None:
+def test_archive_of_regular_files_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / ("long" * 50)).write_bytes(b"content")
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT):

@@ -1,4 +1,4 @@
-"""The reader gives the values that kubectl gives, as recorded from it."""
+"""The reader returns the values recorded from kubectl."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def observed(text: str) -> Any:
         return error
 
 
-def test_the_record_is_of_all_texts() -> None:
+def test_record_covers_all_texts() -> None:
     assert [line["text"] for line in RECORDED] == list(texts())
     assert len(RECORDED) == 358
 
 
 @pytest.mark.parametrize("line", RECORDED, ids=lambda line: repr(line["text"]))
-def test_values_are_those_of_kubectl(line: dict[str, Any]) -> None:
+def test_values_equal_kubectl(line: dict[str, Any]) -> None:
     value = observed(line["text"])
     if "error" in line:
         assert isinstance(value, UnreadableText), (value, line["error"])

@@ -1,4 +1,4 @@
-"""The places of fields and of characters of values, however they are written."""
+"""Positions of fields and of characters of values, in any notation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 
-# what a manifest's author types
+# characters in manifests
 WORDS = st.text(st.sampled_from("abz019 \"'\\&|=.[]()#:-\n\té🍕"), min_size=1, max_size=60)
 
 
@@ -53,11 +53,11 @@ spec:
         ("spec.nothing.there", "spec"),
     ],
 )
-def test_a_path_leads_to_its_value_or_to_the_field_above(path: str, expected: str) -> None:
+def test_find_returns_field_or_parent(path: str, expected: str) -> None:
     assert cut(NESTED, positions(NESTED).place(path)) == expected
 
 
-def test_the_name_of_a_field_can_be_meant() -> None:
+def test_key_returns_field_name() -> None:
     assert cut(NESTED, positions(NESTED).key("spec.devices[0].name")) == "name"
 
 
@@ -70,18 +70,18 @@ def test_the_name_of_a_field_can_be_meant() -> None:
         ("a: &shared {count: 7}\nb: {<<: *shared, c: 1}", "b.count"),
     ],
 )
-def test_levels_of_other_versions_and_aliases_are_followed(text: str, path: str) -> None:
+def test_find_follows_other_versions_and_aliases(text: str, path: str) -> None:
     assert cut(text, positions(text).place(path)) == "7"
 
 
-def test_the_items_of_a_list_object_have_places_of_their_own() -> None:
+def test_list_items_have_own_positions() -> None:
     text = "kind: List\nitems:\n- kind: A\n- kind: B\n"
     documents = read_documents(SourceFile("f.yaml", text)).documents
     assert [cut(text, document.positions.place("kind")) for document in documents] == ["A", "B"]
 
 
 @given(value=WORDS, style=st.sampled_from(["'", '"', "|", ">", None]), width=st.integers(10, 80))
-def test_each_visible_character_of_a_value_is_found_in_the_file(value: str, style: str | None, width: int) -> None:
+def test_inside_finds_each_yaml_character(value: str, style: str | None, width: int) -> None:
     node = yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
     mapping = yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode("tag:yaml.org,2002:str", "key"), node)])
     text = yaml.serialize(mapping, allow_unicode=True, width=width)
@@ -93,7 +93,7 @@ def test_each_visible_character_of_a_value_is_found_in_the_file(value: str, styl
 
 
 @given(value=WORDS, before=st.text("abc\t ", max_size=5))
-def test_each_visible_character_of_a_json_text_is_found(value: str, before: str) -> None:
+def test_inside_finds_each_json_character(value: str, before: str) -> None:
     text = json.dumps({before: 1, "key": value}, indent="\t", ensure_ascii=False)
     found = positions(text)
     for index, character in enumerate(value):
@@ -101,7 +101,7 @@ def test_each_visible_character_of_a_json_text_is_found(value: str, before: str)
             assert cut(text, found.inside("key", index, index + 1)) in {character, json.dumps(character)[1:-1]}
 
 
-def test_a_range_across_lines_ends_with_its_first_line() -> None:
+def test_range_ends_with_first_line() -> None:
     text = "key: |-\n  one &&\n    two\n"
     assert cut(text, positions(text).inside("key", 0, 12)) == "one &&"
     assert cut(text, positions(text).inside("key", 9, 12)) == "two"

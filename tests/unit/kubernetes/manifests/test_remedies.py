@@ -1,4 +1,4 @@
-"""YAML that cannot be read is told so that who wrote it can mend it."""
+"""Errors of invalid YAML contain a remedy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
 @pytest.mark.parametrize(
     ("text", "place", "remedy"),
     [
-        ("metadata:\n  name: guest\n   labels: {a: b}\n", "line 3, column 10", "indent the line as its neighbours are"),
-        ("spec:\n  a: 1\n b: 2\n", "line 3, column 2", "indent the line as the other keys of its mapping are"),
-        ("spec:\n\ta: 1\n", "line 2, column 1", "indent with blanks, not tabs"),
-        ("items:\n- a\nb\n", "line 4, column 1", "write 'key: value', with a blank after the colon"),
+        ("metadata:\n  name: guest\n   labels: {a: b}\n", "line 3, column 10", "indent the line like its neighbours"),
+        ("spec:\n  a: 1\n b: 2\n", "line 3, column 2", "indent the line like the other keys of its mapping"),
+        ("spec:\n\ta: 1\n", "line 2, column 1", "indent with spaces, not tabs"),
+        ("items:\n- a\nb\n", "line 4, column 1", "write 'key: value', with a space after the colon"),
     ],
     ids=["too deep", "in between", "tab", "no colon"],
 )
-def test_an_error_of_indentation_has_its_place_and_what_to_do(text: str, place: str, remedy: str) -> None:
+def test_indentation_error_has_position_and_remedy(text: str, place: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_objects(SourceFile("order.yaml", text))
 

@@ -13,7 +13,7 @@ _DATA = Path(__file__).parents[3] / "data" / "golden" / "api"
 
 
 def sequences(name: str) -> Iterator[dict[str, Any]]:
-    """The lines of one file, repetitions written out."""
+    """Return the lines of one file with repetitions expanded."""
     with gzip.open(_DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield _expand(json.loads(line))

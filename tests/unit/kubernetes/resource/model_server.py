@@ -1,4 +1,4 @@
-"""The API server as far as slice planning meets it, and the scheduler's view of a pool."""
+"""A model of the API server for slice planning, and the scheduler's view of a pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Features:
 
 
 class ModelServer:
-    """Stores slices as JSON; names, defaults and optionally drops fields like the real one."""
+    """Stores slices as JSON; generates names, sets defaults and optionally drops fields."""
 
     def __init__(self, *, dropped_device_fields: Iterable[str] = ()) -> None:
         self.slices: dict[str, v1.ResourceSlice] = {}
@@ -31,7 +31,7 @@ class ModelServer:
         return [self.slices[name] for name in sorted(self.slices)]
 
     def execute(self, plan: SlicePlan) -> Iterator[None]:
-        """Make the writes of a plan in order, pausing after each one."""
+        """Run the writes of a plan in order, with a pause after each one."""
         for item in plan.deletes:
             assert self.slices.pop(item.metadata.name).metadata.uid == item.metadata.uid
             self.writes.append("delete")
@@ -46,7 +46,7 @@ class ModelServer:
             yield
         for item in plan.creates:
             assert not item.metadata.name
-            # random suffixes must not decide about the order of slices
+            # random suffixes must not determine the order of slices
             self._names += 1
             suffix = f"{(self._names * 7919) % 100000:05}"
             name = f"{item.metadata.generate_name[:58]}{suffix}"
@@ -59,7 +59,7 @@ class ModelServer:
             pass
 
     def edit(self, name: str, **spec: Any) -> None:
-        """Somebody else's update."""
+        """Update a slice as another client."""
         item = self.slices[name]
         self.slices[name] = item.model_copy(update={"spec": item.spec.model_copy(update=spec)})
 
@@ -79,7 +79,7 @@ class ModelServer:
 
 
 def visible_devices(slices: Iterable[v1.ResourceSlice], pool: str) -> tuple[v1.Device, ...] | None:
-    """What a scheduler may allocate from a pool: None while it is incomplete or absent."""
+    """Return the devices that a scheduler may allocate; None if the pool is incomplete or absent."""
     members = [item for item in slices if item.spec.pool.name == pool]
     highest = max((item.spec.pool.generation for item in members), default=0)
     current = [item for item in members if item.spec.pool.generation == highest]

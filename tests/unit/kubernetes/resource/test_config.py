@@ -22,30 +22,30 @@ entries = st.builds(
 
 
 @pytest.mark.parametrize(("request_name", "base"), [("gpu", "gpu"), ("gpu/big", "gpu"), ("gpu/big/x", "gpu"), ("", "")])
-def test_the_base_of_a_request(request_name: str, base: str) -> None:
+def test_base_request(request_name: str, base: str) -> None:
     assert base_request(request_name) == base
 
 
-def test_an_entry_without_requests_applies_to_every_result() -> None:
+def test_entry_without_requests_applies_to_all_results() -> None:
     assert configs_for_result([entry()], "gpu/big") == [entry()]
 
 
-def test_an_entry_for_a_request_applies_to_its_subrequests() -> None:
+def test_entry_for_request_applies_to_subrequests() -> None:
     assert configs_for_result([entry("gpu")], "gpu/big") == [entry("gpu")]
 
 
 @pytest.mark.parametrize("result", ["gpu", "gpu/small", "gpu/bigger", "nic/big"])
-def test_an_entry_for_a_subrequest_applies_to_no_other_result(result: str) -> None:
+def test_entry_for_subrequest_applies_to_it_only(result: str) -> None:
     assert configs_for_result([entry("gpu/big")], result) == []
 
 
-def test_an_entry_of_an_unknown_kind_is_skipped() -> None:
+def test_entry_of_unknown_kind_is_skipped() -> None:
     unknown = DeviceAllocationConfiguration.model_validate({"source": "FromClaim", "structured": {}})
 
     assert configs_for_result([unknown, entry()], "gpu") == [entry()]
 
 
-def test_entries_of_other_drivers_are_skipped_only_for_a_driver() -> None:
+def test_entries_of_other_drivers_are_skipped_for_driver() -> None:
     ours, theirs = entry("gpu"), entry("gpu", driver="nic.example.com")
 
     assert configs_for_result([theirs, ours], "gpu") == [theirs, ours]
@@ -53,7 +53,7 @@ def test_entries_of_other_drivers_are_skipped_only_for_a_driver() -> None:
 
 
 @given(st.lists(entries, max_size=8), names)
-def test_the_order_of_the_api_is_kept(config: list[DeviceAllocationConfiguration], request_name: str) -> None:
+def test_order_of_entries_is_preserved(config: list[DeviceAllocationConfiguration], request_name: str) -> None:
     positions = {id(e): index for index, e in enumerate(config)}
 
     selected = [positions[id(e)] for e in configs_for_result(config, request_name)]
@@ -62,7 +62,7 @@ def test_the_order_of_the_api_is_kept(config: list[DeviceAllocationConfiguration
 
 
 @given(st.lists(entries, max_size=8), names, drivers)
-def test_a_drivers_entries_do_not_depend_on_those_of_others(
+def test_entries_of_driver_are_independent_of_others(
     config: list[DeviceAllocationConfiguration], request_name: str, driver: str
 ) -> None:
     ours = [e for e in config if e.opaque is not None and e.opaque.driver == driver]

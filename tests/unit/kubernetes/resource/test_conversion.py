@@ -1,4 +1,4 @@
-"""Older versions of resource.k8s.io and v1: nothing is lost on the way there and back."""
+"""Conversion between v1 and older versions of resource.k8s.io preserves all data."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _objects(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @given(_objects())
-def test_what_is_written_in_v1_survives_a_detour_through_v1beta1(drawn: tuple[str, dict[str, Any]]) -> None:
+def test_v1_round_trips_through_v1beta1(drawn: tuple[str, dict[str, Any]]) -> None:
     kind, obj = drawn
     before = copy.deepcopy(obj)
 
@@ -73,7 +73,7 @@ def test_v1_is_not_converted(drawn: tuple[str, dict[str, Any]]) -> None:
     assert from_v1(obj, kind, V1) is obj
 
 
-def test_a_v1beta1_slice_may_say_that_it_has_no_node() -> None:
+def test_v1beta1_slice_with_empty_node_scope() -> None:
     spec = {"nodeName": "", "allNodes": False, "devices": [{"name": "a"}, {"name": "b", "basic": {"nodeName": ""}}]}
 
     converted = to_v1({"spec": spec}, "ResourceSlice", V1BETA1)
@@ -82,14 +82,14 @@ def test_a_v1beta1_slice_may_say_that_it_has_no_node() -> None:
 
 
 @pytest.mark.parametrize("field", [{"tolerations": []}, {"adminAccess": False}, {"count": 1}])
-def test_a_v1beta1_request_is_an_exact_one_as_soon_as_a_field_is_set(field: dict[str, Any]) -> None:
+def test_v1beta1_request_with_field_is_exact(field: dict[str, Any]) -> None:
     claim = {"spec": {"devices": {"requests": [{"name": "r", **field}]}}}
 
     assert to_v1(claim, "ResourceClaim", V1BETA1)["spec"]["devices"]["requests"] == [{"name": "r", "exactly": field}]
 
 
 @pytest.mark.parametrize("field", [{"deviceClassName": ""}, {"count": 0}, {"allocationMode": ""}])
-def test_a_v1beta1_request_with_zero_values_only_is_none(field: dict[str, Any]) -> None:
+def test_v1beta1_request_with_zero_values_is_not_exact(field: dict[str, Any]) -> None:
     claim = {"spec": {"devices": {"requests": [{"name": "r", **field}]}}}
 
     assert to_v1(claim, "ResourceClaim", V1BETA1)["spec"]["devices"]["requests"] == [{"name": "r"}]
@@ -106,7 +106,7 @@ def test_a_v1beta1_request_with_zero_values_only_is_none(field: dict[str, Any]) 
         ("spec.devices.requests[0].firstAvailable[1].name", "spec.devices.requests[0].firstAvailable[1].name"),
     ],
 )
-def test_declarative_errors_tell_the_paths_of_the_requests_version(path: str, told: str) -> None:
+def test_declarative_errors_use_paths_of_sent_version(path: str, told: str) -> None:
     (error,) = mark_declarative([required(path)])
 
     assert error_in(error, V1BETA1).path == told
@@ -114,7 +114,7 @@ def test_declarative_errors_tell_the_paths_of_the_requests_version(path: str, to
     assert error_in(required(path), V1BETA1).path == path
 
 
-def test_a_repeated_request_is_shown_in_the_requests_version() -> None:
+def test_duplicate_request_is_shown_in_sent_version() -> None:
     request = v1.DeviceRequest.model_validate({"name": "a", "exactly": {"deviceClassName": "c", "count": 2}})
     (error,) = mark_declarative([duplicate("spec.devices.requests[1]", request)])
 

@@ -27,7 +27,7 @@ def _requests(*requests: dict[str, Any]) -> dict[str, Any]:
 ONE = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
 
 
-def test_a_request_is_for_one_device() -> None:
+def test_default_count_is_one() -> None:
     spec = _requests(
         {"name": "a", "exactly": {"deviceClassName": "c"}},
         {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]},
@@ -38,7 +38,7 @@ def test_a_request_is_for_one_device() -> None:
     assert _filled({"spec": {"spec": spec}}, "ResourceClaimTemplate") == {"spec": {"spec": filled}}
 
 
-def test_a_request_for_all_devices_has_no_count() -> None:
+def test_request_for_all_devices_has_no_default_count() -> None:
     body = {"deviceClassName": "c", "allocationMode": "All"}
 
     assert _filled({"spec": _requests({"name": "a", "exactly": body})}, "ResourceClaim")["spec"] == _requests(
@@ -46,7 +46,7 @@ def test_a_request_for_all_devices_has_no_count() -> None:
     )
 
 
-def test_in_v1beta1_the_request_itself_is_filled_in_if_it_names_a_class() -> None:
+def test_v1beta1_request_with_class_gets_defaults() -> None:
     spec = _requests({"name": "a", "deviceClassName": "c"}, {"name": "b"})
 
     filled = _filled({"spec": spec}, "ResourceClaim", V1BETA1)
@@ -54,7 +54,7 @@ def test_in_v1beta1_the_request_itself_is_filled_in_if_it_names_a_class() -> Non
     assert filled["spec"] == _requests({"name": "a", **ONE}, {"name": "b"})
 
 
-def test_a_toleration_compares_values() -> None:
+def test_default_toleration_operator_is_equal() -> None:
     spec = _requests({"name": "a", "exactly": {**ONE, "tolerations": [{"key": "k"}, {"operator": "Exists"}]}})
 
     request = _filled({"spec": spec}, "ResourceClaim")["spec"]["devices"]["requests"][0]
@@ -63,7 +63,7 @@ def test_a_toleration_compares_values() -> None:
 
 
 @pytest.mark.parametrize("api_version", [V1, V1BETA1])
-def test_a_taint_without_a_time_was_added_now(api_version: str) -> None:
+def test_default_taint_time_is_now(api_version: str) -> None:
     taints = [{"key": "k"}, {"key": "l", "timeAdded": "2020-01-01T00:00:00Z"}, {"key": "m", "timeAdded": None}]
     device = {"name": "a", "basic": {"taints": taints}} if api_version == V1BETA1 else {"name": "a", "taints": taints}
 
@@ -73,12 +73,12 @@ def test_a_taint_without_a_time_was_added_now(api_version: str) -> None:
     assert times == [NOW, "2020-01-01T00:00:00Z", NOW]
 
 
-def test_a_rules_taint_without_a_time_was_added_now() -> None:
+def test_default_taint_time_of_rule_is_now() -> None:
     filled = _filled({"spec": {"taint": {"key": "k"}}}, "DeviceTaintRule")
 
     assert filled == {"spec": {"taint": {"key": "k", "timeAdded": NOW}}}
 
 
-def test_a_question_about_pools_is_about_a_hundred() -> None:
+def test_default_limit_of_pool_status_request() -> None:
     assert _filled({"spec": {}}, "ResourcePoolStatusRequest") == {"spec": {"limit": 100}}
     assert _filled({"spec": {"limit": 3}}, "ResourcePoolStatusRequest") == {"spec": {"limit": 3}}

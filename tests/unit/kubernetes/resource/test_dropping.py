@@ -56,7 +56,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("gate", "written", "kept"), CASES)
-def test_fields_of_a_feature_that_is_off_are_removed(gate: str, written: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_fields_of_disabled_feature_are_dropped(gate: str, written: dict[str, Any], kept: dict[str, Any]) -> None:
     before = copy.deepcopy(written)
 
     assert drop_disabled_fields(written, None, ALPHA.without(gate)) == kept
@@ -65,30 +65,28 @@ def test_fields_of_a_feature_that_is_off_are_removed(gate: str, written: dict[st
 
 
 @pytest.mark.parametrize(("gate", "written", "kept"), CASES)
-def test_they_stay_where_the_old_object_uses_the_feature(
-    gate: str, written: dict[str, Any], kept: dict[str, Any]
-) -> None:
+def test_fields_used_by_old_object_stay(gate: str, written: dict[str, Any], kept: dict[str, Any]) -> None:
     gates = ALPHA.without(gate)
 
     assert drop_disabled_fields(written, written, gates) == written
     assert drop_disabled_fields(written, kept, gates) == kept
 
 
-def test_a_feature_that_is_used_anywhere_may_be_used_elsewhere() -> None:
+def test_feature_used_by_old_object_stays_enabled() -> None:
     old = _slice(taints=[{"key": "k"}])
     new = {"spec": {"devices": [{"name": "c", "taints": [{"key": "l"}]}]}}
 
     assert drop_disabled_fields(new, old, ALPHA.without("DRADeviceTaints")) == new
 
 
-def test_binding_conditions_need_both_of_their_gates() -> None:
+def test_binding_conditions_need_both_gates() -> None:
     device = _slice(bindingConditions=["a"], bindingFailureConditions=["b"])
 
     assert drop_disabled_fields(device, None, ALPHA.without("DRAResourceClaimDeviceStatus")) == _slice()
 
 
 @given(st.sampled_from([written for _, written, _ in CASES]), st.sets(st.sampled_from(sorted(ALPHA.enabled))))
-def test_dropping_twice_changes_nothing_more(written: dict[str, Any], off: set[str]) -> None:
+def test_dropping_is_idempotent(written: dict[str, Any], off: set[str]) -> None:
     gates = ALPHA.without(*off)
 
     once = drop_disabled_fields(written, None, gates)

@@ -42,17 +42,17 @@ from dra_kit.kubernetes.values.quantity import Quantity
         (FieldError("a", ErrorKind.INTERNAL, detail="broken"), "a: Internal error: broken"),
     ],
 )
-def test_text_is_that_of_the_api_server(error: FieldError, text: str) -> None:
+def test_message_equals_api_server(error: FieldError, text: str) -> None:
     assert str(error) == text
 
 
-def test_objects_are_printed_as_they_are_sent() -> None:
+def test_objects_are_printed_as_sent() -> None:
     counters = {"b": v1.Counter(value=Quantity(1)), "a": v1.Counter(value=Quantity(2))}
     error = duplicate("a", v1.CounterSet(name="s", counters=counters))
     assert error.body == 'Duplicate value: {"name":"s","counters":{"a":{"value":"2"},"b":{"value":"1"}}}'
 
 
-def test_go_structs_keep_the_order_of_their_fields() -> None:
+def test_go_struct_keeps_field_order() -> None:
     assert invalid("a", GoStruct(B=1, A=None), "bad").body == 'Invalid value: {"B":1,"A":null}: bad'
 
 
@@ -60,5 +60,5 @@ def test_go_structs_keep_the_order_of_their_fields() -> None:
     ("text", "quoted"),
     [("a", '"a"'), ('a"\\', '"a\\"\\\\"'), ("\n\x00\x7f", '"\\n\\x00\\x7f"'), ("ä\u200b", '"ä\\u200b"')],
 )
-def test_quoting_escapes_what_cannot_be_printed(text: str, quoted: str) -> None:
+def test_go_quote_escapes_unprintable_characters(text: str, quoted: str) -> None:
     assert go_quote(text) == quoted

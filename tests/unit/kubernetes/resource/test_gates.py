@@ -5,7 +5,7 @@ import pytest
 from dra_kit.kubernetes.release import FeatureGates
 
 
-def test_the_defaults_are_those_of_kubernetes_1_37() -> None:
+def test_default_gates_are_those_of_kubernetes_1_37() -> None:
     gates = FeatureGates.default()
 
     assert "DRAConsumableCapacity" in gates
@@ -13,21 +13,21 @@ def test_the_defaults_are_those_of_kubernetes_1_37() -> None:
     assert "DRAFractionalCapacityRange" not in gates
 
 
-def test_single_gates_are_switched_by_flags() -> None:
+def test_flags_switch_single_gates() -> None:
     gates = FeatureGates.default().switched("DRAListTypeAttributes=true, DRAConsumableCapacity=False")
 
     assert gates.enabled - FeatureGates.default().enabled == {"DRAListTypeAttributes"}
     assert FeatureGates.default().enabled - gates.enabled == {"DRAConsumableCapacity"}
 
 
-def test_no_flags_change_nothing() -> None:
+def test_empty_flags_change_nothing() -> None:
     assert FeatureGates.alpha().switched("") == FeatureGates.alpha()
 
 
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ("DRANothing=true", "DRANothing is no feature gate"),
+        ("DRANothing=true", "DRANothing is not a feature gate"),
         ("DRADeviceTaints", "write DRADeviceTaints=true"),
         ("DRADeviceTaints=yes", "write DRADeviceTaints=true"),
         ("DRAAdminAccess=false", "cannot be switched off"),
@@ -38,12 +38,12 @@ def test_no_flags_change_nothing() -> None:
         ("DRADeviceCompatibilityGroups=true,DRAPartitionableDevices=false", "needs DRAPartitionableDevices"),
     ],
 )
-def test_flags_that_kubernetes_would_refuse_are_refused(flags: str, problem: str) -> None:
+def test_invalid_flags_are_rejected(flags: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         FeatureGates.default().switched(flags)
 
 
-def test_gates_that_need_each_other_are_switched_together() -> None:
+def test_dependent_gates_can_be_switched_off_together() -> None:
     gates = FeatureGates.default().switched("DRADeviceTaints=false,DRADeviceTaintRules=false")
 
     assert gates == FeatureGates.default().without("DRADeviceTaints", "DRADeviceTaintRules")
@@ -51,19 +51,17 @@ def test_gates_that_need_each_other_are_switched_together() -> None:
 
 @pytest.mark.parametrize("value", ["true", "false"])
 @pytest.mark.parametrize("gate", ["DRAWorkloadResourceClaims", "GenericWorkload", "DRAResourcePoolStatus", "PodsAPI"])
-def test_a_gate_of_kubernetes_that_nothing_implements_is_refused_with_those_that_there_are(
-    gate: str, value: str
-) -> None:
-    with pytest.raises(ValueError, match=f"^{gate} is a feature gate of Kubernetes that nothing implements") as refusal:
+def test_gate_without_effect_is_rejected_with_list_of_known_gates(gate: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"^{gate} is a feature gate of Kubernetes without effect") as refusal:
         FeatureGates.alpha().switched(f"{gate}={value}")
 
-    known = str(refusal.value).split("; there are ")[1].split(", ")
+    known = str(refusal.value).split("; known gates are ")[1].split(", ")
     assert gate not in known
     for name in set(known) - {"DRAFractionalCapacityRange"}:
         assert name in FeatureGates.alpha()
 
 
-def test_alpha_is_what_something_implements() -> None:
+def test_alpha_gates_are_implemented() -> None:
     gates = FeatureGates.alpha()
 
     assert not {"GenericWorkload", "DRAWorkloadResourceClaims", "DRAResourcePoolStatus"} & gates.enabled

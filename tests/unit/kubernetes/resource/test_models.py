@@ -1,4 +1,4 @@
-"""What the models of the API accept, keep and write."""
+"""Input and output of the API models."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_null_in_lists_and_maps_is_the_zero_value() -> None:
 @pytest.mark.parametrize(
     "attribute", [{"int": "1"}, {"int": 1.0}, {"int": 2**63}, {"bool": "true"}, {"bool": 1}, {"string": 1}]
 )
-def test_values_of_another_json_type_are_refused(attribute: dict[str, Any]) -> None:
+def test_other_json_types_are_rejected(attribute: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         v1.DeviceAttribute.model_validate(attribute)
 
 
-def test_unknown_fields_survive_a_round_trip() -> None:
+def test_unknown_fields_are_preserved() -> None:
     body = {"name": "d", "future": {"x": 1}, "capacity": {"memory": {"value": "1Gi", "later": True}}}
     assert v1.Device.model_validate(body).to_json() == body

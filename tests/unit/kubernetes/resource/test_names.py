@@ -12,25 +12,25 @@ _LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 
 
 @given(_LABELS)
-def test_a_label_is_also_a_subdomain_a_label_value_and_a_label_key(label: str) -> None:
+def test_dns_label_is_valid_subdomain_label_value_and_key(label: str) -> None:
     for check in (names.dns_label, names.dns_subdomain, names.label_value, names.label_key):
         assert check(label) == []
 
 
 @given(st.lists(_LABELS, min_size=2, max_size=3))
-def test_labels_joined_by_dots_are_a_subdomain_and_no_label(labels: list[str]) -> None:
+def test_dotted_labels_are_subdomain_but_not_label(labels: list[str]) -> None:
     name = ".".join(labels)
     assert names.dns_subdomain(name) == []
     assert "must not contain dots" in names.dns_label(name)
 
 
 @pytest.mark.parametrize("unit", ["bytes", "characters"])
-def test_a_label_has_at_most_63_bytes(unit: names.Unit) -> None:
+def test_dns_label_is_limited_to_63_bytes(unit: names.Unit) -> None:
     assert names.dns_label("a" * 63, unit=unit) == []
     assert names.dns_label("a" * 64, unit=unit) == [f"must be no more than 63 {unit}"]
 
 
-def test_a_label_key_tells_what_is_wrong_with_each_part() -> None:
+def test_label_key_reports_problems_of_each_part() -> None:
     problems = names.label_key("Example.com/-k")
     assert [problem.split(" ", 2)[:2] for problem in problems] == [["prefix", "part"], ["name", "part"]]
 
@@ -52,5 +52,5 @@ def test_format(check: Callable[[str], list[str]], good: str, bad: str) -> None:
     assert len(check(bad)) == 1
 
 
-def test_half_a_surrogate_pair_is_a_wrong_name_and_no_crash() -> None:
+def test_lone_surrogate_is_invalid_name() -> None:
     assert names.dns_label("\ud800") != []

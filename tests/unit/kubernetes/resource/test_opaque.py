@@ -18,18 +18,18 @@ def _raw(text: str) -> RawObject:
 
 
 @given(_OBJECTS, st.sampled_from([None, 1, 4]))
-def test_a_raw_object_is_as_long_as_its_text(value: dict[str, object], indent: int | None) -> None:
+def test_size_of_raw_object_is_size_of_text(value: dict[str, object], indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
 
     assert json_size(_raw(text)) == len(text.encode())
 
 
 @given(_OBJECTS)
-def test_any_other_is_as_long_as_its_compact_json(value: dict[str, object]) -> None:
+def test_size_of_other_value_is_size_of_compact_json(value: dict[str, object]) -> None:
     assert json_size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def test_raw_objects_are_equal_when_their_texts_are() -> None:
+def test_raw_objects_are_compared_by_text() -> None:
     assert _raw('{"a":1}') == _raw('{"a":1}')
     assert _raw('{"a":1}') != _raw('{"a": 1}')
     assert _raw('{"a":1}') != _raw('{"a":1.0}')
@@ -37,7 +37,7 @@ def test_raw_objects_are_equal_when_their_texts_are() -> None:
     assert copy.deepcopy(_raw('{"a": 1}')) == _raw('{"a": 1}')
 
 
-def test_a_model_keeps_the_text() -> None:
+def test_model_preserves_text() -> None:
     texts = ('{"a": 1}', '{"a":1}')
 
     spaced, compact = (v1.OpaqueDeviceConfiguration(driver="d", parameters=_raw(text)) for text in texts)
@@ -46,7 +46,7 @@ def test_a_model_keeps_the_text() -> None:
     assert spaced != compact
 
 
-def test_white_space_counts_towards_the_limit_of_what_is_sent() -> None:
+def test_white_space_counts_towards_limit() -> None:
     limit = '{"x":' + " " * (RAW_OBJECT_MAX_LENGTH - 7) + "1}"
 
     def problems(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the API server refuses of a pod besides its claims, in its words."""
+"""The API server's errors for fields of pods except claims."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resources(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any
         (resources({}, {"hugepages-2Mi": "2Mi"}), "resources: Forbidden: HugePages require cpu or memory"),
     ],
 )  # fmt: skip
-def test_a_container_is_refused(container: dict[str, Any], error: str) -> None:
+def test_invalid_container_is_rejected(container: dict[str, Any], error: str) -> None:
     assert said(container) == [f"spec.containers[0].{error}"]
 
 
@@ -79,13 +79,13 @@ def test_a_container_is_refused(container: dict[str, Any], error: str) -> None:
           '"NoExecute"')),
     ],
 )  # fmt: skip
-def test_a_pod_is_refused(spec: dict[str, Any], error: str) -> None:
+def test_invalid_pod_is_rejected(spec: dict[str, Any], error: str) -> None:
     assert said(**spec) == [f"spec.{error}"]
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["cpu", "memory", "example.com/gpu"]))
 @settings(deadline=None)
-def test_requests_stay_within_limits_and_whole_devices_equal_them(request: int, limit: int, name: str) -> None:
+def test_resource_requests_respect_limits(request: int, limit: int, name: str) -> None:
     shared = "/" not in name
 
     errors = said(resources({name: str(request)}, {name: str(limit)}))

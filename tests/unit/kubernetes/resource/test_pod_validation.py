@@ -1,4 +1,4 @@
-"""What the API server says of pods; the texts are those of kube-apiserver 1.37.1."""
+"""The API server's errors for pods; texts are from kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def texts(spec: dict[str, Any]) -> list[str]:
 
 
 def using(*uses: dict[str, str]) -> list[str]:
-    """The texts for a container with these claims, without what all have in common."""
+    """Return the errors for a container with these claims, without the common prefix."""
     container = {"name": "a", "image": "x", "resources": {"claims": list(uses)}}
     return [text.removeprefix("spec.containers[0].resources.claims") for text in texts(
         {"resourceClaims": CLAIMS, "containers": [container]}
@@ -65,12 +65,12 @@ A, AX, AY, WRONG = (
         ),
     ],
 )
-def test_a_container_uses_claims_of_its_pod(uses: tuple[dict[str, str], ...], expected: list[str]) -> None:
+def test_container_uses_claims_of_its_pod(uses: tuple[dict[str, str], ...], expected: list[str]) -> None:
     assert using(*uses) == expected
 
 
 @given(st.lists(USES, max_size=5))
-def test_a_container_uses_a_claim_as_a_whole_or_each_of_its_requests_once(uses: list[dict[str, str]]) -> None:
+def test_container_uses_whole_claim_or_each_request_once(uses: list[dict[str, str]]) -> None:
     disjoint = all(
         one["name"] != other["name"] or (one.get("request") and other.get("request") and one != other)
         for one, other in itertools.combinations(uses, 2)
@@ -78,7 +78,7 @@ def test_a_container_uses_a_claim_as_a_whole_or_each_of_its_requests_once(uses: 
     assert (using(*uses) == []) == disjoint
 
 
-def test_an_entry_names_one_claim_or_one_template() -> None:
+def test_claim_entry_names_one_claim_or_template() -> None:
     nothing = {"Name": "a", "ResourceClaimName": None, "ResourceClaimTemplateName": None}
     errors = validate_pod_spec({"resourceClaims": [{"name": "a"}], "containers": [{"name": "a", "image": "x"}]})
     assert [(error.kind, error.value, error.detail) for error in errors] == [
@@ -91,7 +91,7 @@ def test_an_entry_names_one_claim_or_one_template() -> None:
     )
 
 
-def test_claims_come_first_and_containers_before_initial_ones() -> None:
+def test_error_order_of_pod() -> None:
     spec = {
         "resourceClaims": [{"name": "A", "resourceClaimName": "b"}, {"resourceClaimTemplateName": "c"}],
         "containers": [{"name": "B"}, {"name": "b", "image": "x"}, {"name": "b", "image": "x"}],
@@ -110,6 +110,6 @@ def test_claims_come_first_and_containers_before_initial_ones() -> None:
     ]
 
 
-def test_a_template_of_pods_has_its_own_path() -> None:
+def test_pod_template_errors_have_its_path() -> None:
     (error,) = validate_pod_spec({}, "spec.template.spec")
     assert str(error) == "spec.template.spec.containers: Required value"

@@ -1,4 +1,4 @@
-"""The releases that are named as supported are those that the code knows."""
+"""Documentation and code support the same releases."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from dra_kit.sandbox.kubelet.node import KUBELET_VERSION
 ROOT = Path(__file__).parents[4]
 
 
-def test_the_allocator_knows_all_of_them_and_none_before() -> None:
+def test_allocator_supports_all_releases() -> None:
     for minor in range(OLDEST.minor, NEWEST.minor + 1):
         AllocatorRules.of(f"1.{minor}")
-    with pytest.raises(ValueError, match="no Kubernetes release"):
+    with pytest.raises(ValueError, match="not a Kubernetes release"):
         AllocatorRules.of(f"1.{OLDEST.minor - 1}")
 
 
-def test_who_runs_an_older_one_is_told_which_is_needed() -> None:
+def test_older_release_error_names_required_release() -> None:
     with pytest.raises(ConfigurationError, match=f"upgrade the cluster to Kubernetes {OLDEST} or newer"):
         choose_version(["v1beta1"], ServerFeatures(1, OLDEST.minor - 1))
 
 
-def test_the_sandbox_is_the_newest() -> None:
+def test_sandbox_uses_newest_release() -> None:
     assert str(NEWEST) == VERSION
     assert discovery.VERSION.startswith(f"v{NEWEST}.")
     assert KUBELET_VERSION == discovery.VERSION
 
 
-def test_the_models_are_those_of_all_of_them() -> None:
+def test_models_support_all_releases() -> None:
     told = f"Kubernetes {OLDEST} to {NEWEST}"
     assert told in (ROOT / "dra_kit" / "kubernetes" / "resource" / "v1.py").read_text()
     assert f"Supported: {told}," in (ROOT / "README.md").read_text()
 
 
-def test_the_chart_is_installed_in_none_before() -> None:
+def test_chart_requires_oldest_release() -> None:
     assert f'kubeVersion: ">={OLDEST}.0-0"' in (ROOT / "charts" / "dra-driver" / "Chart.yaml").read_text()

@@ -1,4 +1,4 @@
-"""What users and administrators write: requests, constraints, classes and taint rules."""
+"""Models of requests, constraints, classes and taint rules."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CLAIM: dict[str, Any] = {
 }
 
 
-def test_a_claim_is_written_as_it_was_read() -> None:
+def test_claim_round_trips() -> None:
     assert ResourceClaim.model_validate(CLAIM).to_json()["spec"] == CLAIM["spec"]
 
 
-def test_a_selector_of_an_unknown_kind_is_kept() -> None:
+def test_selector_of_unknown_kind_is_preserved() -> None:
     claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
         {"name": "a", "exactly": {"deviceClassName": "gpu", "selectors": [{"wasm": {"module": "m"}}]}},
     ]}}}  # fmt: skip
@@ -52,7 +52,7 @@ def test_a_selector_of_an_unknown_kind_is_kept() -> None:
     assert model.to_json()["spec"] == claim["spec"]
 
 
-def test_a_class_is_written_as_it_was_read() -> None:
+def test_class_round_trips() -> None:
     document = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -67,7 +67,7 @@ def test_a_class_is_written_as_it_was_read() -> None:
     assert DeviceClass.model_validate(document).to_json() == document
 
 
-def test_a_taint_rule_without_selector_is_not_one_that_selects_everything() -> None:
+def test_taint_rule_without_selector_differs_from_empty_selector() -> None:
     taint = {"key": "example.com/broken", "effect": "NoExecute"}
     nothing = DeviceTaintRule.model_validate({"spec": {"taint": taint}})
     everything = DeviceTaintRule.model_validate({"spec": {"taint": taint, "deviceSelector": {}}})

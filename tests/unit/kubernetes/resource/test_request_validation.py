@@ -1,4 +1,4 @@
-"""Rules for claims, templates and classes beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+"""Rules for claims, templates and classes that recorded answers do not cover; measured on kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _errors(spec: v1.ResourceClaimSpec, gates: FeatureGates = ALPHA) -> list[tup
 DERIVED = "spec.devices.requests[0].exactly.derivedAttributes"
 
 
-def test_an_attribute_that_no_constraint_compares_may_not_be_derived() -> None:
+def test_derived_attribute_needs_constraint() -> None:
     request = _exactly(derivedAttributes=[{"name": "a.b/x", "expression": "1"}])
 
     assert _errors(_spec(request)) == [(f"{DERIVED}[0].name", "INVALID")]
@@ -54,7 +54,7 @@ def test_an_attribute_that_no_constraint_compares_may_not_be_derived() -> None:
     assert _errors(_spec(request, constraints=[{"distinctAttribute": "a.b/x"}])) == []
 
 
-def test_a_constraint_on_another_request_does_not_count() -> None:
+def test_derived_attribute_needs_constraint_on_same_request() -> None:
     requests = (_exactly(derivedAttributes=[{"name": "a.b/x", "expression": "1"}]), {**_exactly(), "name": "q"})
 
     errors = _errors(_spec(*requests, constraints=[{"requests": ["q"], "matchAttribute": "a.b/x"}]))
@@ -62,7 +62,7 @@ def test_a_constraint_on_another_request_does_not_count() -> None:
     assert errors == [(f"{DERIVED}[0].name", "INVALID")]
 
 
-def test_of_too_many_derived_attributes_only_hand_written_rules_look_at_the_items() -> None:
+def test_too_many_derived_attributes_skip_declarative_rules() -> None:
     attributes = [{"name": f"x{i}", "expression": "" if i else "("} for i in range(33)]
     constraints = [{"matchAttribute": f"x{i}"} for i in range(32)]
     errors = _errors(_spec(_exactly(derivedAttributes=attributes), constraints=constraints))
@@ -72,7 +72,7 @@ def test_of_too_many_derived_attributes_only_hand_written_rules_look_at_the_item
     ]  # fmt: skip
 
 
-def test_a_request_in_two_ways_is_not_looked_into() -> None:
+def test_ambiguous_request_is_not_validated_further() -> None:
     both = {**_exactly(deviceClassName="C"), "firstAvailable": [{"name": "A", "allocationMode": "ExactCount"}]}
 
     errors = _errors(_spec(both))
@@ -83,7 +83,7 @@ def test_a_request_in_two_ways_is_not_looked_into() -> None:
     ]
 
 
-def test_without_consumable_capacity_a_constraint_needs_an_attribute_to_match() -> None:
+def test_constraint_needs_match_attribute_without_gate() -> None:
     spec = _spec(_exactly(), constraints=[{}])
 
     assert _errors(spec) == [("spec.devices.constraints[0]", "REQUIRED")]
@@ -93,14 +93,14 @@ def test_without_consumable_capacity_a_constraint_needs_an_attribute_to_match() 
 
 
 @pytest.mark.parametrize(("on", "kinds"), [(True, []), (False, ["INVALID"])])
-def test_what_an_expression_may_use_depends_on_the_gates(on: bool, kinds: list[str]) -> None:
+def test_expression_environment_depends_on_gates(on: bool, kinds: list[str]) -> None:
     gates = ALPHA if on else FeatureGates.default()
     expression = "device.attributes['d.example'].x.includes('y')"
 
     assert [kind for _, kind in _errors(_spec(_exactly(selectors=[_selector(expression)])), gates)] == kinds
 
 
-def test_a_compile_error_shows_the_place() -> None:
+def test_compile_error_has_position() -> None:
     spec = _spec(_exactly(selectors=[_selector("true &&\n  device.driver == 1")]))
 
     (error,) = validate_claim_spec(spec)
@@ -111,7 +111,7 @@ def test_a_compile_error_shows_the_place() -> None:
     )
 
 
-def test_the_spec_of_a_claim_stays() -> None:
+def test_claim_spec_is_immutable() -> None:
     one, other = _spec(_exactly()), _spec(_exactly(count=2))
 
     assert validate_claim_spec_update(one, one.model_copy()) == []
@@ -120,7 +120,7 @@ def test_the_spec_of_a_claim_stays() -> None:
     ]
 
 
-def test_a_changed_template_is_shown_as_a_go_struct() -> None:
+def test_changed_template_is_shown_as_go_struct() -> None:
     old, new = (
         v1.ResourceClaimTemplate.model_validate({"spec": {"metadata": {"labels": {"a": "b"}}, "spec": spec}})
         for spec in (_spec(_exactly()), _spec(_exactly(count=2)))
@@ -139,7 +139,7 @@ def _class(*selectors: str, config: object = None) -> v1.DeviceClass:
     return v1.DeviceClass.model_validate({"metadata": {"name": "c"}, "spec": spec})
 
 
-def test_selectors_that_stay_in_a_class_compile_as_stored_ones() -> None:
+def test_unchanged_class_selectors_compile_as_stored() -> None:
     old = _class("device.attributes['d.example'].x.includes('y')")
 
     assert [error.path for error in validate_class(old)] == ["spec.selectors[0].cel.expression"]
@@ -148,7 +148,7 @@ def test_selectors_that_stay_in_a_class_compile_as_stored_ones() -> None:
     assert [error.path for error in validate_class(changed, old)] == ["spec.selectors[0].cel.expression"]
 
 
-def test_configuration_that_stays_in_a_class_may_be_too_long() -> None:
+def test_unchanged_class_config_may_exceed_limit() -> None:
     old = _class(config=[{"opaque": {"driver": "d.example", "parameters": {"x": "y" * 10240}}}])
 
     assert [error.kind.name for error in validate_class(old)] == ["TOO_LONG"]
@@ -166,13 +166,13 @@ def test_configuration_that_stays_in_a_class_may_be_too_long() -> None:
         ("requests.A b/c", 2),
     ],
 )
-def test_extended_resources_have_a_domain_of_their_own(name: str, problems: int) -> None:
+def test_extended_resource_needs_domain(name: str, problems: int) -> None:
     device_class = v1.DeviceClass.model_validate({"metadata": {"name": "c"}, "spec": {"extendedResourceName": name}})
 
     assert [error.path for error in validate_class(device_class)] == ["spec.extendedResourceName"] * problems
 
 
-def test_an_unknown_effect_that_stays_in_a_rule_is_tolerated() -> None:
+def test_unchanged_unknown_effect_is_accepted() -> None:
     rule = v1.DeviceTaintRule.model_validate({"spec": {"taint": {"key": "k", "effect": "Future"}}})
 
     assert [error.path for error in validate_taint_rule(rule)] == ["spec.taint.effect"]
@@ -188,7 +188,7 @@ def _claim(**status: Any) -> v1.ResourceClaim:
     )
 
 
-def test_an_allocation_is_looked_at_only_when_it_is_new() -> None:
+def test_only_new_allocation_is_validated() -> None:
     claim = _claim(allocation={"devices": {"results": [{**RESULT, "request": "q"}]}})
 
     assert [error.path for error in validate_claim_status(claim, (), v1.ResourceClaimStatus())] == [
@@ -197,7 +197,7 @@ def test_an_allocation_is_looked_at_only_when_it_is_new() -> None:
     assert validate_claim_status(claim, (), claim.status) == []
 
 
-def test_an_allocation_does_not_change_but_may_go() -> None:
+def test_allocation_is_immutable_but_removable() -> None:
     old = _claim(allocation={"devices": {"results": [RESULT]}})
     new = _claim(allocation={"devices": {"results": [{**RESULT, "device": "y"}]}})
 
@@ -207,7 +207,7 @@ def test_an_allocation_does_not_change_but_may_go() -> None:
     assert validate_claim_status(_claim(), (), old.status) == []
 
 
-def test_a_claim_that_is_being_deleted_gets_no_new_consumers() -> None:
+def test_terminating_claim_rejects_new_consumers() -> None:
     users = [{"resource": "pods", "name": name, "uid": name} for name in ("a", "b")]
     allocation = {"devices": {"results": [RESULT]}}
     old = _claim(allocation=allocation, reservedFor=users[:1])
@@ -218,7 +218,7 @@ def test_a_claim_that_is_being_deleted_gets_no_new_consumers() -> None:
     assert [error.path for error in validate_claim_status(deleted, (), old.status)] == ["status.reservedFor"]
 
 
-def test_an_answer_about_pools_is_given_once() -> None:
+def test_pool_status_is_immutable() -> None:
     status = {"poolCount": 1}
 
     assert validate_pool_status(status, None) == []
@@ -226,7 +226,7 @@ def test_an_answer_about_pools_is_given_once() -> None:
     assert [error.path for error in validate_pool_status({"poolCount": 2}, status)] == ["status"]
 
 
-def test_a_question_about_pools_may_name_a_driver_of_more_than_63_bytes() -> None:
+def test_pool_status_request_accepts_long_driver_name() -> None:
     driver = ".".join(["d" * 30] * 4)
     question = ResourcePoolStatusRequest.model_validate({"spec": {"driver": driver, "limit": 1}})
 

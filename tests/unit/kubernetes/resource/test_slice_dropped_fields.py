@@ -66,7 +66,7 @@ def _without(value: Any, name: str) -> Any:
         ("nodeAllocatableResources", "spec.devices[1].nodeAllocatableResources", "DRANodeAllocatableResources"),
     ],
 )
-def test_a_dropped_field_is_named_with_its_gate(name: str, path: str, gate: str) -> None:
+def test_dropped_field_has_gate(name: str, path: str, gate: str) -> None:
     assert dropped_fields(_parse(_SENT), _parse(_without(_SENT, name))) == (DroppedField(path, gate),)
 
 
@@ -77,7 +77,7 @@ def test_counter_sets_need_partitionable_devices() -> None:
     assert dropped_fields(sent, _parse(pool)) == (expected,)
 
 
-def test_what_the_server_fills_in_or_spells_otherwise_is_not_dropped() -> None:
+def test_defaults_and_other_notation_are_not_dropped() -> None:
     stored = _parse(_SENT).to_json()["spec"]
     stored["devices"][1]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
     stored["devices"][1]["capacity"]["memory"]["value"] = "1024Mi"
@@ -85,7 +85,7 @@ def test_what_the_server_fills_in_or_spells_otherwise_is_not_dropped() -> None:
     assert dropped_fields(_parse(_SENT), _parse(stored)) == ()
 
 
-def test_other_losses_are_reported_without_a_gate() -> None:
+def test_other_dropped_fields_have_no_gate() -> None:
     sent = _parse({**_SENT, "future": 1})
     stored = _parse({**_SENT, "devices": _SENT["devices"][:1]})
     assert dropped_fields(sent, stored) == (DroppedField("spec.devices", None), DroppedField("spec.future", None))

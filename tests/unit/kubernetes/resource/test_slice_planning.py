@@ -32,14 +32,14 @@ def _publish(server: ModelServer, desired: DesiredSlices) -> None:
 
 
 def _shape(server: ModelServer) -> list[tuple[int, int, int]]:
-    """(generation, resourceSliceCount, devices) of each slice in the order of names."""
+    """Return (generation, resourceSliceCount, devices) of each slice in the order of names."""
     return [
         (item.spec.pool.generation, item.spec.pool.resource_slice_count, len(item.spec.devices))
         for item in server.list()
     ]
 
 
-def test_first_publication_is_generation_1_with_indexed_names_and_an_owner() -> None:
+def test_first_plan_has_generation_1_indexed_names_and_owner() -> None:
     server = ModelServer()
     created = _plan(_desired(*_devices(130)), server).creates
     assert [item.metadata.generate_name for item in created] == [
@@ -51,13 +51,13 @@ def test_first_publication_is_generation_1_with_indexed_names_and_an_owner() -> 
     assert _shape(server) == [(1, 2, 128), (1, 2, 2)]
 
 
-def test_an_empty_pool_is_one_empty_slice() -> None:
+def test_empty_pool_has_one_empty_slice() -> None:
     server = ModelServer()
     server.apply(_plan(_desired(), server))
     assert _shape(server) == [(1, 1, 0)]
 
 
-def test_unchanged_content_is_not_written() -> None:
+def test_unchanged_slices_are_not_written() -> None:
     server = ModelServer()
     desired = _desired(*_devices(200, taints=[_TAINT.to_json()], capacity={"memory": {"value": "1024Mi"}}))
     _publish(server, desired)
@@ -74,14 +74,14 @@ def test_one_changed_slice_is_updated_in_place() -> None:
     assert _shape(server) == [(1, 3, 128), (1, 3, 128), (1, 3, 44)]
 
 
-def test_a_device_added_at_the_end_changes_the_last_slice_only() -> None:
+def test_appended_device_changes_last_slice_only() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(200)))
     server.apply(_plan(_desired(*_devices(201)), server))
     assert server.writes == ["update"]
 
 
-def test_two_changed_slices_raise_the_generation_of_all() -> None:
+def test_two_changed_slices_raise_generation() -> None:
     server = ModelServer()
     devices = _devices(300)
     _publish(server, _desired(*devices))
@@ -90,7 +90,7 @@ def test_two_changed_slices_raise_the_generation_of_all() -> None:
     assert [generation for generation, _, _ in _shape(server)] == [2, 2, 2]
 
 
-def test_a_new_slice_raises_the_generation_of_all() -> None:
+def test_new_slice_raises_generation() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(128)))
     server.apply(_plan(_desired(*_devices(129)), server))
@@ -98,7 +98,7 @@ def test_a_new_slice_raises_the_generation_of_all() -> None:
     assert _shape(server) == [(2, 2, 128), (2, 2, 1)]
 
 
-def test_slices_that_are_not_needed_any_more_are_deleted_first() -> None:
+def test_unneeded_slices_are_deleted_first() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(300)))
     server.apply(_plan(_desired(*_devices(100)), server))
@@ -106,27 +106,27 @@ def test_slices_that_are_not_needed_any_more_are_deleted_first() -> None:
     assert _shape(server) == [(2, 1, 100)]
 
 
-def test_pools_that_are_not_desired_any_more_are_deleted() -> None:
+def test_undesired_pools_are_deleted() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(200)))
     server.apply(_plan(DesiredSlices("gpu.example.com", _NODE), server))
     assert server.slices == {}
 
 
-def test_slices_of_another_driver_are_left_alone() -> None:
+def test_slices_of_other_driver_are_ignored() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(1)))
     assert not _plan(DesiredSlices("nic.example.com", _NODE), server)
 
 
-def test_a_device_with_a_taint_limits_its_slice_to_64() -> None:
+def test_tainted_device_limits_slice_to_64_devices() -> None:
     server = ModelServer()
     tainted = v1.Device(name="t", taints=(_TAINT,))
     _publish(server, _desired(*_devices(70), tainted, *_devices(70, "e")))
     assert [count for _, _, count in _shape(server)] == [70, 64, 7]
 
 
-def test_names_without_index_and_second_slices_of_an_index_are_replaced() -> None:
+def test_slices_without_unique_index_are_replaced() -> None:
     server = ModelServer()
     desired = _desired(*_devices(1))
     _publish(server, desired)
@@ -150,7 +150,7 @@ def test_slices_of_a_lower_generation_are_replaced() -> None:
     assert server.writes == ["delete", "update", "create"]
 
 
-def test_a_slice_that_is_being_deleted_is_replaced() -> None:
+def test_terminating_slice_is_replaced() -> None:
     server = ModelServer()
     desired = _desired(*_devices(1))
     _publish(server, desired)
@@ -162,7 +162,7 @@ def test_a_slice_that_is_being_deleted_is_replaced() -> None:
     assert [created.spec.pool.generation for created in result.creates] == [2]
 
 
-def test_another_node_name_means_new_slices() -> None:
+def test_other_node_name_replaces_slices() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(1)))
     server.apply(_plan(_desired(*_devices(1), node_name="node-2"), server))
@@ -170,7 +170,7 @@ def test_another_node_name_means_new_slices() -> None:
     assert [item.spec.node_name for item in server.list()] == ["node-2"]
 
 
-def test_edits_by_others_are_healed() -> None:
+def test_external_edits_are_reverted() -> None:
     server = ModelServer()
     desired = _desired(*_devices(2))
     _publish(server, desired)
@@ -181,7 +181,7 @@ def test_edits_by_others_are_healed() -> None:
     assert [device.name for device in server.list()[0].spec.devices] == ["d0", "d1"]
 
 
-def test_a_new_incarnation_of_the_owner_replaces_the_old_one() -> None:
+def test_recreated_owner_replaces_slices() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(1)))
     reborn = _NODE.model_copy(update={"uid": "u-2"})
@@ -190,7 +190,7 @@ def test_a_new_incarnation_of_the_owner_replaces_the_old_one() -> None:
     assert server.list()[0].metadata.owner_references == (reborn,)
 
 
-def test_a_taint_that_stays_keeps_its_time() -> None:
+def test_unchanged_taint_keeps_its_time() -> None:
     server = ModelServer()
     device = v1.Device(name="d", taints=(_TAINT,))
     _publish(server, _desired(device))
@@ -201,7 +201,7 @@ def test_a_taint_that_stays_keeps_its_time() -> None:
     assert after == before
 
 
-def test_the_time_of_a_taint_matters_only_from_two_seconds_on() -> None:
+def test_taint_time_within_two_seconds_is_unchanged() -> None:
     server = ModelServer()
 
     def desired(time: str) -> DesiredSlices:
@@ -219,7 +219,7 @@ def test_quantities_are_compared_by_value() -> None:
     assert _plan(_desired(*_devices(1, capacity={"memory": {"value": "1G"}})), server, remember=False)
 
 
-def test_fields_of_a_newer_api_server_are_no_difference_and_survive_an_update() -> None:
+def test_unknown_fields_are_ignored_and_preserved() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(1)))
     (item,) = server.list()
@@ -231,7 +231,7 @@ def test_fields_of_a_newer_api_server_are_no_difference_and_survive_an_update() 
     assert (spec["futureSpec"], spec["devices"][0]["futureDevice"]) == (2, 1)
 
 
-def test_fields_that_the_server_drops_cause_no_endless_writes() -> None:
+def test_dropped_fields_do_not_cause_repeated_writes() -> None:
     server = ModelServer(dropped_device_fields=["taints"])
     desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
     _publish(server, desired)
@@ -240,7 +240,7 @@ def test_fields_that_the_server_drops_cause_no_endless_writes() -> None:
     assert server.writes == ["update"]
 
 
-def test_after_dropping_fields_edits_by_others_are_still_healed() -> None:
+def test_external_edits_are_reverted_with_dropped_fields() -> None:
     server = ModelServer(dropped_device_fields=["taints"])
     desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
     _publish(server, desired)
@@ -249,7 +249,7 @@ def test_after_dropping_fields_edits_by_others_are_still_healed() -> None:
     assert len(_plan(desired, server).updates) == 1
 
 
-def test_counter_sets_have_slices_of_their_own_in_front() -> None:
+def test_counter_sets_are_in_separate_first_slices() -> None:
     server = ModelServer()
     counters = {"n": v1.Counter(value=Quantity(1))}
     sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(9))
@@ -262,7 +262,7 @@ def test_counter_sets_have_slices_of_their_own_in_front() -> None:
     assert [spec.partition_type_attribute for spec in specs] == [None, None, None, "example.com/type"]
 
 
-def test_before_1_35_counter_sets_stay_with_their_devices() -> None:
+def test_counter_sets_and_devices_share_slice_before_1_35() -> None:
     counters = {"n": v1.Counter(value=Quantity(1))}
     desired = _desired(*_devices(3), counter_sets=(v1.CounterSet(name="s", counters=counters),))
     (created,) = plan(desired, [], features=Features(separate_counter_slices=False)).creates
@@ -270,7 +270,7 @@ def test_before_1_35_counter_sets_stay_with_their_devices() -> None:
 
 
 @pytest.mark.parametrize(("devices", "sets"), [(129, 1), (1, 9)])
-def test_before_1_35_counter_sets_and_devices_must_fit_into_one_slice(devices: int, sets: int) -> None:
+def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, sets: int) -> None:
     counters = {"n": v1.Counter(value=Quantity(1))}
     counter_sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(sets))
     desired = _desired(*_devices(devices), counter_sets=counter_sets)
@@ -278,7 +278,7 @@ def test_before_1_35_counter_sets_and_devices_must_fit_into_one_slice(devices: i
         plan(desired, [], features=Features(separate_counter_slices=False))
 
 
-def test_two_pools_of_one_name_are_refused() -> None:
+def test_duplicate_pool_name_is_rejected() -> None:
     pool = DesiredPool("p", all_nodes=True)
     with pytest.raises(ConfigurationError, match="two pools named 'p'"):
         plan(DesiredSlices("d", pools=(pool, pool)), [], features=Features())
@@ -288,7 +288,7 @@ def test_two_pools_of_one_name_are_refused() -> None:
     ("driver", "owner"),
     [("a" * 63, "n" * 253), ("a.b", ""), ("GPU.Example.com", "node"), ("a" * 50, "b.c.d"), ("d" * 51, "")],
 )
-def test_generated_names_keep_the_index_in_front_and_stay_valid(driver: str, owner: str) -> None:
+def test_generated_names_start_with_index_and_are_valid(driver: str, owner: str) -> None:
     reference = OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
     desired = DesiredSlices(driver, reference, (DesiredPool("p", all_nodes=True),))
     (created,) = plan(desired, [], features=Features()).creates

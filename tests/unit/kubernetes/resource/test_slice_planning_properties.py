@@ -1,4 +1,4 @@
-"""What planning promises whatever is desired and whatever happened before."""
+"""Guarantees of slice planning for any desired state and any history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POOL = "pool-1"
 
 @st.composite
 def _pools(draw: st.DrawFn) -> DesiredPool:
-    """Up to about 300 devices in runs of one kind; the numbers in names make runs shrink and grow at both ends."""
+    """Up to about 300 devices in runs of one kind, which shrink and grow at both ends."""
     runs = draw(st.lists(st.tuples(st.sampled_from(list(_KINDS)), st.integers(0, 2), st.integers(1, 100)), max_size=3))
     devices = [
         v1.Device(name=f"{kind}-{run}-{i}", **_KINDS[kind])  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def _publish(server: ModelServer, desired: DesiredSlices) -> None:
 
 
 @given(st.lists(_DESIRED, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=3, max_size=3))
-def test_one_plan_suffices_even_after_interrupted_ones(history: list[DesiredSlices], writes: list[int]) -> None:
+def test_one_plan_converges_after_interruptions(history: list[DesiredSlices], writes: list[int]) -> None:
     server = ModelServer()
     for desired, limit in zip(history, writes, strict=False):
         for _, _ in zip(range(limit), server.execute(plan(desired, server.list(), features=Features())), strict=False):
@@ -55,9 +55,7 @@ def test_one_plan_suffices_even_after_interrupted_ones(history: list[DesiredSlic
 
 
 @given(_DESIRED, _DESIRED)
-def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(
-    old: DesiredSlices, new: DesiredSlices
-) -> None:
+def test_slices_are_valid_and_contain_each_device_once_in_order(old: DesiredSlices, new: DesiredSlices) -> None:
     server = ModelServer()
     for desired in (old, new):
         _publish(server, desired)
@@ -70,7 +68,7 @@ def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(
 
 
 @given(st.lists(_DESIRED, min_size=2, max_size=4))
-def test_the_generation_never_falls(history: list[DesiredSlices]) -> None:
+def test_generation_never_decreases(history: list[DesiredSlices]) -> None:
     server, generations = ModelServer(), [0]
     for desired in history:
         _publish(server, desired)
@@ -80,14 +78,14 @@ def test_the_generation_never_falls(history: list[DesiredSlices]) -> None:
 
 
 @given(_DESIRED, _DESIRED, st.integers(0, 6), st.lists(st.integers(0, 5), max_size=2), _DESIRED)
-def test_no_reader_ever_sees_a_mixture(
+def test_readers_never_see_mixed_generations(
     first: DesiredSlices, broken_off: DesiredSlices, writes: int, deleted: list[int], last: DesiredSlices
 ) -> None:
     server = ModelServer()
     _publish(server, first)
     for desired, limit in ((broken_off, writes), (last, None)):
         if limit is None:
-            for index in deleted:  # by hand
+            for index in deleted:  # manually
                 for item in server.list()[index : index + 1]:
                     del server.slices[item.metadata.name]
         allowed = {None, _visible(server), _names(desired)}
@@ -99,9 +97,7 @@ def test_no_reader_ever_sees_a_mixture(
 
 
 @given(_DESIRED.filter(lambda desired: bool(desired.pools[0].devices)), st.data())
-def test_a_change_of_one_device_is_one_update_in_the_same_generation(
-    desired: DesiredSlices, data: st.DataObject
-) -> None:
+def test_one_changed_device_is_one_update_without_new_generation(desired: DesiredSlices, data: st.DataObject) -> None:
     server = ModelServer()
     _publish(server, desired)
     devices = list(desired.pools[0].devices)

@@ -1,4 +1,4 @@
-"""Slices of a whole cluster are read as pydantic reads each of them."""
+"""The slice reader equals pydantic."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ SLICES = st.one_of(
 
 
 @given(st.lists(SLICES, max_size=3))
-def test_a_slice_is_read_as_pydantic_reads_it(documents: list[Document]) -> None:
+def test_reader_equals_pydantic(documents: list[Document]) -> None:
     reader = SliceReader()
 
     for document in documents:
         assert outcome(reader.read, document) == outcome(read_by_pydantic, document)
 
 
-def test_devices_share_what_they_have_in_common() -> None:
+def test_equal_attributes_and_capacities_are_shared() -> None:
     reader = SliceReader()
     device = {"attributes": {"model": {"string": "H200"}}, "capacity": {"memory": {"value": "80Gi"}}}
 
@@ -70,7 +70,7 @@ def test_devices_share_what_they_have_in_common() -> None:
     assert one.capacity["memory"] is other.capacity["memory"]
 
 
-def test_a_slice_that_was_read_can_be_changed_by_a_copy() -> None:
+def test_read_slice_can_be_copied_with_changes() -> None:
     (device,) = SliceReader().read({"spec": {"devices": [{"name": "gpu-0"}]}}).devices
 
     changed = device.model_copy(update={"node_name": "n"})
@@ -79,12 +79,12 @@ def test_a_slice_that_was_read_can_be_changed_by_a_copy() -> None:
 
 
 @pytest.mark.parametrize("value", [{"string": 3}, {"int": "3"}, {"bool": 1}])
-def test_a_value_of_another_type_is_refused(value: Document) -> None:
+def test_value_of_other_type_is_rejected(value: Document) -> None:
     with pytest.raises(ValidationError, match=r"spec\.devices\.0\.attributes\.model"):
         SliceReader().read({"spec": {"devices": [{"attributes": {"model": value}}]}})
 
 
-def test_devices_of_one_form_have_all_in_common_but_names_and_values() -> None:
+def test_devices_of_one_shape_differ_only_in_names_and_values() -> None:
     documents = [
         {"name": name, "attributes": {"model": {field: value}}, "capacity": {"memory": {"value": amount}}}
         for name, field, value, amount in (
@@ -103,7 +103,7 @@ def test_devices_of_one_form_have_all_in_common_but_names_and_values() -> None:
     assert len({first, third, fourth}) == 3
 
 
-def test_a_slice_with_one_other_device_has_no_forms() -> None:
+def test_slice_with_other_device_has_no_shapes() -> None:
     found = SliceReader().read({"spec": {"devices": [{"name": "a"}, {"name": "b", "allNodes": True}]}})
 
     assert (found.usual, found.names) == (None, ["a", "b"])
@@ -124,7 +124,7 @@ def outcome(read: Any, document: Document) -> Any:
 
 
 def parts(value: Any) -> Any:
-    """All that is in a model: also the order of its fields, and which of them were given."""
+    """Return the whole content of a model, with the order of its fields and the set of given fields."""
     if isinstance(value, BaseModel):
         fields = [(name, parts(item)) for name, item in vars(value).items()]
         return type(value), fields, value.model_fields_set, value.model_extra

@@ -1,4 +1,4 @@
-"""Rules for slices beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+"""Rules for slices that recorded answers do not cover; measured on kube-apiserver 1.37.1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _policy(capacity: str, default: str, **bounds: str) -> dict[str, Any]:
 RANGE = "capacity[m].requestPolicy.validRange"
 
 
-def test_a_list_of_conditions_that_is_too_long_still_tells_what_comes_twice() -> None:
+def test_too_many_conditions_still_report_duplicates() -> None:
     device = {"bindingConditions": ["a", "b", "c", "a", "A b"], "bindingFailureConditions": ["z", "y", "x", "w", "a"]}
 
     assert sorted(_found(validate_slice(_slice(device)))) == [
@@ -44,13 +44,13 @@ def test_a_list_of_conditions_that_is_too_long_still_tells_what_comes_twice() ->
     ]
 
 
-def test_of_too_many_taints_only_the_effects_are_looked_at() -> None:
+def test_too_many_taints_still_report_effects() -> None:
     errors = validate_slice(_slice({"taints": [{"key": "A b", "effect": "x"}] * 17}))
 
     assert _found(errors) == [("taints", "TOO_MANY"), *[(f"taints[{i}].effect", "UNSUPPORTED") for i in range(17)]]
 
 
-def test_of_too_many_counters_the_names_are_looked_at() -> None:
+def test_too_many_counters_still_report_names() -> None:
     counters = {f"C{i}": {"value": "1"} for i in range(33)}
     errors = validate_slice(_slice({"consumesCounters": [{"counterSet": "s", "counters": counters}]}))
 
@@ -59,14 +59,14 @@ def test_of_too_many_counters_the_names_are_looked_at() -> None:
     ]  # fmt: skip
 
 
-def test_an_empty_list_beside_a_value_is_a_second_value() -> None:
+def test_empty_list_counts_as_second_value() -> None:
     (empty, two) = validate_slice(_slice({"attributes": {"a": {"string": "x", "ints": []}}}))
 
     assert (empty.path, two.path) == ("spec.devices[0].attributes[a].ints", "spec.devices[0].attributes[a]")
     assert two.detail == "exactly one value must be specified"
 
 
-def test_devices_are_not_asked_for_an_attribute_whose_name_is_wrong() -> None:
+def test_invalid_partition_attribute_name_skips_devices() -> None:
     device = {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}
 
     assert _found(validate_slice(_slice(device, partitionTypeAttribute="profile"))) == [
@@ -75,7 +75,7 @@ def test_devices_are_not_asked_for_an_attribute_whose_name_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("field", [{"taints": [{"key": "k", "effect": "Future"}]}, _policy("1", "2", min="2")])
-def test_what_stays_of_taints_and_capacities_is_not_looked_at_again(field: dict[str, Any]) -> None:
+def test_unchanged_taints_and_capacities_are_not_validated(field: dict[str, Any]) -> None:
     old, moved = _slice(field), _slice({}, field)
 
     assert len(validate_slice(old)) == 1
@@ -83,7 +83,7 @@ def test_what_stays_of_taints_and_capacities_is_not_looked_at_again(field: dict[
     assert len(validate_slice(moved, old=old)) == 1
 
 
-def test_driver_pool_and_node_stay() -> None:
+def test_driver_pool_and_node_are_immutable() -> None:
     old = _slice()
     new = _slice(driver="e.example", nodeName="m", pool={"name": "q", "generation": 2, "resourceSliceCount": 1})
 
@@ -111,13 +111,11 @@ def test_fractional_ranges(device: dict[str, Any], fractional: bool, expected: l
     lowest=st.integers(0, 5000), step=st.integers(1, 2000), steps=st.integers(1, 50), chosen=st.integers(0, 50),
     offset=st.integers(0, 1999),
 )  # fmt: skip
-def test_a_range_in_thousandths_admits_its_steps_and_nothing_between(
-    lowest: int, step: int, steps: int, chosen: int, offset: int
-) -> None:
+def test_fractional_range_accepts_only_its_steps(lowest: int, step: int, steps: int, chosen: int, offset: int) -> None:
     highest = lowest + step * steps
     default = lowest + step * min(chosen, steps) + offset % step
     amounts = {"min": lowest, "max": highest, "step": step}
-    # a fraction somewhere is what makes the server count thousandths
+    # the server counts thousandths if any amount has a fraction
     device = _policy("1000000", f"{default}m", **{name: f"{amount}m" for name, amount in amounts.items()})
     in_thousandths = any(Decimal(amount) % 1000 for amount in (default, *amounts.values()))
 

@@ -1,4 +1,4 @@
-"""Validation beyond what recorded answers of one API server can tell."""
+"""Validation that recorded answers do not cover."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _consumer(name: str, counter_set: str, counters: dict[str, v1.Counter]) -> v
     )
 
 
-def test_a_device_is_validated_where_it_stands() -> None:
+def test_device_errors_have_its_path() -> None:
     errors = validate_device(v1.Device(name="A"), "pools[2].devices[0]")
     assert [error.path for error in errors] == ["pools[2].devices[0].name"]
 
 
-def test_before_1_35_devices_and_counter_sets_share_a_slice() -> None:
+def test_devices_and_counter_sets_share_slice_before_1_35() -> None:
     mixed = _slice(_consumer("a", "s", _ONE), sets=(v1.CounterSet(name="s", counters=_ONE),))
     assert [error.path for error in validate_slice(mixed)] == ["spec"]
     assert validate_slice(mixed, separate_counter_slices=False) == []
@@ -46,19 +46,19 @@ def test_before_1_35_devices_and_counter_sets_share_a_slice() -> None:
         (_consumer("x", "s", _ONE), 64),
     ],
 )
-def test_one_advanced_device_halves_the_slice(device: v1.Device, limit: int) -> None:
+def test_advanced_device_limits_slice_to_64(device: v1.Device, limit: int) -> None:
     others = [v1.Device(name=f"d{i}") for i in range(limit)]
     assert validate_slice(_slice(device, *others[1:])) == []
     assert [error.kind for error in validate_slice(_slice(device, *others))] == [ErrorKind.TOO_MANY]
 
 
-def test_keys_that_are_too_long_are_cut_in_paths() -> None:
+def test_long_keys_are_shortened_in_paths() -> None:
     key = "a/b/" + "x" * 200
     (error,) = validate_device(v1.Device(name="d", attributes={key: v1.DeviceAttribute()}), "d")
     assert error.path == f"d.attributes[a/b/{'x' * 43}...{'x' * 46}]"
 
 
-def test_a_pool_with_all_its_references_is_fine() -> None:
+def test_pool_with_valid_references_has_no_errors() -> None:
     sets = _slice(sets=(v1.CounterSet(name="s", counters=_ONE),))
     assert validate_pool([_slice(_consumer("a", "s", _ONE)), sets]) == []
 

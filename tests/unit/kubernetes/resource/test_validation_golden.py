@@ -19,7 +19,7 @@ _SLICE_PATHS = {f"/apis/resource.k8s.io/{version}/resourceslices" for version in
 
 
 def _slice_requests(*statuses: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """(id, body, answer) of requests that are about a slice's spec: not about metadata, raw bytes or the query."""
+    """Yield (id, body, answer) of requests that test a slice's spec, not metadata, raw bytes or the query."""
     requests = []
     for line in sequences("A-slices"):
         step = line["steps"][0]
@@ -36,7 +36,7 @@ def _verdict(step: dict[str, Any], prefix: str) -> set[tuple[str, str, str]]:
     return {(c["field"], c["reason"], c["message"]) for c in causes if c["field"].startswith(prefix)}
 
 
-def test_slices_get_the_errors_of_the_api_server_in_its_paths_and_words() -> None:
+def test_slice_errors_equal_api_server() -> None:
     requests = _slice_requests(201, 422)
     differences = {}
     for name, body, step in requests:
@@ -48,8 +48,8 @@ def test_slices_get_the_errors_of_the_api_server_in_its_paths_and_words() -> Non
     assert len(requests) == 1050
 
 
-def test_slices_that_the_api_server_cannot_decode_do_not_parse() -> None:
-    # strict decoding refuses unknown fields, which the models keep
+def test_undecodable_slices_are_rejected() -> None:
+    # strict decoding rejects unknown fields, which models preserve
     requests = [item for item in _slice_requests(400) if "strict decoding" not in item[2]["message"]]
     for name, body, _ in requests:
         with pytest.raises(ValidationError):
@@ -57,7 +57,7 @@ def test_slices_that_the_api_server_cannot_decode_do_not_parse() -> None:
     assert len(requests) == 120
 
 
-def test_device_statuses_get_the_errors_of_the_api_server() -> None:
+def test_device_status_errors_equal_api_server() -> None:
     compared, differences = 0, {}
     for line in sequences("A-claimstatus"):
         step = line["steps"][-1]

@@ -1,4 +1,4 @@
-"""What the scheduler holds, whatever it sees in between."""
+"""Devices held by the scheduler under any order of events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def devices_of(document: Mapping[str, Any] | None) -> list[str]:
 
 
 class Server:
-    """Claims as the API server has them, and what it has told of them that the informer has not taken yet."""
+    """Claims in the API server, and events that the informer has not processed yet."""
 
     def __init__(self) -> None:
         self.claims: dict[tuple[str, str], Object] = {}
@@ -60,7 +60,7 @@ class Server:
 
 @dataclass
 class Attempt:
-    """A placement under way.
+    """A placement in progress.
 
     Attributes:
         placement: that was decided.
@@ -78,7 +78,7 @@ class Attempt:
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Placements, other people's edits and the informer, in any order."""
+    """Placements, edits of other clients and informer events in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Interleavings(RuleBasedStateMachine):
         placement = Placement(pod, "node-1", allocations=((document, allocation(device)),), extended=extended)
         self._start(Attempt(placement, device, None))
 
-    # --- what placements write; each waits for one answer at a time
+    # --- writes of placements; each waits for one response at a time
 
     @precondition(lambda self: bool(self.running))
     @rule(data=st.data(), steps=st.integers(1, 4))
@@ -146,7 +146,7 @@ class Interleavings(RuleBasedStateMachine):
                 self._step(attempt)
 
     def _step(self, attempt: Attempt) -> None:
-        """Write, or take the answer of the last write."""
+        """Write, or process the response to the last write."""
         if attempt.answer is not None:
             self._take(attempt)
         elif attempt.claim is None:
@@ -166,7 +166,7 @@ class Interleavings(RuleBasedStateMachine):
             or stored["metadata"]["uid"] != claim["metadata"]["uid"]
             or allocates == bool(stored.get("status", {}).get("allocation"))
         ):
-            self._end(attempt)  # somebody was faster
+            self._end(attempt)  # another client was faster
         elif allocates:
             attempt.answer = self.server.write(stored, allocation=allocation(attempt.device))
         else:
@@ -204,7 +204,7 @@ class Interleavings(RuleBasedStateMachine):
         self.tracker.end(attempt.placement)
         self.running.remove(attempt)
 
-    # --- what others do
+    # --- other clients
 
     @precondition(lambda self: LUNCH not in self.server.claims)
     @rule()
@@ -234,15 +234,15 @@ class Interleavings(RuleBasedStateMachine):
         if kind == "DELETED":
             claim = self.informer.pop(key)
         elif missed and kind == "MODIFIED" and key in {object_key(other) for _, other in self.server.told}:
-            return  # after a watch that broke, a list tells the newest state only
+            return  # after a broken watch, a list has only the newest state
         else:
             self.informer[key] = claim
         self.tracker.seen(claim, deleted=kind == "DELETED")
 
-    # --- what must hold
+    # --- invariants
 
     @invariant()
-    def no_device_is_free_that_somebody_has(self) -> None:
+    def held_devices_are_not_free(self) -> None:
         has = [attempt.device for attempt in self.running if attempt.state != "written"]
         for claim in self.server.claims.values():
             has += devices_of(claim.get("status", {}).get("allocation"))
@@ -280,7 +280,7 @@ TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(stateful_step_count=20)
 
 
-def test_an_answer_that_comes_after_the_news_of_a_later_state_is_none() -> None:
+def test_late_response_does_not_replace_newer_state() -> None:
     world = Interleavings()
     world.create()
     world.see()
@@ -294,7 +294,7 @@ def test_an_answer_that_comes_after_the_news_of_a_later_state_is_none() -> None:
     assert not world.held
 
 
-def test_a_placement_that_fails_leaves_what_another_one_is_writing() -> None:
+def test_failed_placement_keeps_writes_of_another() -> None:
     world = Interleavings()
     world.create()
     world.see()

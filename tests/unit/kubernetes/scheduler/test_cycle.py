@@ -24,7 +24,7 @@ CLASSES: dict[tuple[str, str], Object] = {
 
 
 class Cluster:
-    """Nodes with devices, and the scheduler's knowledge of them."""
+    """Nodes with devices, and the scheduler's state."""
 
     def __init__(self, devices: dict[str, list[Object]]) -> None:
         resources = {"pods": "110"}
@@ -53,7 +53,7 @@ class Cluster:
         return schedule_pod(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
 
     def hold(self, placement: Placement) -> list[str]:
-        """Carry a placement out; names of the devices."""
+        """Apply a placement; return the names of the devices."""
         self.placed.append((placement.node, dict(placement.pod)))
         names = []
         for claim, allocation in placement.allocations:
@@ -80,7 +80,7 @@ def exactly(device_class: str = "pizza", count: int = 1) -> Object:
     }
 
 
-def test_a_pod_goes_where_its_devices_are() -> None:
+def test_pod_is_placed_on_node_with_devices() -> None:
     cluster = Cluster({"node-1": [], "node-2": devices(1)})
 
     placement = cluster.place(cluster.ask("a", exactly()))
@@ -101,7 +101,7 @@ def test_pods_spread_over_nodes() -> None:
     assert placements == ["node-1", "node-2", "node-1", "node-2"]
 
 
-def test_an_error_on_any_node_ends_the_attempt() -> None:
+def test_error_on_any_node_aborts_attempt() -> None:
     cluster = Cluster({"node-1": devices(1, gold={"bool": True}), "node-2": devices(1)})
 
     asked = exactly()
@@ -113,7 +113,7 @@ def test_an_error_on_any_node_ends_the_attempt() -> None:
     assert refusal.value.reason == "SchedulerError"
 
 
-def test_the_first_choice_of_a_claim_is_worth_a_fuller_node() -> None:
+def test_first_choice_is_preferred_over_emptier_node() -> None:
     cluster = Cluster({"node-1": devices(2), "node-2": devices(2, gold={"bool": True})})
     defaults = {"allocationMode": "ExactCount", "count": 1}
     choices = [{"name": name, "deviceClassName": name, **defaults} for name in ("gold", "pizza")]
@@ -125,7 +125,7 @@ def test_the_first_choice_of_a_claim_is_worth_a_fuller_node() -> None:
     assert placement.allocations[0][1]["devices"]["results"][0]["request"] == "r/gold"
 
 
-def test_a_claim_that_has_devices_binds_its_pods_to_their_node() -> None:
+def test_allocated_claim_restricts_pod_to_its_node() -> None:
     cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))
     second = pod("b", "a")
@@ -137,7 +137,7 @@ def test_a_claim_that_has_devices_binds_its_pods_to_their_node() -> None:
     assert [claim["metadata"]["name"] for claim in placement.reserve] == ["a"]
 
 
-def test_a_claim_that_is_not_there_is_waited_for() -> None:
+def test_pod_waits_for_missing_claim() -> None:
     cluster = Cluster({"node-1": devices(1)})
 
     with pytest.raises(NotReady, match='could not find ResourceClaim "default/nowhere"'):
@@ -146,7 +146,7 @@ def test_a_claim_that_is_not_there_is_waited_for() -> None:
         cluster.place(pod("a", None))
 
 
-def test_a_node_with_a_device_plugin_does_not_keep_other_nodes_from_devices() -> None:
+def test_device_plugin_on_one_node_does_not_affect_others() -> None:
     cluster = Cluster({"a": devices(1), "b": []})
     cluster.nodes[1]["status"]["allocatable"] = {"pods": "110", "example.com/pizza": "1"}
     resources = {"requests": {"example.com/pizza": "1"}}
@@ -165,7 +165,7 @@ def test_a_node_with_a_device_plugin_does_not_keep_other_nodes_from_devices() ->
     assert second.extended is None
 
 
-def test_a_claim_of_an_earlier_attempt_for_extended_resources_is_to_be_deleted() -> None:
+def test_stale_extended_resource_claim_is_deleted() -> None:
     cluster = Cluster({"a": devices(1)})
     guest = {
         "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
@@ -186,7 +186,7 @@ def test_a_claim_of_an_earlier_attempt_for_extended_resources_is_to_be_deleted()
 @pytest.mark.parametrize(
     ("consumers", "helps"), [([], True), (["b"], True), (["other"], False), (["b", "other"], False)]
 )
-def test_a_claim_that_holds_devices_where_its_pod_cannot_go_is_to_be_freed(consumers: list[str], helps: bool) -> None:
+def test_claim_on_unsuitable_node_is_deallocated(consumers: list[str], helps: bool) -> None:
     cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))
     cluster.claims["default", "a"]["status"]["reservedFor"] = [{"uid": uid} for uid in consumers]
@@ -198,7 +198,7 @@ def test_a_claim_that_holds_devices_where_its_pod_cannot_go_is_to_be_freed(consu
     assert (refusal.value.remedy is not None) == helps
 
 
-def test_a_claim_is_not_freed_where_another_claim_of_the_pod_finds_no_devices() -> None:
+def test_claim_is_kept_if_other_claim_does_not_fit() -> None:
     cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))
     cluster.ask("b", exactly(count=2))
@@ -226,9 +226,7 @@ def binding(status: str, *, failed: bool = False) -> list[Object]:
         pytest.param(binding("False", failed=True), False, False, id="failed"),
     ],
 )
-def test_devices_that_do_not_become_ready_are_given_back(
-    conditions: list[Object], overdue: bool, available: bool
-) -> None:
+def test_devices_that_fail_binding_are_released(conditions: list[Object], overdue: bool, available: bool) -> None:
     cluster = Cluster({"node-1": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))
     status = cluster.claims["default", "a"]["status"]
@@ -244,14 +242,14 @@ def test_devices_that_do_not_become_ready_are_given_back(
     assert refusal.value.remedy is not None
 
 
-def test_a_missing_class_is_hopeless() -> None:
+def test_missing_class_is_unresolvable() -> None:
     cluster = Cluster({"node-1": devices(1)})
 
     with pytest.raises(Unschedulable, match="request r: device class salad does not exist"):
         cluster.place(cluster.ask("a", exactly("salad")))
 
 
-def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
+def test_changes_during_attempt_are_seen_afterwards() -> None:
     cluster = Cluster({"node-1": devices(1)})
     with cluster.devices.still():
         cluster.devices.slice_changed(ObjectChange("DELETED", {"metadata": {"name": "slice-node-1"}}))
@@ -264,12 +262,12 @@ def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
 
 
 def told(cluster: Cluster, placement: Placement) -> list[str]:
-    """What is told of the choices of a placement."""
+    """Return the explanations of the choices of a placement."""
     node = node_loads(cluster.nodes, [])[placement.node].node
     return [str(choice) for _, choice in cluster.devices.explain(node, placement.allocations)]
 
 
-def test_a_choice_is_explained() -> None:
+def test_choice_is_explained() -> None:
     cluster = Cluster({"node-1": [*devices(3), {"name": "salad", "attributes": {"gold": {"bool": True}}}]})
     cluster.hold(cluster.place(cluster.ask("first", exactly())))
 
@@ -281,17 +279,17 @@ def test_a_choice_is_explained() -> None:
     ]
 
 
-def test_a_device_for_several_claims_with_too_little_left_is_told_as_taken() -> None:
+def test_shareable_device_with_too_little_capacity_is_taken() -> None:
     shared = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "8"}}}
     cluster = Cluster({"node-1": [{**item, **shared} for item in devices(2)]})
-    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # asks for no amount: all of pizza-0
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # no requested amount: all of pizza-0
 
     assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
         "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"
     ]
 
 
-def test_a_tainted_device_is_not_told_to_fit() -> None:
+def test_tainted_device_is_not_listed_as_fitting() -> None:
     taint = {"key": "dra.pizza/burnt", "effect": "NoSchedule"}
     cluster = Cluster({"node-1": [{"name": "pizza-9", "taints": [taint]}, *devices(1)]})
 
@@ -300,7 +298,7 @@ def test_a_tainted_device_is_not_told_to_fit() -> None:
     ]
 
 
-def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
+def test_partition_without_counters_is_not_listed_as_fitting() -> None:
     cluster = Cluster({"node-1": []})
     parts = {"whole": ("left", "right"), "left": ("left",), "right": ("right",)}
     published: list[Object] = [
@@ -323,7 +321,7 @@ def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
     ]
 
 
-def test_devices_of_two_pools_with_one_name_are_disjoint() -> None:
+def test_pools_of_two_drivers_with_same_name_are_separate() -> None:
     cluster = Cluster({"node-1": devices(2)})
     pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}
@@ -340,7 +338,7 @@ def test_devices_of_two_pools_with_one_name_are_disjoint() -> None:
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
     st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12),
 )
-def test_a_device_is_never_held_twice(sizes: list[int], steps: list[tuple[bool, int]]) -> None:
+def test_device_is_never_held_twice(sizes: list[int], steps: list[tuple[bool, int]]) -> None:
     cluster = Cluster({f"node-{number}": devices(size) for number, size in enumerate(sizes)})
     held: dict[str, list[str]] = {}
     for number, (release, count) in enumerate(steps):

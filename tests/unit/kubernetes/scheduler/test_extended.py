@@ -1,4 +1,4 @@
-"""What Kubernetes 1.37.1 made of the same pods is what is expected here."""
+"""Expected values are recorded from Kubernetes 1.37.1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pod(*containers: Object, inits: list[Object] | None = None) -> Object:
 
 
 def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
-    """Number of devices by request."""
+    """Return the number of devices by request."""
     extended = extended_resources(pod, CLASSES)
     assert extended is not None
     requests = extended.claim_on(allocatable).document["spec"]["devices"]["requests"]
@@ -39,7 +39,7 @@ def mappings_of(pod: Object) -> list[tuple[str, str]]:
     return [(item["containerName"], item["requestName"]) for item in extended.claim_on({}).mappings]
 
 
-def test_a_pod_that_asks_for_nothing_of_a_class_has_no_extended_resources() -> None:
+def test_pod_without_class_resources_has_no_extended_resources() -> None:
     assert extended_resources(pod(container("a", 1, "example.com/other"), container("b", 0)), CLASSES) is None
 
 
@@ -47,9 +47,7 @@ def test_a_pod_that_asks_for_nothing_of_a_class_has_no_extended_resources() -> N
     ("allocatable", "provided"),
     [({}, {OVEN}), ({OVEN: 0}, {OVEN}), ({OVEN: 1000}, set()), ({"cpu": 1000}, {OVEN})],
 )
-def test_each_node_decides_whether_its_device_plugin_has_the_resource(
-    allocatable: dict[str, int], provided: set[str]
-) -> None:
+def test_device_plugin_of_node_takes_precedence(allocatable: dict[str, int], provided: set[str]) -> None:
     extended = extended_resources(pod(container("a", 1)), CLASSES)
 
     assert extended is not None
@@ -58,13 +56,13 @@ def test_each_node_decides_whether_its_device_plugin_has_the_resource(
     assert asked_of(pod(container("a", 1)), allocatable) == ({"container-0-request-1": 1} if provided else {})
 
 
-def test_a_class_provides_a_resource_of_its_own_name() -> None:
+def test_class_provides_implicit_resource() -> None:
     assert asked_of(pod(container("a", 2, "deviceclass.resource.kubernetes.io/salad")), {}) == {
         "container-0-request-1": 2
     }
 
 
-def test_init_containers_use_what_the_containers_after_them_have() -> None:
+def test_init_containers_use_devices_of_later_containers() -> None:
     guest = pod(container("c0", 1), container("c1", 1), inits=[container("i0", 3), container("i1", 1)])
 
     assert asked_of(guest, {}) == dict.fromkeys(
@@ -80,14 +78,14 @@ def test_init_containers_use_what_the_containers_after_them_have() -> None:
     ]
 
 
-def test_init_containers_share_one_request_for_what_they_need_beyond() -> None:
+def test_init_containers_share_request_for_additional_devices() -> None:
     guest = pod(container("c", 1), inits=[container("i0", 2), container("i1", 4)])
 
     assert asked_of(guest, {}) == {"container-1-request-1": 3, "container-2-request-1": 1}
     assert ("i0", "container-1-request-1") in mappings_of(guest)
 
 
-def test_a_sidecar_keeps_its_devices() -> None:
+def test_sidecar_has_own_devices() -> None:
     sidecar = container("sidecar", 1, restartPolicy="Always")
     guest = pod(container("c", 1), inits=[sidecar, container("late", 1)])
 

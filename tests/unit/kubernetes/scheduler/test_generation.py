@@ -35,19 +35,19 @@ POD: dict[str, Any] = {
         ("ab-" * 30 + "x", "cd-" * 12 + "y", "ab-" * 13 + "-" + "cd-cd-cd-cd-cd-c"),
     ],
 )
-def test_names_are_those_of_a_real_controller(pod: str, entry: str, expected: str) -> None:
+def test_generated_names_equal_controller(pod: str, entry: str, expected: str) -> None:
     assert generate_name(pod, entry) == expected
 
 
 @given(NAMES, NAMES)
-def test_a_name_leaves_room_for_five_characters(pod: str, entry: str) -> None:
+def test_generated_name_leaves_room_for_suffix(pod: str, entry: str) -> None:
     name = generate_name(pod, entry)
 
     assert len(name) <= 57
     assert name.startswith(pod[:1])
 
 
-def test_a_claim_is_the_template_with_owner_and_entry() -> None:
+def test_claim_from_template_has_owner_and_annotation() -> None:
     template = {
         "spec": {
             "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
@@ -69,7 +69,7 @@ def test_a_claim_is_the_template_with_owner_and_entry() -> None:
     assert generated_claim(POD, "dinner", [claim]) is None
 
 
-def test_what_the_status_names_is_not_missing_even_if_it_is_gone() -> None:
+def test_deleted_claim_named_in_status_is_not_missing() -> None:
     named = {**POD, "status": {"resourceClaimStatuses": [{"name": "lunch", "resourceClaimName": "guest-lunch-x"}]}}
     deleted = {**POD, "metadata": {**POD["metadata"], "deletionTimestamp": "now"}}
 

@@ -56,7 +56,7 @@ TAINT = [{"key": "a", "effect": "NoSchedule"}]
         ("DynamicResources", pod(), node(unschedulable=True), node(), False),
     ],
 )
-def test_only_the_plugin_that_rejected_a_pod_says_what_helps(
+def test_hint_depends_on_rejecting_plugin(
     plugin: str, asking: Object, before: Object, after: Object, helps: bool
 ) -> None:
     assert node_hint(asking, [plugin], before, after, []) is helps
@@ -65,12 +65,12 @@ def test_only_the_plugin_that_rejected_a_pod_says_what_helps(
 @pytest.mark.parametrize(
     "plugin", ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"]
 )
-def test_a_new_node_helps_and_one_that_goes_does_not(plugin: str) -> None:
+def test_new_node_helps_and_deleted_node_does_not(plugin: str) -> None:
     assert node_hint(pod(), [plugin], None, node(), [])
     assert not node_hint(pod(), [plugin], node(), None, [])
 
 
-def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -> None:
+def test_node_without_device_plugin_helps_with_class() -> None:
     asking = pod()
     asking["spec"]["containers"][0]["resources"]["requests"]["example.com/oven"] = "1"
     device_class = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
@@ -79,14 +79,14 @@ def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -
     assert not node_hint(asking, ["NodeResourcesFit"], None, node(), [])
 
 
-def test_a_claim_helps_that_gave_its_devices_back() -> None:
+def test_deallocated_claim_helps() -> None:
     assert claim_hint(pod(), DYNAMIC, claim("other", allocated=True), claim("other"))
     assert claim_hint(pod(), DYNAMIC, claim("other", allocated=True), None)
     assert not claim_hint(pod(), DYNAMIC, claim("other"), claim("other", allocated=True))
     assert not claim_hint(pod(), ["NodeAffinity"], claim("other", allocated=True), claim("other"))
 
 
-def test_a_claim_of_the_pod_helps_when_it_comes_or_its_status_changes() -> None:
+def test_claim_of_pod_helps_if_created_or_changed() -> None:
     labelled = claim() | {"metadata": claim()["metadata"] | {"labels": {"a": "b"}}}
 
     assert claim_hint(pod(), DYNAMIC, None, claim())
@@ -96,12 +96,12 @@ def test_a_claim_of_the_pod_helps_when_it_comes_or_its_status_changes() -> None:
     assert not claim_hint(pod(), DYNAMIC, claim(), None)
 
 
-def test_the_end_of_a_pod_gives_back_what_nodes_have() -> None:
+def test_finished_pod_helps_with_node_resources() -> None:
     assert pod_end_hint(["NodeResourcesFit", "DynamicResources"])
     assert not pod_end_hint(DYNAMIC)
 
 
-def test_classes_and_slices_help_where_devices_were_missing() -> None:
+def test_class_and_slice_help_without_devices() -> None:
     oven = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
     asking = pod() | {"spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/oven": "1"}}}]}}
 
@@ -116,7 +116,7 @@ def test_classes_and_slices_help_where_devices_were_missing() -> None:
 
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize(("driver", "helps"), [("dra.pizza", True), ("dra.pasta", False)])
-def test_a_rule_helps_that_is_about_a_published_device(driver: str, *, deleted: bool, helps: bool) -> None:
+def test_taint_rule_for_published_device_helps(driver: str, *, deleted: bool, helps: bool) -> None:
     rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"driver": driver}, "taint": {}}}
     pool = {"name": "node-1", "generation": 1}
     published = [{"spec": {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "pizza-0"}]}}]

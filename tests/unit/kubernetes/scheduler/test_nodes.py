@@ -37,7 +37,7 @@ def reasons(asking: Object, item: Object, *running: Object) -> Rejection | None:
     return node_rejection(asking, load, pod_requests(asking), ())
 
 
-def test_each_filter_in_the_words_of_the_scheduler() -> None:
+def test_filter_messages_equal_scheduler() -> None:
     tainted = node(taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])
 
     assert reasons(pod("4"), node()) is None
@@ -56,7 +56,7 @@ def test_each_filter_in_the_words_of_the_scheduler() -> None:
     )
 
 
-def test_the_plugin_that_rejects_follows_from_the_kind() -> None:
+def test_rejecting_plugin_by_kind() -> None:
     kinds: tuple[RejectionKind, ...] = get_args(RejectionKind)
 
     assert {kind: Rejection((), kind).plugin for kind in kinds} == {
@@ -81,7 +81,7 @@ def test_node_affinity() -> None:
     assert reasons(wants("Nonsense", "a"), node()) is not None
 
 
-def test_messages_as_a_real_scheduler_writes_them() -> None:
+def test_unschedulable_messages_equal_scheduler() -> None:
     rejections = {
         "n1": Rejection(("node(s) had untolerated taint(s)",), "taint"),
         "n2": Rejection(("node(s) were unschedulable",), "cordon"),
@@ -101,7 +101,7 @@ def test_messages_as_a_real_scheduler_writes_them() -> None:
     assert fit_message({}) == "no nodes available to schedule pods"
 
 
-def test_init_containers_run_one_after_the_other_beside_their_sidecars() -> None:
+def test_init_containers_run_in_sequence_next_to_sidecars() -> None:
     assert pod_requests(pod("1", init="3"))["cpu"] == 3000
     assert pod_requests(pod("1", init="3", sidecar="500m"))["cpu"] == 3500
     assert pod_requests(pod("4", init="3", sidecar="500m"))["cpu"] == 4500
@@ -109,7 +109,7 @@ def test_init_containers_run_one_after_the_other_beside_their_sidecars() -> None
 
 
 @given(st.lists(st.integers(1, 4000), max_size=12))
-def test_a_node_is_never_given_more_than_it_has(amounts: list[int]) -> None:
+def test_node_is_never_overcommitted(amounts: list[int]) -> None:
     item = node(cpu="8", pods="5")
     running: list[Object] = []
     for amount in amounts:

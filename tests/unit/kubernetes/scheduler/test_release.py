@@ -60,7 +60,7 @@ def claims(draw: st.DrawFn) -> Object:
 
 
 def applied(claim: Object, pods: dict[tuple[str, str], Object]) -> Object:
-    """The claim after its next step."""
+    """Return the claim after its next update."""
     step = claim_update(claim, pods)
     status = claim["status"] if step.status is None else step.status
     metadata = dict(claim["metadata"])
@@ -72,16 +72,14 @@ def applied(claim: Object, pods: dict[tuple[str, str], Object]) -> Object:
 
 
 @given(claims(), PODS)
-def test_after_its_steps_a_claim_needs_none(claim: Object, pods: dict[tuple[str, str], Object]) -> None:
+def test_claim_update_converges(claim: Object, pods: dict[tuple[str, str], Object]) -> None:
     settled = applied(applied(claim, pods), pods)
 
     assert applied(settled, pods) == settled
 
 
 @given(claims(), PODS)
-def test_consumers_only_go_and_an_allocation_goes_with_the_last(
-    claim: Object, pods: dict[tuple[str, str], Object]
-) -> None:
+def test_last_consumer_releases_allocation(claim: Object, pods: dict[tuple[str, str], Object]) -> None:
     before, after = claim["status"], applied(claim, pods)["status"]
 
     kept = after.get("reservedFor", [])
@@ -92,7 +90,7 @@ def test_consumers_only_go_and_an_allocation_goes_with_the_last(
 
 
 @given(claims(), PODS)
-def test_what_somebody_else_set_stays(claim: Object, pods: dict[tuple[str, str], Object]) -> None:
+def test_fields_of_other_clients_stay(claim: Object, pods: dict[tuple[str, str], Object]) -> None:
     finalizers = applied(claim, pods)["metadata"].get("finalizers", [])
 
     assert ("example.com/other" in finalizers) == ("example.com/other" in claim["metadata"].get("finalizers", []))
@@ -101,7 +99,7 @@ def test_what_somebody_else_set_stays(claim: Object, pods: dict[tuple[str, str],
             assert item in applied(claim, pods)["status"]["reservedFor"]
 
 
-def test_a_claim_that_the_scheduler_protects_right_now_keeps_its_finalizer() -> None:
+def test_claim_being_allocated_keeps_finalizer() -> None:
     claim = {"metadata": {"name": "lunch", "namespace": "default", "finalizers": [DELETE_PROTECTION]}, "status": {}}
 
     assert claim_update(claim, {}).finalizers is None

@@ -53,7 +53,7 @@ def due(*tolerations: Object, **selector: str) -> dict[tuple[str, str], Eviction
     return evictions(tainted, [claim(*tolerations)], pods("guest"))
 
 
-def test_a_pod_that_has_a_claim_through_extended_resources_only_may_stay() -> None:
+def test_pod_with_extended_resource_claim_is_not_evicted() -> None:
     users = pods("guest")
     users["default", "guest"]["spec"].pop("resourceClaims")
     users["default", "guest"]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "lunch"}
@@ -62,7 +62,7 @@ def test_a_pod_that_has_a_claim_through_extended_resources_only_may_stay() -> No
     assert evictions(tainted, [claim()], users) == {}
 
 
-def test_a_pod_goes_at_once_without_a_toleration() -> None:
+def test_pod_without_toleration_is_evicted_immediately() -> None:
     assert due(driver="dra.pizza") == {("default", "guest"): Eviction(AT, frozenset({"r"}))}
     assert due(driver="dra.pizza", device="pizza-1") == {}
 
@@ -76,25 +76,25 @@ def test_a_pod_goes_at_once_without_a_toleration() -> None:
         ([toleration(), toleration(7)], None),
         ([toleration(7), toleration()], None),
         ([toleration(-3)], 0),
-        # lets the scheduler choose the device, and protects nobody
+        # lets the scheduler select the device, but prevents no eviction
         ([toleration(effect="")], 0),
         ([toleration(effect="NoSchedule")], 0),
     ],
 )
-def test_a_toleration_delays_it(tolerations: list[Object], seconds: int | None) -> None:
+def test_toleration_delays_eviction(tolerations: list[Object], seconds: int | None) -> None:
     expected = {} if seconds is None else {("default", "guest"): AT + dt.timedelta(seconds=seconds)}
 
     assert {key: eviction.at for key, eviction in due(*tolerations).items()} == expected
 
 
 @given(st.lists(st.integers(0, 100), max_size=4), st.integers(0, 100))
-def test_more_tolerations_never_make_it_later_than_the_shortest(given_: list[int], extra: int) -> None:
+def test_shortest_toleration_limits_delay(given_: list[int], extra: int) -> None:
     found = due(*(toleration(seconds) for seconds in [*given_, extra]))
 
     assert found["default", "guest"].at == AT + dt.timedelta(seconds=min([*given_, extra]))
 
 
-def test_seconds_of_a_toleration_are_divided_by_the_time_scale() -> None:
+def test_toleration_seconds_are_divided_by_time_scale() -> None:
     tainted = TaintedDevices.of([], [rule()])
 
     found = evictions(tainted, [claim(toleration(600))], pods("guest"), time_scale=60)
@@ -102,7 +102,7 @@ def test_seconds_of_a_toleration_are_divided_by_the_time_scale() -> None:
     assert found["default", "guest"].at == AT + dt.timedelta(seconds=10)
 
 
-def test_taints_count_in_the_newest_generation_of_a_pool() -> None:
+def test_taints_of_newest_generation_count() -> None:
     def slice_(generation: int, taints: list[Object]) -> Object:
         pool = {"name": "node-1", "generation": generation}
         return {"spec": {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "pizza-0", "taints": taints}]}}
@@ -123,7 +123,7 @@ def test_taints_count_in_the_newest_generation_of_a_pool() -> None:
         (0, 2, "False", "Completed", "2 pods evicted since starting the controller."),
     ],
 )
-def test_the_condition_of_a_rule(users: int, evicted: int, status: str, reason: str, message: str) -> None:
+def test_rule_condition(users: int, evicted: int, status: str, reason: str, message: str) -> None:
     waiting = {("default", str(number)): Eviction(AT, frozenset({"r"})) for number in range(users)}
 
     condition = rule_condition(rule(), waiting, evicted)
@@ -131,7 +131,7 @@ def test_the_condition_of_a_rule(users: int, evicted: int, status: str, reason: 
     assert condition == {"type": "EvictionInProgress", "status": status, "reason": reason, "message": message}
 
 
-def test_a_rule_without_effect_tells_what_it_would_do() -> None:
+def test_rule_with_effect_none_reports_dry_run() -> None:
     devices = [{"name": f"pizza-{number}"} for number in range(3)]
     pool = {"name": "node-1", "generation": 1}
     slices = [{"spec": {"driver": "dra.pizza", "pool": pool, "devices": devices}}]

@@ -18,7 +18,7 @@ documents = st.recursive(
 
 
 @given(documents)
-def test_without_duplicates_it_is_json_loads(document: object) -> None:
+def test_loads_equals_json_without_duplicates(document: object) -> None:
     value = loads(json.dumps(document))
 
     assert value == document
@@ -26,18 +26,18 @@ def test_without_duplicates_it_is_json_loads(document: object) -> None:
 
 
 @given(documents)
-def test_bytes_are_read_like_their_text(document: object) -> None:
+def test_bytes_equal_text(document: object) -> None:
     text = json.dumps(document)
 
     assert loads(text.encode()) == loads(text)
 
 
-def test_bytes_are_utf_8() -> None:
+def test_invalid_utf8_is_rejected() -> None:
     assert loads('"\u00e9\u4e2d"'.encode()) == "\u00e9\u4e2d"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers()), max_size=8))
-def test_an_object_remembers_exactly_the_keys_that_it_has_more_than_once(pairs: list[tuple[str, int]]) -> None:
+def test_object_has_its_duplicate_keys(pairs: list[tuple[str, int]]) -> None:
     text = "{" + ", ".join(f'"{key}": {value}' for key, value in pairs) + "}"
     repeated = {key for key, count in Counter(key for key, _ in pairs).items() if count > 1}
 
@@ -50,7 +50,7 @@ def test_an_object_remembers_exactly_the_keys_that_it_has_more_than_once(pairs: 
         assert len(value.duplicates) == len(repeated)
 
 
-def test_nested_objects_with_duplicates_are_marked_where_they_are() -> None:
+def test_nested_duplicate_keys_are_found() -> None:
     value = loads(b'{"parameters": [{"a": 1, "b": {"c": 1, "c": 2}}]}')
 
     inner = value["parameters"][0]["b"]
@@ -59,11 +59,11 @@ def test_nested_objects_with_duplicates_are_marked_where_they_are() -> None:
     assert type(value["parameters"][0]) is dict
 
 
-def test_keys_that_differ_only_in_their_escapes_are_duplicates() -> None:
+def test_keys_with_different_escapes_are_duplicates() -> None:
     assert loads(r'{"a": 1, "\u0061": 2}').duplicates == ("a",)
 
 
-def test_a_deep_copy_remembers_the_duplicates() -> None:
+def test_deep_copy_keeps_duplicates() -> None:
     value = copy.deepcopy(loads('{"a": 1, "a": 2}'))
 
     assert value == {"a": 2}
@@ -71,18 +71,18 @@ def test_a_deep_copy_remembers_the_duplicates() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "nul", '{"a": 1,}', "NaN", "[Infinity]", "-Infinity", b"\xff", b'"\xc3"'])
-def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+def test_invalid_json_is_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         loads(text)
 
 
-def test_an_integer_of_more_digits_than_python_converts_is_infinite_and_the_rest_is_read() -> None:
+def test_very_long_integer_is_infinite() -> None:
     digits = "9" * 5000
     found = loads(f'{{"a": [{digits}, -{digits}], "b": 1, "b": 2}}')
     assert found == {"a": [math.inf, -math.inf], "b": 2}
     assert found.duplicates == ("b",)
 
 
-def test_nesting_beyond_the_interpreter_is_a_value_error() -> None:
+def test_very_deep_nesting_is_value_error() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         loads("[" * 100_000 + "]" * 100_000)

@@ -1,4 +1,4 @@
-"""The name that must be meant by one that is not known."""
+"""Corrections of misspelled names."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ FIELDS = ("deviceClassName", "count", "selectors", "allocationMode", "name", "gp
         ("deviceClasName", "deviceClassName"),  # missing
         ("countt", "count"),  # too many
         ("selektors", "selectors"),  # wrong
-        ("alloactionMode", "allocationMode"),  # exchanged
+        ("alloactionMode", "allocationMode"),  # swapped
         ("device_class_name", "deviceClassName"),
         ("GPU", "gpu"),
         ("gpus", "gpu"),
     ],
 )
-def test_one_slip_is_mended(written: str, meant: str) -> None:
+def test_one_typo_is_corrected(written: str, meant: str) -> None:
     assert unambiguous_correction(written, FIELDS) == meant
 
 
 @pytest.mark.parametrize("written", ["count", "dviceClasName", "cpu", "colour", "", "gp", "selector-s-1", 1, None])
-def test_more_than_one_slip_or_none_is_not(written: object) -> None:
+def test_several_typos_are_not_corrected(written: object) -> None:
     assert unambiguous_correction(written, FIELDS) == ""
 
 
-def test_of_two_names_that_are_like_it_none_must_be_meant() -> None:
+def test_ambiguous_typo_is_not_corrected() -> None:
     assert unambiguous_correction("gpu-aa", ["gpu-ab", "gpu-ac"]) == ""
     assert unambiguous_correction("gpu-aa", ["gpu-ab", "GPU-AA"]) == "GPU-AA"
 
 
-def test_another_number_is_no_slip() -> None:
+def test_other_number_is_not_corrected() -> None:
     assert unambiguous_correction("gpu-1", ["gpu-0"]) == ""
     assert unambiguous_correction("gpu1", ["gpu"]) == ""

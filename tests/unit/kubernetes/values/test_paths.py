@@ -1,4 +1,4 @@
-"""Values inside of JSON, by the keys and indexes that lead to them."""
+"""Values in JSON by path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = st.lists(st.text(max_size=2) | st.integers(-3, 3), max_size=4)
 
 
 def _places(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every value inside of one, with the path to it."""
+    """Yield every nested value with its path."""
     yield keys, value
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
@@ -29,22 +29,22 @@ def _places(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 
 
 @given(_JSON)
-def test_every_value_is_at_its_path(value: Any) -> None:
+def test_value_at_finds_every_value(value: Any) -> None:
     for keys, item in _places(value):
         assert value_at(value, keys) is item
 
 
 @given(_JSON, _KEYS)
-def test_what_is_at_no_path_is_none(value: Any, keys: list[str | int]) -> None:
+def test_missing_path_is_none(value: Any, keys: list[str | int]) -> None:
     places = dict(_places(value))
-    # an index is no key of an object, and True is no index
+    # an index is not an object key, and True is not an index
     assert value_at(value, keys) is places.get(tuple(keys))
 
 
 @pytest.mark.parametrize("keys", [("a", "b"), ("a", 0), ("list", "0"), ("list", -1), ("list", 2), ("text", 0)])
-def test_a_path_that_something_stands_in_the_way_of_leads_nowhere(keys: tuple[str | int, ...]) -> None:
+def test_path_through_scalar_is_none(keys: tuple[str | int, ...]) -> None:
     assert value_at({"a": None, "list": [1, 2], "text": "abc"}, keys) is None
 
 
-def test_any_mapping_will_do() -> None:
+def test_value_at_accepts_any_mapping() -> None:
     assert value_at(MappingProxyType({"spec": MappingProxyType({"x": 1})}), ("spec", "x")) == 1

@@ -1,4 +1,4 @@
-"""Text of others, for a terminal."""
+"""Escaping of text from other programs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from dra_kit.text import escape_unprintable, escape_unprintable_json, without_pa
         ("\ud800", r"\ud800"),
     ],
 )
-def test_what_has_no_shape_is_told_by_its_number(text: str, shown: str) -> None:
+def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_unprintable(text) == shown
 
 
-def test_what_the_caller_lays_out_stays() -> None:
+def test_kept_characters_stay() -> None:
     assert escape_unprintable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
 
 
 @given(st.text(st.characters()))
-def test_nothing_but_letters_reaches_a_terminal(text: str) -> None:
+def test_escaped_text_is_printable(text: str) -> None:
     shown = escape_unprintable(text)
 
     assert all(unicodedata.category(char)[0] != "C" for char in shown)
@@ -46,7 +46,7 @@ def test_nothing_but_letters_reaches_a_terminal(text: str) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_json_stays_the_same_json(value: object) -> None:
+def test_escaped_json_has_same_value(value: object) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False)
 
     assert json.loads(escape_unprintable_json(text)) == value
@@ -67,5 +67,5 @@ def test_json_stays_the_same_json(value: object) -> None:
         ("pool/device, https://10.0.0.1:6443/api/v1 and a / b", "pool/device, https://10.0.0.1:6443/api/v1 and a / b"),
     ],
 )
-def test_each_path_of_the_host_is_left_out(text: str, shown: str) -> None:
+def test_host_paths_are_replaced(text: str, shown: str) -> None:
     assert without_paths(text) == shown

@@ -40,7 +40,7 @@ def exact(quantity: Quantity) -> Fraction:
 
 
 @given(texts)
-def test_the_number_read_is_the_number_written_rounded_up_to_a_billionth(parts: tuple[str, str, str]) -> None:
+def test_number_is_rounded_up_to_billionth(parts: tuple[str, str, str]) -> None:
     sign, number, suffix = parts
     written = Fraction("0" + number if number.startswith(".") else number) * SUFFIXES[suffix]
     rounded = ceil(written / NANO) * NANO
@@ -51,7 +51,7 @@ def test_the_number_read_is_the_number_written_rounded_up_to_a_billionth(parts: 
 
 
 @given(quantities)
-def test_the_canonical_form_is_read_as_the_same_number_and_is_its_own_canonical_form(quantity: Quantity) -> None:
+def test_canonical_form_round_trips(quantity: Quantity) -> None:
     assume(abs(exact(quantity)) < 1000 * 10**18 or quantity.format == "DecimalExponent")  # no suffix beyond E
 
     again = Quantity(str(quantity))
@@ -61,12 +61,12 @@ def test_the_canonical_form_is_read_as_the_same_number_and_is_its_own_canonical_
 
 
 @given(st.lists(quantities, max_size=8))
-def test_the_order_is_that_of_the_exact_numbers(some: list[Quantity]) -> None:
+def test_order_is_exact(some: list[Quantity]) -> None:
     assert [exact(q) for q in sorted(some)] == sorted(exact(q) for q in some)
 
 
 @given(quantities, quantities)
-def test_comparison_operators_agree_with_the_exact_numbers(a: Quantity, b: Quantity) -> None:
+def test_comparison_operators_are_exact(a: Quantity, b: Quantity) -> None:
     left, right = exact(a), exact(b)
 
     assert (a < b, a <= b, a == b, a >= b, a > b) == (
@@ -75,7 +75,7 @@ def test_comparison_operators_agree_with_the_exact_numbers(a: Quantity, b: Quant
 
 
 @given(quantities)
-def test_equal_quantities_have_one_hash_however_they_are_written(quantity: Quantity) -> None:
+def test_equal_quantities_have_equal_hash(quantity: Quantity) -> None:
     other = Quantity(quantity.as_decimal)
 
     assert other == quantity
@@ -95,7 +95,7 @@ def test_subtraction_undoes_addition(a: Quantity, b: Quantity) -> None:
 
 
 @given(quantities, quantities)
-def test_a_sum_keeps_the_suffixes_of_its_left_operand_unless_that_is_zero(a: Quantity, b: Quantity) -> None:
+def test_sum_keeps_suffix_family_of_left_operand(a: Quantity, b: Quantity) -> None:
     expected = a.format if a.sign else b.format
 
     assert (a + b).format == expected
@@ -103,7 +103,7 @@ def test_a_sum_keeps_the_suffixes_of_its_left_operand_unless_that_is_zero(a: Qua
 
 
 @given(quantities)
-def test_value_and_milli_value_round_up_where_an_int64_of_billionths_holds_the_number(quantity: Quantity) -> None:
+def test_value_and_milli_value_round_up(quantity: Quantity) -> None:
     number = exact(quantity)
     assume(0 <= number < INT64_MAX * NANO)
 
@@ -112,12 +112,12 @@ def test_value_and_milli_value_round_up_where_an_int64_of_billionths_holds_the_n
 
 
 @given(quantities)
-def test_sign_is_that_of_the_number(quantity: Quantity) -> None:
+def test_sign(quantity: Quantity) -> None:
     assert quantity.sign == (exact(quantity) > 0) - (exact(quantity) < 0)
 
 
 @given(st.text(max_size=12) | st.text("0123456789.eEinumkKMGTP+-", max_size=12))
-def test_any_text_is_a_quantity_or_a_value_error_of_one_line(text: str) -> None:
+def test_any_text_is_quantity_or_one_line_error(text: str) -> None:
     try:
         reason = str(Quantity(text))
     except ValueError as error:
@@ -128,7 +128,7 @@ def test_any_text_is_a_quantity_or_a_value_error_of_one_line(text: str) -> None:
 
 
 @given(st.integers(-(10**30), 10**30))
-def test_a_whole_number_is_taken_exactly(number: int) -> None:
+def test_whole_number_is_exact(number: int) -> None:
     assert Quantity(number).as_decimal == number
 
 
@@ -136,19 +136,19 @@ def test_a_whole_number_is_taken_exactly(number: int) -> None:
     ("text", "canonical"),
     [("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("0.1", "100m"), ("1000k", "1M"), ("0.5Ki", "512"), ("1e4", "10e3")],
 )
-def test_str_is_the_canonical_form(text: str, canonical: str) -> None:
+def test_str_is_canonical_form(text: str, canonical: str) -> None:
     assert str(Quantity(text)) == canonical
 
 
-def test_a_decimal_is_read_like_its_plain_text() -> None:
+def test_decimal_equals_its_text() -> None:
     assert str(Quantity(Decimal("1.5E+3"))) == "1500"
 
 
-def test_a_quantity_of_a_quantity_is_written_alike() -> None:
+def test_quantity_of_quantity_keeps_text() -> None:
     assert str(Quantity(Quantity("+1"))) == "+1"
 
 
-def test_as_int64_is_none_for_a_whole_number_written_with_a_fraction() -> None:
+def test_as_int64_is_none_for_text_with_fraction() -> None:
     assert Quantity("2.0").as_int64 is None
     assert Quantity("2k").as_int64 == 2000
 
@@ -157,7 +157,7 @@ def test_as_int64_is_none_for_a_whole_number_written_with_a_fraction() -> None:
     ("text", "kind"),
     [("", "format"), ("1 Gi", "format"), ("1KB", "format"), ("1K", "suffix"), ("1e", "suffix"), ("Ei", "numeric")],
 )
-def test_the_error_tells_what_is_wrong(text: str, kind: str) -> None:
+def test_error_has_kind_and_message(text: str, kind: str) -> None:
     with pytest.raises(InvalidQuantity) as caught:
         Quantity(text)
 
@@ -173,7 +173,7 @@ def test_the_error_tells_what_is_wrong(text: str, kind: str) -> None:
         ("1K", "write 1k or 1Ki"),
     ],
 )  # fmt: skip
-def test_an_amount_of_bytes_as_people_write_it_is_told_as_a_quantity(text: str, remedy: str) -> None:
+def test_error_suggests_quantity_for_bytes(text: str, remedy: str) -> None:
     with pytest.raises(InvalidQuantity) as caught:
         Quantity(text)
 
@@ -181,7 +181,7 @@ def test_an_amount_of_bytes_as_people_write_it_is_told_as_a_quantity(text: str, 
 
 
 @pytest.mark.parametrize("value", [1.5, True, None, b"1", Decimal("NaN"), Decimal("Infinity")])
-def test_other_values_are_refused(value: object) -> None:
+def test_other_types_are_rejected(value: object) -> None:
     with pytest.raises(ValueError, match="quantit"):
         Quantity(value)  # type: ignore[arg-type]
 
@@ -191,12 +191,12 @@ def test_other_values_are_refused(value: object) -> None:
     ["9" * 5000, "9" * 30 + "e999999", "1e99999999999", 10**5000, Decimal("1e999999")],
     ids=["digits", "exponent", "exponent-beyond-int32", "int", "decimal"],
 )
-def test_numbers_too_long_to_compute_with_are_refused(value: str | int | Decimal) -> None:
+def test_too_many_digits_are_rejected(value: str | int | Decimal) -> None:
     with pytest.raises(InvalidQuantity):
         Quantity(value)
 
 
-def test_a_huge_exponent_costs_nothing_until_it_is_added() -> None:
+def test_huge_exponent_is_fast_until_added() -> None:
     huge = Quantity("1e2000000000")
 
     assert huge > Quantity("9E")
@@ -206,7 +206,7 @@ def test_a_huge_exponent_costs_nothing_until_it_is_added() -> None:
         huge + Quantity("1")
 
 
-def test_it_cannot_be_changed() -> None:
+def test_value_is_immutable() -> None:
     quantity = Quantity("1")
 
     with pytest.raises(AttributeError):
@@ -215,7 +215,7 @@ def test_it_cannot_be_changed() -> None:
         quantity.unit = "Gi"  # type: ignore[attr-defined]
 
 
-def test_it_does_not_mix_with_plain_numbers() -> None:
+def test_quantity_does_not_mix_with_numbers() -> None:
     quantity = Quantity("1")
 
     assert quantity != 1
@@ -226,7 +226,7 @@ def test_it_does_not_mix_with_plain_numbers() -> None:
 
 
 @given(quantities)
-def test_copies_and_pickles_are_the_same_in_every_respect(quantity: Quantity) -> None:
+def test_copies_and_pickles_are_identical(quantity: Quantity) -> None:
     for again in (copy.deepcopy(quantity), pickle.loads(pickle.dumps(quantity))):  # noqa: S301
         assert again == quantity
         assert str(again) == str(quantity)
@@ -238,13 +238,13 @@ class Memory(BaseModel):
 
 
 @pytest.mark.parametrize(("document", "text"), [('"1024Mi"', "1Gi"), ("8", "8"), ("1.5", "1500m"), ('" 1Gi "', "1Gi")])
-def test_a_model_reads_json_strings_and_numbers(document: str, text: str) -> None:
+def test_model_accepts_json_strings_and_numbers(document: str, text: str) -> None:
     memory = Memory.model_validate_json(f'{{"limit": {document}}}')
 
     assert str(memory.limit) == text
 
 
-def test_a_model_dumps_the_canonical_string_in_every_mode() -> None:
+def test_model_dumps_canonical_string() -> None:
     memory = Memory(limit=Quantity("1024Mi"))
 
     assert memory.model_dump() == {"limit": "1Gi"}
@@ -252,19 +252,19 @@ def test_a_model_dumps_the_canonical_string_in_every_mode() -> None:
 
 
 @pytest.mark.parametrize("document", ["true", "null", '"much"', "[]", "{}"])
-def test_a_model_refuses_what_is_no_quantity(document: str) -> None:
+def test_model_rejects_invalid_quantity(document: str) -> None:
     with pytest.raises(ValidationError):
         Memory.model_validate_json(f'{{"limit": {document}}}')
 
 
-def test_the_json_schema_tells_strings_and_numbers_in_and_strings_out() -> None:
+def test_json_schema_of_quantity() -> None:
     adapter = TypeAdapter(Quantity)
 
     assert adapter.json_schema() == {"anyOf": [{"type": "string"}, {"type": "number"}]}
     assert adapter.json_schema(mode="serialization") == {"type": "string"}
 
 
-def test_importing_the_values_does_not_import_pydantic() -> None:
+def test_import_of_values_does_not_import_pydantic() -> None:
     modules = "dra_kit.kubernetes.values.quantity, dra_kit.kubernetes.values.semver"
     code = f"import sys, {modules}; sys.exit('pydantic' in sys.modules)"
 
@@ -282,21 +282,21 @@ def test_importing_the_values_does_not_import_pydantic() -> None:
         ("1e400", math.inf),
     ],
 )
-def test_the_approximate_float_has_the_rounding_errors_of_kubernetes(text: str, number: float) -> None:
+def test_approximate_float_equals_kubernetes(text: str, number: float) -> None:
     assert Quantity(text).approximate_float == number
 
 
-def test_the_approximate_float_of_a_number_beyond_doubles_is_infinite() -> None:
+def test_approximate_float_beyond_double_is_infinite() -> None:
     assert (Quantity("1e400") + Quantity("1")).approximate_float == math.inf
     assert (Quantity("-1e400") + Quantity("1")).approximate_float == -math.inf
 
 
 @pytest.mark.parametrize(("left", "right", "order"), [("1Gi", "1024Mi", 0), ("1", "2", -1), ("1", "999m", 1)])
-def test_compare_tells_the_order(left: str, right: str, order: int) -> None:
+def test_compare(left: str, right: str, order: int) -> None:
     assert Quantity(left).compare(Quantity(right)) == order
 
 
-def test_a_quantity_of_an_int64_stays_one_whatever_its_size() -> None:
+def test_from_int64_keeps_int64_form() -> None:
     assert Quantity.from_int64(2**63 - 1).as_int64 == 2**63 - 1
     assert Quantity.from_int64(2**63 - 1) == Quantity(2**63 - 1)
     assert Quantity(2**63 - 1).as_int64 is None

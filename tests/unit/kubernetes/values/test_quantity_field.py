@@ -1,4 +1,4 @@
-"""Quantities of configs: numbers to the program, texts as their writer wrote them."""
+"""Quantities in configs: numbers with their original text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Limits(BaseModel):
     ("written", "text"),
     [("1024Mi", "1024Mi"), (" 1.50Gi ", "1.50Gi"), ("0500m", "0500m"), (8, "8"), (1.5, "1.5"), ("1e3", "1e3")],
 )
-def test_the_text_is_kept_as_it_was_written(written: Any, text: str) -> None:
+def test_text_is_preserved(written: Any, text: str) -> None:
     limits = Limits.model_validate_json(json.dumps({"memory": written}))
     assert limits.memory.text == text
     assert limits.model_dump() == limits.model_dump(mode="json") == {"memory": text}
     assert Limits.model_validate(limits.model_dump()).memory.text == text
 
 
-def test_it_counts_as_the_number_that_it_is() -> None:
+def test_field_compares_by_number() -> None:
     field, same = dra.QuantityField("1024Mi"), dra.Quantity("1Gi")
     assert field == same
     assert hash(field) == hash(same)
@@ -37,24 +37,24 @@ def test_it_counts_as_the_number_that_it_is() -> None:
     assert (str(field), repr(field)) == ("1Gi", "QuantityField('1024Mi')")
 
 
-def test_a_sum_was_written_by_nobody_and_is_a_plain_quantity() -> None:
+def test_sum_of_fields_is_plain_quantity() -> None:
     for result in (dra.QuantityField("1Gi") + dra.QuantityField("1Gi"), dra.QuantityField("3Gi") - dra.Quantity("1Gi")):
         assert type(result) is dra.Quantity
         assert str(result) == "2Gi"
 
 
-def test_a_copy_has_the_text_too() -> None:
+def test_copy_keeps_text() -> None:
     assert dra.QuantityField(dra.QuantityField("1024Mi")).text == "1024Mi"
     assert dra.QuantityField(dra.Quantity("1024Mi")).text == "1Gi"
 
 
 @pytest.mark.parametrize("wrong", ["1 Gi", "", True, None, [1], "1Gib"])
-def test_what_is_no_quantity_is_refused(wrong: Any) -> None:
+def test_invalid_quantity_is_rejected(wrong: Any) -> None:
     with pytest.raises(ValidationError):
         Limits.model_validate({"memory": wrong})
 
 
-def test_its_schema_is_that_of_a_custom_resource() -> None:
+def test_schema_equals_custom_resource() -> None:
     schema = Limits.model_json_schema()["properties"]["memory"]
     assert schema["x-kubernetes-int-or-string"] is True
     assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}]
@@ -62,11 +62,11 @@ def test_its_schema_is_that_of_a_custom_resource() -> None:
 
 
 @pytest.mark.parametrize("written", ["1e4000", "1e2147483647", "-1e2147483647"])
-def test_more_digits_than_python_writes_are_refused(written: str) -> None:
+def test_too_large_exponent_is_rejected(written: str) -> None:
     with pytest.raises(ValidationError, match="at most 4000 digits"):
         Limits(memory=written)  # type: ignore[arg-type]
 
 
-def test_a_number_of_as_many_digits_can_be_used() -> None:
+def test_number_with_maximum_digits_is_usable() -> None:
     limits = Limits.model_validate({"memory": "1e3999"})
     assert len(str(int(limits.memory.as_decimal))) == 4000

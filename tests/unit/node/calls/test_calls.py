@@ -1,4 +1,4 @@
-"""Whatever becomes of the work, and whoever gives up on it: there is one answer, in time."""
+"""Each call gets one answer in time, even if its work fails or its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from dra_kit.errors import PermanentError
 from dra_kit.node.deadlines import DeadlineRunner
 
 LONG = 3600.0
-CUT_OFF = (
-    "prepare-transient: cut off, because the driver's process ends or its code has cancelled itself; "
-    "the kubelet tries again"
-)
+CUT_OFF = "prepare-transient: cancelled, because the driver stops or its code has cancelled itself; the kubelet retries"
 
 
 def told(error: Exception) -> str:
@@ -29,14 +26,14 @@ async def test_the_result_is_the_answer() -> None:
     assert await DeadlineRunner(LONG).begin(work(), failed=told, late=late) == "done"
 
 
-async def test_an_error_is_made_an_answer() -> None:
+async def test_an_error_is_converted_to_an_answer() -> None:
     async def work() -> str:
         raise PermanentError("no such pizza", code="no-pizza")
 
     assert await DeadlineRunner(LONG).begin(work(), failed=told, late=late) == "no-pizza: no such pizza"
 
 
-async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
+async def test_the_deadline_answers_and_cancels_the_work() -> None:
     undone = asyncio.Event()
 
     async def work() -> str:
@@ -51,7 +48,7 @@ async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
     await asyncio.wait_for(undone.wait(), 60)
 
 
-async def test_what_work_comes_to_after_its_deadline_is_discarded() -> None:
+async def test_a_result_after_the_deadline_is_discarded() -> None:
     errors: list[Exception] = []
     undoing, go_on = asyncio.Event(), asyncio.Event()
 
@@ -76,7 +73,7 @@ async def test_what_work_comes_to_after_its_deadline_is_discarded() -> None:
     assert [told(error) for error in errors] == ["deadline: the oven is cold; wait"]
 
 
-async def test_whoever_gives_up_waiting_does_not_end_the_work() -> None:
+async def test_a_cancelled_caller_does_not_stop_the_work() -> None:
     go_on, ended = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -94,7 +91,7 @@ async def test_whoever_gives_up_waiting_does_not_end_the_work() -> None:
     await asyncio.wait_for(ended.wait(), 60)
 
 
-async def test_work_that_is_cancelled_before_it_begins_is_answered() -> None:
+async def test_work_cancelled_before_its_start_is_answered() -> None:
     async def work() -> str:
         return "never"
 
@@ -120,7 +117,7 @@ async def test_draining_waits_for_work_and_then_cancels_it() -> None:
     assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
 
 
-async def test_nothing_is_begun_any_more_once_it_is_drained() -> None:
+async def test_no_work_starts_after_a_drain() -> None:
     begun = []
 
     async def work() -> str:
@@ -133,14 +130,14 @@ async def test_nothing_is_begun_any_more_once_it_is_drained() -> None:
     assert not begun
 
 
-async def test_code_that_cancels_itself_is_answered() -> None:
+async def test_work_that_cancels_itself_is_answered() -> None:
     async def work() -> str:
         raise asyncio.CancelledError
 
     assert await asyncio.wait_for(DeadlineRunner(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF
 
 
-async def test_a_rest_begins_when_the_last_work_that_runs_has_ended() -> None:
+async def test_at_rest_is_called_when_all_work_has_ended() -> None:
     rest, go_on = asyncio.Event(), asyncio.Event()
 
     async def waiting() -> str:
@@ -160,7 +157,7 @@ async def test_a_rest_begins_when_the_last_work_that_runs_has_ended() -> None:
     await asyncio.wait_for(rest.wait(), 60)
 
 
-async def test_work_that_begins_at_once_leaves_no_rest() -> None:
+async def test_at_rest_is_not_called_if_other_work_starts_at_once() -> None:
     rest, go_on = asyncio.Event(), asyncio.Event()
 
     async def quick() -> str:

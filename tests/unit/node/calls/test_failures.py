@@ -1,4 +1,4 @@
-"""What the log of a node gets of a claim that failed."""
+"""What the node logs about a claim that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refused(**fields: object) -> dra.InvalidConfig:
     return caught.value
 
 
-def test_fields_of_a_refused_config_are_logged_and_its_values_are_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_config_is_logged_without_values(caplog: pytest.LogCaptureFixture) -> None:
     error = refused(slices="sesame", sesame=1)
     with caplog.at_level(logging.ERROR):
         problem = log_failure(error, "claim not prepared", module="tests", logger=logger)

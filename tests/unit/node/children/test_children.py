@@ -1,4 +1,4 @@
-"""Programs as effects need them: real processes, real files, and another process of the driver beside this one."""
+"""Programs of effects: real processes, real files, and a second process of the driver."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> A
 
 
 async def applied(daemon: Shell, previous: RunningProcess | None) -> RunningProcess:
-    """The program once it is nobody else's any more."""
+    """The program, once no other process owns it."""
     async with asyncio.timeout(30):
         while True:
             with suppress(dra.NotYet):
@@ -84,7 +84,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_program_is_started_once_for_all_who_ask(tmp_path: Path) -> None:
+async def test_a_program_is_started_once_for_all_claims(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         first = await daemon.apply(None)
@@ -93,7 +93,9 @@ async def test_a_program_is_started_once_for_all_who_ask(tmp_path: Path) -> None
         assert await daemon.holds(first)
 
 
-async def test_its_environment_is_the_drivers_and_the_effects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_gets_the_environment_of_the_driver_and_the_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KITCHEN", "open")
     out = tmp_path / "out"
     async with driver(tmp_path) as children:
@@ -106,7 +108,7 @@ async def test_its_environment_is_the_drivers_and_the_effects(tmp_path: Path, mo
     assert out.read_text() == "open hot\n"
 
 
-async def test_prepare_waits_until_it_is_ready_and_learns_what_it_says(tmp_path: Path) -> None:
+async def test_prepare_waits_until_a_program_is_ready_and_gets_its_answer(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     async with driver(tmp_path) as children:
         daemon = Shell(script=f"echo heating; {SLEEPS}", ready_file=flag).with_runner(children)
@@ -121,7 +123,7 @@ async def test_prepare_waits_until_it_is_ready_and_learns_what_it_says(tmp_path:
         assert await daemon.holds(await daemon.apply(None))
 
 
-async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_program_that_exits_early_is_reported_with_its_last_output(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script="echo no gas; exit 3", ready_file=tmp_path / "never").with_runner(children)
 
@@ -132,11 +134,11 @@ async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(
 
         with pytest.raises(dra.TransientError) as raised:
             await asked_until_it_fails()
-    assert "ended with exit code 3 before it was ready; it said: no gas" in str(raised.value)
+    assert "exited with code 3 before it was ready; its last output: no gas" in str(raised.value)
     assert raised.value.code == "child-ended"
 
 
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_program_is_named(tmp_path: Path) -> None:
     class Missing(Shell, id="missing"):
         def title(self) -> str:
             raise AssertionError("the author's own mistake hides no other")
@@ -152,7 +154,7 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
             await Missing(script="").with_runner(children).apply(None)
 
 
-async def test_a_disk_that_cannot_be_written_is_named_and_not_the_program(tmp_path: Path) -> None:
+async def test_an_unwritable_disk_is_named_instead_of_the_program(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         process = await daemon.apply(None)
@@ -163,7 +165,7 @@ async def test_a_disk_that_cannot_be_written_is_named_and_not_the_program(tmp_pa
             await daemon.apply(None)
 
 
-async def test_one_that_was_killed_does_not_hold_and_is_started_again(tmp_path: Path) -> None:
+async def test_a_killed_program_does_not_hold_and_is_restarted(tmp_path: Path) -> None:
     ended = asyncio.Event()
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
@@ -177,7 +179,7 @@ async def test_one_that_was_killed_does_not_hold_and_is_started_again(tmp_path: 
         assert await daemon.holds(second)
 
 
-async def test_what_a_killed_one_had_started_goes_before_it_is_started_again(tmp_path: Path) -> None:
+async def test_children_of_a_killed_program_are_killed_before_the_restart(tmp_path: Path) -> None:
     ended = asyncio.Event()
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
@@ -190,7 +192,7 @@ async def test_what_a_killed_one_had_started_goes_before_it_is_started_again(tmp
         assert session_of(first.pid) == []
 
 
-async def test_revert_ends_it_with_all_it_started(tmp_path: Path) -> None:
+async def test_revert_terminates_a_program_with_its_children(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         process = await daemon.apply(None)
@@ -201,7 +203,7 @@ async def test_revert_ends_it_with_all_it_started(tmp_path: Path) -> None:
     assert list((tmp_path / "children").iterdir()) == []
 
 
-async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     out = tmp_path / "ready"
     async with driver(tmp_path) as children:
         daemon = Shell(script=f"trap '' TERM; touch {out}; while :; do sleep 1; done").with_runner(children)
@@ -211,7 +213,7 @@ async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
         assert not is_running(process)
 
 
-async def test_what_it_writes_stands_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_output_of_a_program_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with driver(tmp_path) as children:
         daemon = Shell(script=f"printf 'one\\ntwo'; {SLEEPS}").with_runner(children)
@@ -228,7 +230,7 @@ class Chatty(Shell, id="chatty"):
         return {"hello": logging.DEBUG, "fire": logging.ERROR}[line]
 
 
-async def test_a_line_has_the_level_that_the_program_gives_it_and_none_is_lost_for_an_error(
+async def test_log_level_sets_the_level_of_a_line_and_an_error_loses_no_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -275,7 +277,7 @@ async def start_and_kill_the_driver(directory: Path) -> RunningProcess:
     return RunningProcess(pid, started)
 
 
-async def test_it_outlives_a_killed_driver_and_is_taken_over(tmp_path: Path) -> None:
+async def test_a_program_survives_a_killed_driver_and_is_taken_over(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     assert is_running(before)
     async with driver(tmp_path) as children:
@@ -286,20 +288,20 @@ async def test_it_outlives_a_killed_driver_and_is_taken_over(tmp_path: Path) -> 
     assert not is_running(before)
 
 
-async def test_one_that_was_started_and_not_written_down_is_found(tmp_path: Path) -> None:
+async def test_an_unrecorded_program_is_found(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     async with driver(tmp_path) as children:
         assert await Shell(script=SLEEPS).with_runner(children).apply(None) == before
 
 
-async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path) -> None:
+async def test_an_unrecorded_program_is_terminated(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     async with driver(tmp_path) as children:
         await Shell(script=SLEEPS).with_runner(children).revert(None)
     assert not is_running(before)
 
 
-async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
+async def test_a_foreign_process_with_the_mark_name_is_ignored(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         await daemon.apply(None)
@@ -319,7 +321,7 @@ async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_
             await other.wait()
 
 
-async def test_a_process_is_found_also_while_it_executes_another_program(tmp_path: Path) -> None:
+async def test_a_program_is_found_during_execve(tmp_path: Path) -> None:
     for number in range(50):
         mark = tmp_path / "children" / str(number)
         script = "exec /bin/sh -c 'exec /bin/sleep 1000'"
@@ -331,7 +333,7 @@ async def test_a_process_is_found_also_while_it_executes_another_program(tmp_pat
         await other.wait()
 
 
-async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
+async def test_a_program_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
     await until(lambda: not is_running(before))
@@ -341,7 +343,7 @@ async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path)
         assert await daemon.apply(before) != before
 
 
-async def test_the_other_process_leaves_it_to_its_owner_and_takes_it_over(tmp_path: Path) -> None:
+async def test_the_other_process_takes_a_program_over_only_after_its_owner(tmp_path: Path) -> None:
     async with AsyncExitStack() as both:
         owner = await both.enter_async_context(driver(tmp_path))
         process = await Shell(script=SLEEPS).with_runner(owner).apply(None)
@@ -358,7 +360,7 @@ async def test_the_other_process_leaves_it_to_its_owner_and_takes_it_over(tmp_pa
             assert not await daemon.holds(process), "it is watched by who took it over"
 
 
-async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_claim(tmp_path: Path) -> None:
+async def test_the_owner_terminates_a_program_after_the_other_process_released_its_last_claim(tmp_path: Path) -> None:
     async with driver(tmp_path) as owner, driver(tmp_path) as other:
         process = await Shell(script=SLEEPS).with_runner(owner).apply(None)
         await Shell(script=SLEEPS).with_runner(other).revert(process)
@@ -366,7 +368,7 @@ async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_cl
         assert await Shell(script=SLEEPS).with_runner(other).apply(None) != process
 
 
-async def test_an_order_to_end_it_does_not_concern_the_next_one(tmp_path: Path) -> None:
+async def test_a_termination_request_does_not_affect_the_next_program(tmp_path: Path) -> None:
     """The other process gave up waiting, and the owner ended it later."""
     async with driver(tmp_path) as owner:
         daemon = Shell(script=SLEEPS).with_runner(owner)
@@ -379,7 +381,7 @@ async def test_an_order_to_end_it_does_not_concern_the_next_one(tmp_path: Path) 
         assert await daemon.holds(again)
 
 
-async def test_who_ends_it_for_the_other_process_gives_it_its_time(tmp_path: Path) -> None:
+async def test_termination_for_the_other_process_respects_end_within(tmp_path: Path) -> None:
     class Brief(Shell, id="brief"):
         end_within = 0.2
 
@@ -426,9 +428,7 @@ class Polite(Shell, id="polite"):
 @pytest.mark.parametrize(
     ("asked", "terminated"), [("unlinks", False), ("fails", True), ("waits", True), ("ends not", True)]
 )
-async def test_it_is_asked_to_end_and_gets_a_signal_where_that_does_not_end_it(
-    tmp_path: Path, asked: str, terminated: bool
-) -> None:
+async def test_a_program_is_asked_to_stop_before_it_gets_a_signal(tmp_path: Path, asked: str, terminated: bool) -> None:
     async with driver(tmp_path) as children:
         daemon = Polite(script="", flag=tmp_path / "flag", asked=asked).with_runner(children)
         process = await applied(daemon, None)
@@ -437,7 +437,7 @@ async def test_it_is_asked_to_end_and_gets_a_signal_where_that_does_not_end_it(
     assert daemon.terminated.exists() is terminated
 
 
-async def test_one_that_hangs_is_not_asked(tmp_path: Path) -> None:
+async def test_a_hanging_program_is_not_asked_to_stop(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Polite(script="", flag=tmp_path / "flag", asked="hangs").with_runner(children)
         process = await applied(daemon, None)
@@ -445,7 +445,7 @@ async def test_one_that_hangs_is_not_asked(tmp_path: Path) -> None:
     assert daemon.terminated.exists()
 
 
-async def test_who_ends_it_for_the_other_process_asks_it_too(tmp_path: Path) -> None:
+async def test_termination_for_the_other_process_calls_stop(tmp_path: Path) -> None:
     async with driver(tmp_path) as owner, driver(tmp_path) as other:
         daemon = Polite(script="", flag=tmp_path / "flag")
         await applied(daemon.with_runner(owner), None)
@@ -454,9 +454,7 @@ async def test_who_ends_it_for_the_other_process_asks_it_too(tmp_path: Path) -> 
         assert not daemon.terminated.exists()
 
 
-async def test_what_it_wrote_stands_in_the_log_once_however_often_it_is_started(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_output_is_logged_once_across_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     ended = asyncio.Event()
     async with driver(tmp_path, ended.set) as children:
@@ -473,7 +471,9 @@ async def test_what_it_wrote_stands_in_the_log_once_however_often_it_is_started(
     assert len(lines(caplog)) == 3
 
 
-async def test_one_that_floods_its_output_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_program_that_floods_its_output_does_not_delay_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     async with driver(tmp_path) as children:
         daemon = Shell(script="yes flood | head -c 20000000; exec sleep 1000").with_runner(children)
@@ -484,7 +484,7 @@ async def test_one_that_floods_its_output_holds_up_nobody(tmp_path: Path, caplog
     assert not is_running(process)
 
 
-async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_path: Path) -> None:
+async def test_an_exited_program_fails_the_prepare_even_if_ready_returns_true(tmp_path: Path) -> None:
     """What it looks at may be left of the one before."""
 
     class Stale(Shell, id="stale"):
@@ -494,11 +494,11 @@ async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_p
             return True
 
     async with driver(tmp_path) as children:
-        with pytest.raises(dra.TransientError, match="ended with exit code 3 before it was ready"):
+        with pytest.raises(dra.TransientError, match="exited with code 3 before it was ready"):
             await Stale(script="echo bye; exit 3").with_runner(children).apply(None)
 
 
-async def test_one_that_is_cut_off_while_it_is_started_again_can_be_started_later(tmp_path: Path) -> None:
+async def test_a_program_whose_restart_was_interrupted_can_be_started_later(tmp_path: Path) -> None:
     """What the one before has started takes its time to go."""
     ended = asyncio.Event()
     async with driver(tmp_path, ended.set) as children:
@@ -516,7 +516,7 @@ async def test_one_that_is_cut_off_while_it_is_started_again_can_be_started_late
         assert await daemon.holds(await daemon.apply(first))
 
 
-async def test_one_that_does_not_listen_leaves_no_zombie(tmp_path: Path) -> None:
+async def test_a_killed_program_leaves_no_zombie(tmp_path: Path) -> None:
     out = tmp_path / "ready"
     async with driver(tmp_path) as children:
         for _ in range(10):
@@ -534,7 +534,7 @@ async def not_asked() -> bool:
     return False
 
 
-async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> None:
+async def test_a_process_with_a_reused_id_is_not_killed(tmp_path: Path) -> None:
     """It has ended, and IDs come around."""
     output = ProgramOutput(tmp_path / "log", written=True)
     stranger = await asyncio.create_subprocess_exec("/bin/sleep", "1000", start_new_session=True)
@@ -544,7 +544,7 @@ async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> 
         ours=False,
         end_within=0.1,
         output=output,
-        holding=NamedLocks(tmp_path / "locks").hold("shell"),
+        lock=NamedLocks(tmp_path / "locks").hold("shell"),
         ended=lambda _: None,
         stop=not_asked,
         level=lambda _: logging.INFO,
@@ -563,7 +563,7 @@ class Tidy(Shell, id="tidy"):
             self.ready_file.unlink(missing_ok=True)
 
 
-async def test_what_an_earlier_one_left_is_cleared_before_a_program_is_started(tmp_path: Path) -> None:
+async def test_clear_runs_before_a_program_is_started(tmp_path: Path) -> None:
     file = tmp_path / "ready"
     file.touch()
     async with driver(tmp_path) as children:
@@ -574,7 +574,7 @@ async def test_what_an_earlier_one_left_is_cleared_before_a_program_is_started(t
         assert file.exists()  # it runs already
 
 
-async def test_what_a_program_leaves_is_cleared_when_it_is_ended(tmp_path: Path) -> None:
+async def test_clear_runs_after_a_program_is_terminated(tmp_path: Path) -> None:
     file = tmp_path / "ready"
     async with driver(tmp_path) as children:
         daemon = Tidy(script=f"touch {file}; {SLEEPS}", ready_file=file).with_runner(children)

@@ -1,4 +1,4 @@
-"""As the first process of its container, the driver inherits what programs leave, and takes them with it in the end."""
+"""As PID 1 of its container, the driver reaps orphans and terminates programs when it exits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def as_pid_1(directory: Path) -> None:
     print("ended with the driver")
 
 
-def test_what_programs_leave_is_reaped_and_programs_end_with_the_driver(tmp_path: Path) -> None:
+def test_pid_1_reaps_orphans_and_terminates_programs_on_exit(tmp_path: Path) -> None:
     if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no PID namespaces here: needs root, or user namespaces")
     command = [*UNSHARE, sys.executable, "-m", __name__, str(tmp_path)]

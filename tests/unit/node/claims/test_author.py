@@ -1,4 +1,4 @@
-"""What an author's preparer may do wrong, and what becomes of the claim, of its neighbours, and of the log."""
+"""Errors in an author's preparer: their effect on the claim, on other claims, and on the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def records(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogR
 
 
 @pytest.mark.parametrize("error", [dra.PermanentError("no cheese"), dra.TransientError("oven is cold")])
-async def test_an_error_for_the_user_passes_as_it_is(
+async def test_an_error_for_the_user_is_reported_unchanged(
     node: Node, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     lunch = node.claim()
@@ -41,7 +41,7 @@ async def test_an_error_for_the_user_passes_as_it_is(
         assert node.is_clean()
 
 
-async def test_any_other_exception_is_readable_and_its_traceback_is_in_the_log(
+async def test_an_unexpected_exception_is_readable_and_its_traceback_is_logged(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch = node.claim()
@@ -55,7 +55,7 @@ async def test_any_other_exception_is_readable_and_its_traceback_is_in_the_log(
         assert node.is_clean()
 
 
-async def test_a_failed_prepare_becomes_an_event_of_the_claim(node: Node) -> None:
+async def test_a_failed_prepare_records_an_event_on_the_claim(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(raising(dra.PermanentError("no cheese")))):
         await node.error(lunch)
@@ -97,7 +97,7 @@ class Whole(dra.Preparer):
     [None, [], [dra.Prepared()] * 3, [dra.Prepared(), None], dra.Prepared(), [{"env": {}}] * 2],
     ids=["None", "none", "too many", "one None", "not a list", "dicts"],
 )
-async def test_the_wrong_number_or_type_is_refused(node: Node, outcome: Any) -> None:
+async def test_prepare_rejects_a_wrong_number_or_type_of_results(node: Node, outcome: Any) -> None:
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole(outcome))):
         error = await node.error(lunch)
@@ -115,7 +115,9 @@ async def test_the_wrong_number_or_type_is_refused(node: Node, outcome: Any) -> 
     ],
     ids=["None", "dict"],
 )
-async def test_what_is_no_prepared_is_told_with_the_place_of_the_method(node: Node, outcome: Any, told: str) -> None:
+async def test_a_wrong_return_type_is_reported_with_the_location_of_the_method(
+    node: Node, outcome: Any, told: str
+) -> None:
     class Waiter(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> Any:
             return outcome
@@ -147,7 +149,7 @@ class Order(BaseModel):
     ],
     ids=["two", "a dict", "no text", "in the name", "no name", "state", "own model"],
 )
-async def test_what_a_preparer_made_stands_in_no_error_and_no_event(node: Node, wrong: Callable[[], Any]) -> None:
+async def test_errors_and_events_do_not_quote_what_a_preparer_returned(node: Node, wrong: Callable[[], Any]) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: wrong()))):
         error = await node.error(lunch)
@@ -169,7 +171,7 @@ INVALID: dict[str, tuple[Callable[[], dra.Prepared], str]] = {
 
 
 @pytest.mark.parametrize("name", INVALID)
-async def test_edits_that_no_container_can_have_are_refused(node: Node, name: str) -> None:
+async def test_invalid_container_edits_are_rejected(node: Node, name: str) -> None:
     make, told = INVALID[name]
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: make()))):
@@ -202,7 +204,9 @@ def conflict(name: str, one: dict[str, Any], other: dict[str, Any]) -> Any:
         ),
     ],
 )
-async def test_two_devices_that_contradict_each_other(node: Node, what: str, outcome: list[dra.Prepared]) -> None:
+async def test_conflicting_edits_of_two_devices_are_rejected(
+    node: Node, what: str, outcome: list[dra.Prepared]
+) -> None:
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole(outcome))):
         error = await node.error(lunch)
@@ -210,7 +214,7 @@ async def test_two_devices_that_contradict_each_other(node: Node, what: str, out
         assert node.is_clean()
 
 
-async def test_devices_of_one_request_agree_also_where_different_ways_were_taken(node: Node) -> None:
+async def test_conflicting_edits_of_subrequests_of_one_request_are_rejected(node: Node) -> None:
     lunch = node.claim(
         devices=[{"device": "pizza-0", "request": "pizza/big"}, {"device": "pizza-1", "request": "pizza/small"}]
     )
@@ -218,21 +222,21 @@ async def test_devices_of_one_request_agree_also_where_different_ways_were_taken
         assert "of request pizza set variable OVEN differently" in await node.error(lunch)
 
 
-async def test_one_program_with_different_arguments_is_two_hooks(node: Node) -> None:
+async def test_hooks_with_different_arguments_do_not_conflict(node: Node) -> None:
     hooks = [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", what]) for what in ("link", "cache")]
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole([dra.Prepared(hooks=hooks), dra.Prepared(hooks=hooks[:1])]))):
         await node.prepare(lunch)
 
 
-async def test_a_device_that_sets_one_thing_twice(node: Node) -> None:
+async def test_conflicting_mounts_of_one_device_are_rejected(node: Node) -> None:
     mounts = [dra.Mount(host_path=path, container_path="/oven") for path in ("/a", "/b")]
     lunch = node.claim()
     async with node.running(driver(Whole([dra.Prepared(mounts=mounts)]))):
         assert (await node.error(lunch)).startswith("the edits of device node-1/pizza-0 set mount /oven differently")
 
 
-async def test_devices_of_different_requests_may_differ(node: Node) -> None:
+async def test_devices_of_different_requests_may_have_different_edits(node: Node) -> None:
     lunch = node.claim(devices=[{"device": "pizza-0", "request": "one"}, {"device": "pizza-1", "request": "two"}])
     async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"}), dra.Prepared(env={"OVEN": "2"})]))):
         await node.prepare(lunch)
@@ -253,7 +257,7 @@ async def test_devices_of_different_requests_may_differ(node: Node) -> None:
     ],
     ids=["one another", "a device"],
 )
-async def test_edits_of_the_claim_reach_every_container_and_contradict_devices_of_any_request(
+async def test_claim_edits_apply_to_every_container_and_conflict_with_devices_of_any_request(
     node: Node, outcome: list[dra.Prepared], who: str
 ) -> None:
     lunch = node.claim(devices=[{"device": "pizza-0", "request": "one"}, {"device": "pizza-1", "request": "two"}])
@@ -273,9 +277,7 @@ async def test_edits_of_the_claim_reach_every_container_and_contradict_devices_o
         ({"type": "tmpfs"}, {"type": "tmpfs"}),
     ],
 )
-async def test_a_mount_binds_unless_it_says_something_else(
-    node: Node, given: dict[str, Any], written: dict[str, Any]
-) -> None:
+async def test_a_mount_is_a_bind_mount_by_default(node: Node, given: dict[str, Any], written: dict[str, Any]) -> None:
     mount = dra.Mount(host_path="/a", container_path="/oven", **given)
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(mounts=[mount])))):
@@ -284,14 +286,14 @@ async def test_a_mount_binds_unless_it_says_something_else(
     assert device["containerEdits"]["mounts"] == [{"hostPath": "/a", "containerPath": "/oven", **written}]
 
 
-async def test_a_device_that_contradicts_itself(node: Node) -> None:
+async def test_conflicting_edits_of_one_device_are_rejected(node: Node) -> None:
     lunch = node.claim()
     outcome = [dra.Prepared(env={"OVEN": "1"}, claim_edits=dra.ContainerEdits(env={"OVEN": "2"}))]
     async with node.running(driver(Whole(outcome))):
         assert (await node.error(lunch)).startswith("device node-1/pizza-0 and its claim_edits set variable OVEN")
 
 
-async def test_edits_of_the_claim_stand_once_and_reach_containers_of_any_device(node: Node) -> None:
+async def test_claim_edits_are_written_once_and_apply_to_containers_of_any_device(node: Node) -> None:
     common = dra.ContainerEdits(env={"KITCHEN": "open"})
     lunch = node.claim(devices=["pizza-0", "pizza-1", "pizza-2"])
     outcome = [dra.Prepared(claim_edits=common), dra.Prepared(claim_edits=common), dra.Prepared()]
@@ -302,7 +304,7 @@ async def test_edits_of_the_claim_stand_once_and_reach_containers_of_any_device(
         assert node.env(lunch).count("KITCHEN=open") == 1
 
 
-async def test_cdi_devices_that_exist_already_are_handed_on(node: Node) -> None:
+async def test_existing_cdi_devices_are_passed_on(node: Node) -> None:
     lunch = node.claim()
     outcome = [dra.Prepared(cdi_devices=["vendor.example/gpu=0"])]
     async with node.running(driver(Whole(outcome))):
@@ -311,7 +313,7 @@ async def test_cdi_devices_that_exist_already_are_handed_on(node: Node) -> None:
         assert node.specs() == []
 
 
-async def test_the_same_edit_of_two_devices_is_no_contradiction(node: Node) -> None:
+async def test_identical_edits_of_two_devices_do_not_conflict(node: Node) -> None:
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"})] * 2))):
         assert len(await node.prepare(lunch)) == 2
@@ -333,10 +335,10 @@ class Hanging(dra.Preparer):
         return dra.Prepared(env={"A": "1"})
 
 
-async def test_a_call_that_hangs_holds_up_only_its_own_claim(node: Node) -> None:
+async def test_a_hanging_call_delays_only_its_own_claim(node: Node) -> None:
     hanging = Hanging()
     slow, quick = node.claim("slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    late = "not prepared within 1 s: what is still running is rolled back when it ends; the kubelet tries again"
+    late = "not prepared within 1 s: the work continues and is rolled back when it ends; the kubelet tries again"
     async with node.running(driver(hanging), deadline=1.0) as agent:
         assert await node.late(slow, lambda: hanging.entered) == late
         while (answers := await node.kubelet.plugin("dra.pizza").prepare([slow, quick]))["uid-quick"].error:
@@ -356,7 +358,7 @@ async def test_a_call_that_hangs_holds_up_only_its_own_claim(node: Node) -> None
         await node.prepare(other)
 
 
-async def test_a_late_result_is_not_committed(node: Node) -> None:
+async def test_a_result_after_the_deadline_is_not_stored(node: Node) -> None:
     hanging = Hanging()
     slow = node.claim("slow")
     async with node.running(driver(hanging), deadline=1.0) as agent:
@@ -388,7 +390,7 @@ async def test_an_async_call_that_hangs_is_cancelled_at_the_deadline(node: Node)
         await eventually(node.is_clean)  # the call that was cut off notes its end by itself
 
 
-async def test_a_call_that_nobody_waits_for_any_more_ends_at_its_deadline_all_the_same(node: Node) -> None:
+async def test_a_call_of_a_disconnected_kubelet_ends_at_its_deadline(node: Node) -> None:
     entered = asyncio.Event()
     ended = asyncio.Event()
 
@@ -414,7 +416,7 @@ async def test_a_call_that_nobody_waits_for_any_more_ends_at_its_deadline_all_th
 
 
 @pytest.mark.parametrize(("concurrency", "overlap"), [("claim", True), ("device", True), ("driver", False)])
-async def test_concurrency_says_which_prepares_overlap(node: Node, concurrency: Any, overlap: bool) -> None:
+async def test_concurrency_controls_which_prepares_overlap(node: Node, concurrency: Any, overlap: bool) -> None:
     both = asyncio.Barrier(2)
     met = []
 

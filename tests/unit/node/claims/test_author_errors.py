@@ -1,4 +1,4 @@
-"""What an author is told of the driver's own mistakes: which line it was, and what is missing."""
+"""Errors about mistakes in the driver name the line and what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def records(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogR
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_the_traceback_in_the_log_begins_with_the_authors_code(
+async def test_a_logged_traceback_starts_with_the_authors_code(
     node: Node, caplog: pytest.LogCaptureFixture, blocking: bool
 ) -> None:
     class Blocking(dra.Preparer):
@@ -39,7 +39,7 @@ async def test_the_traceback_in_the_log_begins_with_the_authors_code(
     assert [frame.name for frame in traceback.extract_tb(record.exc_info[2])] == ["prepare"]
 
 
-async def test_a_broken_rule_is_logged_with_its_place(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_api_rule_violation_is_logged_with_its_location(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared(env={"": "x"})
 
@@ -51,7 +51,7 @@ async def test_a_broken_rule_is_logged_with_its_place(node: Node, caplog: pytest
     assert record.exc_info is None
 
 
-async def test_settings_that_the_driver_does_not_have_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_driver_settings_are_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Configured(Waiter):
         def startup(self, context: dra.Context[Any]) -> None:
             self.boards = context.settings.boards
@@ -86,23 +86,21 @@ class Choosing(Flasher):
         return Board()
 
 
-async def test_an_error_of_a_claim_without_config_names_the_default_of_several_kinds(
+async def test_an_error_of_a_claim_without_config_names_the_default_config(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch = node.claim()
     async with node.running(driver(Flasher())):
         assert await node.error(lunch) == (
-            "it takes a Region, not a Board (claim default/lunch gives pizza-0 no config, so it got the default, a "
-            "Board; override Flasher.default_config to choose)"
+            "it takes a Region, not a Board (claim default/lunch has no config for pizza-0, so the default "
+            "Board was used; override Flasher.default_config to select another)"
         )
     [record] = records(caplog, "claim not prepared")
     assert vars(record)["code"] == "prepare-permanent"
 
 
 @pytest.mark.parametrize(("preparer", "given"), [(Flasher, True), (Choosing, False)])
-async def test_an_error_about_a_config_that_was_chosen_passes_as_it_is(
-    node: Node, preparer: type[Flasher], given: bool
-) -> None:
+async def test_an_error_about_a_selected_config_is_unchanged(node: Node, preparer: type[Flasher], given: bool) -> None:
     lunch = node.claim(config=[{"apiVersion": "dra.pizza/v1", "kind": "Board"}] if given else [])
     async with node.running(driver(preparer())):
         assert await node.error(lunch) == "it takes a Region, not a Board"
@@ -120,7 +118,7 @@ PUT: dict[str, Callable[[Any], dra.Prepared]] = {
 
 
 @pytest.mark.parametrize("put", PUT)
-async def test_an_ensure_whose_outcome_is_used_and_that_was_never_awaited(
+async def test_using_the_outcome_of_an_unawaited_ensure_is_reported(
     node: Node, caplog: pytest.LogCaptureFixture, put: str
 ) -> None:
     def forget(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -134,7 +132,7 @@ async def test_an_ensure_whose_outcome_is_used_and_that_was_never_awaited(
     assert vars(record)["code"] == "effect-not-awaited"
 
 
-async def test_of_a_long_error_little_is_kept(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_errors_are_truncated(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     def fail(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         raise dra.TransientError(f"claim {claim.name}: {'no dough ' * 100_000}; wait")
 

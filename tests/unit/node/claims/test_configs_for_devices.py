@@ -1,4 +1,4 @@
-"""Configs that are for some devices of a driver: passed over for the others, refused where they name one's request."""
+"""Configs for some devices of a driver: ignored for others, rejected if they name the request of others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entry(kind: str, *requests: str, source: str = "FromClaim") -> dict[str, Any
 ORDER = [{"request": "food", "device": "pizza-0"}, {"request": "cold/small", "device": "drink-0"}]
 
 
-async def test_an_entry_for_all_requests_is_passed_over_for_other_devices(node: Node) -> None:
+async def test_a_config_for_all_requests_is_ignored_for_devices_it_does_not_fit(node: Node) -> None:
     lunch = node.claim(devices=ORDER, config=[entry("PizzaConfig"), entry("DrinkConfig"), entry("PizzaConfig")])
     async with node.running(driver(Waiter(), Bar())):
         await node.prepare(lunch)
@@ -58,7 +58,7 @@ async def test_an_entry_for_all_requests_is_passed_over_for_other_devices(node: 
         (entry("PizzaConfig", "cold", source="FromClass"), "PizzaConfig of the DeviceClass, for cold does not fit"),
     ],
 )
-async def test_an_entry_that_names_the_request_of_another_device_is_refused(
+async def test_a_config_for_the_request_of_an_unsuitable_device_is_rejected(
     node: Node, wrong: dict[str, Any], told: str
 ) -> None:
     lunch = node.claim(devices=ORDER, config=[wrong, entry("PizzaConfig")])
@@ -68,13 +68,13 @@ async def test_an_entry_that_names_the_request_of_another_device_is_refused(
         assert "which takes DrinkConfig; correct one of the two" in error
 
 
-async def test_a_device_that_takes_no_config_says_so(node: Node) -> None:
+async def test_the_error_says_that_a_device_takes_no_config(node: Node) -> None:
     lunch = node.claim(devices=[{"request": "seat", "device": "table-0"}], config=[entry("PizzaConfig", "seat")])
     async with node.running(driver(Waiter(), Bar())):
         assert "table-0, which takes no config" in await node.error(lunch)
 
 
-async def test_a_stronger_entry_that_fits_makes_up_for_a_weaker_one(node: Node) -> None:
+async def test_a_fitting_config_overrides_an_unsuitable_weaker_one(node: Node) -> None:
     config = [entry("PizzaConfig", "cold", source="FromClass"), entry("DrinkConfig", "cold")]
     lunch = node.claim(devices=ORDER, config=config)
     async with node.running(driver(Waiter(), Bar())):
@@ -82,7 +82,7 @@ async def test_a_stronger_entry_that_fits_makes_up_for_a_weaker_one(node: Node) 
         assert "DRINK_0=1 DrinkConfig" in node.env(lunch)
 
 
-async def test_admin_access_is_given_no_config_of_other_devices(node: Node) -> None:
+async def test_admin_access_ignores_configs_of_other_devices(node: Node) -> None:
     looks = [{"request": "cold", "device": "drink-0", "adminAccess": True}]
     lunch = node.claim(devices=looks, config=[entry("PizzaConfig", "cold")])
     async with node.running(driver(Waiter(), Bar())):
@@ -122,7 +122,7 @@ MILD = sauce("FromClass", "food", enforced=True, chili=1)
         pytest.param([MILD, sauce("FromClaim", chili=2, enforced=True)], id="that calls itself enforced"),
     ],
 )
-async def test_a_claims_config_cannot_replace_what_its_class_enforces(node: Node, hot: list[dict[str, Any]]) -> None:
+async def test_a_claim_config_cannot_override_an_enforced_class_config(node: Node, hot: list[dict[str, Any]]) -> None:
     lunch = node.claim(devices=PIZZA, config=hot)
     async with node.running(driver(Cook(), Bar())):
         error = await node.error(lunch)
@@ -141,14 +141,14 @@ async def test_a_claims_config_cannot_replace_what_its_class_enforces(node: Node
         pytest.param([MILD, sauce("FromClaim", "cold", chili=7), sauce("FromClass", "food")], id="for another request"),
     ],
 )
-async def test_a_claims_config_replaces_its_classs_where_that_permits(node: Node, mild: list[dict[str, Any]]) -> None:
+async def test_a_claim_config_replaces_a_class_config_that_permits_it(node: Node, mild: list[dict[str, Any]]) -> None:
     lunch = node.claim(devices=PIZZA, config=mild)
     async with node.running(driver(Cook(), Bar())):
         await node.prepare(lunch)
         assert node.env(lunch) == ["PIZZA_0=0"]
 
 
-async def test_a_claim_with_admin_access_is_not_bound_by_its_class(node: Node) -> None:
+async def test_admin_access_ignores_enforced_class_configs(node: Node) -> None:
     looks = [{"request": "food", "device": "pizza-0", "adminAccess": True}]
     lunch = node.claim(devices=looks, config=[MILD, sauce("FromClaim", "food", chili=2)])
     async with node.running(driver(Cook(), Bar())):

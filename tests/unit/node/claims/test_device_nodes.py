@@ -1,4 +1,4 @@
-"""Device files that a claim names and its node may lack: told by the driver, before the container runtime finds out."""
+"""Missing device files of a claim: the driver reports them before the container runtime does."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def giving(*nodes: dra.DeviceNode, **more: Any) -> Doing:
 
 
 @pytest.mark.parametrize("of_claim", [False, True])
-async def test_a_device_file_that_is_not_there_is_named_and_nothing_is_told_prepared(
-    node: Node, *, of_claim: bool, tmp_path: Path
-) -> None:
+async def test_a_missing_device_file_fails_the_prepare(node: Node, *, of_claim: bool, tmp_path: Path) -> None:
     missing = dra.DeviceNode(path="/dev/oven0", host_path=str(tmp_path / "oven0"))
     cook = giving(claim_edits=dra.ContainerEdits(device_nodes=[missing])) if of_claim else giving(missing)
     lunch = node.claim()
@@ -32,7 +30,7 @@ async def test_a_device_file_that_is_not_there_is_named_and_nothing_is_told_prep
         assert node.is_clean()
 
 
-async def test_one_that_comes_up_late_is_found_when_the_kubelet_asks_again(node: Node, tmp_path: Path) -> None:
+async def test_a_device_file_that_appears_later_is_found_on_retry(node: Node, tmp_path: Path) -> None:
     late = tmp_path / "oven0"
     lunch = node.claim()
     async with node.running(driver(giving(dra.DeviceNode(path="/dev/oven0", host_path=str(late))))):
@@ -47,13 +45,13 @@ async def test_one_that_comes_up_late_is_found_when_the_kubelet_asks_again(node:
 @pytest.mark.parametrize(
     ("make", "kind", "why"),
     [
-        (Path.touch, None, "is no device file; "),
+        (Path.touch, None, "is not a device file; "),
         (lambda path: path.symlink_to("/dev/null"), None, "is a link, which container runtimes do not follow"),
-        (os.mkfifo, "c", "is no character device; "),
+        (os.mkfifo, "c", "is not a character device; "),
     ],
     ids=["file", "link", "other type"],
 )
-async def test_what_a_runtime_would_not_take_is_told(
+async def test_files_that_a_container_runtime_rejects_are_reported(
     node: Node, make: Callable[[Path], object], kind: Literal["c"] | None, why: str, tmp_path: Path
 ) -> None:
     make(path := tmp_path / "oven0")
@@ -62,13 +60,13 @@ async def test_what_a_runtime_would_not_take_is_told(
         assert (await node.error(lunch)).startswith(f"device node {path} {why}")
 
 
-async def test_a_node_whose_type_and_numbers_are_given_needs_no_file(node: Node) -> None:
+async def test_a_device_node_with_type_and_numbers_needs_no_file(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(giving(dra.DeviceNode(path="/dev/nowhere", type="c", major=1, minor=3)))):
         await node.prepare(lunch)
 
 
-async def test_a_driver_that_does_not_see_the_nodes_files_looks_for_none(node: Node) -> None:
+async def test_device_file_checks_can_be_switched_off(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(giving(dra.DeviceNode(path="/dev/nowhere"))), check_device_nodes=False):
         await node.prepare(lunch)

@@ -1,4 +1,4 @@
-"""Devices that belong to no node, when a claim with one is prepared on this node."""
+"""Claims with devices that belong to no node, prepared on this node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def lists_of_no_node(node: Node) -> int:
     )
 
 
-async def test_it_is_advertised_as_it_is_published(node: Node) -> None:
+async def test_the_preparer_gets_the_published_device(node: Node) -> None:
     seen: list[dra.Device] = []
     publish(node, "disk-0", address="192.0.2.1")
     publish(node, "disk-0", generation=2, address="192.0.2.2")
@@ -72,7 +72,7 @@ async def test_it_is_advertised_as_it_is_published(node: Node) -> None:
     assert disk.address == "192.0.2.2"  # of the newest generation
 
 
-async def test_ordinary_claims_cost_no_request_and_one_of_no_node_costs_one(node: Node) -> None:
+async def test_only_claims_with_cluster_devices_cost_a_request(node: Node) -> None:
     publish(node, "disk-0")
     ordinary = node.claim("ordinary")
     claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
@@ -85,7 +85,7 @@ async def test_ordinary_claims_cost_no_request_and_one_of_no_node_costs_one(node
         assert lists_of_no_node(node) == 1
 
 
-async def test_claims_that_come_at_once_share_a_request(node: Node) -> None:
+async def test_concurrent_claims_share_a_request(node: Node) -> None:
     names = [f"disk-{number}" for number in range(20)]
     publish(node, *names)
     async with Client(await load_credentials(node.kubeconfig), user_agent="tests/1") as client:
@@ -95,16 +95,16 @@ async def test_claims_that_come_at_once_share_a_request(node: Node) -> None:
     assert lists_of_no_node(node) == 2  # the first one's, and one for those that came while it was under way
 
 
-async def test_one_that_is_not_published_is_gone_and_may_come_back(node: Node) -> None:
+async def test_an_unpublished_device_is_missing_until_it_is_published_again(node: Node) -> None:
     claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
     async with node.running(mixed([])):
-        with pytest.raises(KubeletError, match="device warehouse/disk-0 is neither in this node's inventory nor publ"):
+        with pytest.raises(KubeletError, match="device warehouse/disk-0 is not published any more"):
             await node.prepare(claim)
         publish(node, "disk-0")
         await node.prepare(claim)
 
 
-async def test_without_an_api_server_that_lists_it_is_a_transient_error(node: Node) -> None:
+async def test_an_unavailable_api_server_is_a_transient_error(node: Node) -> None:
     publish(node, "disk-0")
     claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
     async with node.running(mixed([])):
@@ -116,7 +116,7 @@ async def test_without_an_api_server_that_lists_it_is_a_transient_error(node: No
         await node.prepare(claim)
 
 
-async def test_a_driver_without_devices_of_its_own_publishes_nothing_and_prepares(node: Node) -> None:
+async def test_a_driver_without_node_devices_publishes_nothing_and_prepares(node: Node) -> None:
     seen: list[dra.Device] = []
     driver = dra.Driver(DRIVER, preparer=mixed(seen).preparer, cluster_provider=Warehouse())
     publish(node, "disk-0")
@@ -128,7 +128,7 @@ async def test_a_driver_without_devices_of_its_own_publishes_nothing_and_prepare
 
 
 @pytest.mark.filterwarnings("ignore::dra_kit.WholeCapacityWarning")
-def test_what_is_published_is_the_device_again() -> None:
+def test_a_published_device_converts_back_to_the_same_device() -> None:
     requirement = dra.NodeSelectorRequirement(key="rack", operator="In", values=["7"])
     term = dra.NodeSelectorTerm(match_expressions=[requirement])
     policy = dra.CapacityRequestPolicy(default="1", valid_range=dra.CapacityRequestPolicyRange(min="1", max="4"))

@@ -1,4 +1,4 @@
-"""What the users of a claim read of a failure: nothing of other namespaces, and no path of the host."""
+"""Error texts for users of a claim contain nothing of other namespaces, and no host paths."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def assert_not_told(texts: list[str], words: tuple[str, ...] = OTHER) -> None:
     assert [(word, text) for word in words for text in texts if word in text] == []
 
 
-async def test_a_conflict_of_effects_names_no_claim_of_another_namespace(
+async def test_an_effect_conflict_does_not_name_claims_of_other_namespaces(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs = node.claim("secret-project", ["pizza-0"], namespace="team-a")
@@ -66,7 +66,7 @@ async def test_a_conflict_of_effects_names_no_claim_of_another_namespace(
         assert "but claim team-a/secret-project holds /srv/ovens/1 with heat" in vars(logged)["error"]
 
 
-async def test_status_has_the_whole_text_of_a_conflict(node: Node) -> None:
+async def test_status_shows_the_full_text_of_a_conflict(node: Node) -> None:
     theirs = node.claim("secret-project", ["pizza-0"], namespace="team-a")
     mine = node.claim("mine", ["pizza-1"], namespace="team-b")
     async with node.running(kitchen(baker())):
@@ -88,7 +88,7 @@ async def test_a_conflict_within_a_namespace_names_the_claim_and_its_config(node
         )
 
 
-async def test_of_several_holders_only_those_of_the_namespace_are_named(node: Node) -> None:
+async def test_only_holders_in_the_same_namespace_are_named(node: Node) -> None:
     far = node.claim("secret-project", ["pizza-0"], namespace="team-a")
     near = node.claim("near", ["pizza-2"], namespace="team-b")
     mine = node.claim("mine", ["pizza-1"], namespace="team-b")
@@ -102,7 +102,7 @@ async def test_of_several_holders_only_those_of_the_namespace_are_named(node: No
         assert_not_told(texts, ("team-a", "secret-project"))
 
 
-async def test_what_cannot_be_undone_of_another_tenant_is_not_named(node: Node) -> None:
+async def test_a_failing_revert_of_another_tenants_effect_is_not_named(node: Node) -> None:
     async def fails(what: str, temperature: int) -> None:
         if what == "revert":
             raise OSError(2, "No such file", f"/srv/ovens/{temperature}")
@@ -128,7 +128,7 @@ async def test_the_holder_of_a_device_is_not_named_in_another_namespace(over: bo
         if over:
             node.api.delete("resourceclaims", "secret-project", "team-a")
         texts = await read_of(node, mine)
-        assert "device node-1/pizza-0 of claim team-b/mine is still prepared for another claim, which is" in texts[0]
+        assert "device node-1/pizza-0 of claim team-b/mine is still prepared for another claim, " in texts[0]
         assert_not_told(texts)
 
 
@@ -156,7 +156,7 @@ async def test_paths_in_unexpected_errors_of_the_driver_stay_in_the_log(
     assert any("/srv/ovens" in str(vars(record).get("error", "")) for record in caplog.records)
 
 
-async def test_a_text_that_the_driver_wrote_for_users_is_unchanged(node: Node) -> None:
+async def test_a_public_text_of_the_driver_is_unchanged(node: Node) -> None:
     class Strict(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             raise PermanentError("mount /data of your config twice is not possible")
@@ -166,7 +166,7 @@ async def test_a_text_that_the_driver_wrote_for_users_is_unchanged(node: Node) -
         assert await node.error(mine) == "mount /data of your config twice is not possible"
 
 
-async def test_a_driver_gives_users_another_text_than_administrators(
+async def test_users_read_the_public_text_and_administrators_the_full_text(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Discreet(dra.Preparer):

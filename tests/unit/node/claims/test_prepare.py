@@ -1,4 +1,4 @@
-"""Claims that the kubelet asks for, over its wire: what it is told, what containers find, what the API is asked."""
+"""Prepares through the kubelet's socket: answers, files for containers, and API requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_older_kubelet_gets_the_same_without_share_ids() -> None:
             assert node.is_clean()
 
 
-async def test_preparing_again_gives_the_same_answer_with_one_get(node: Node) -> None:
+async def test_preparing_again_returns_the_same_answer_with_one_get(node: Node) -> None:
     waiter = Waiter()
     lunch = node.claim()
     async with node.running(driver(waiter)):
@@ -71,14 +71,14 @@ async def test_preparing_again_gives_the_same_answer_with_one_get(node: Node) ->
         assert path.stat().st_ino == before, "an intact CDI file is left alone"
 
 
-@pytest.mark.parametrize("damage", ["missing", "emptied"])
-async def test_preparing_again_mends_the_cdi_file(node: Node, damage: str) -> None:
+@pytest.mark.parametrize("file", ["missing", "emptied"])
+async def test_preparing_again_repairs_the_cdi_file(node: Node, file: str) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
         [path] = node.specs()
         content = path.read_bytes()
-        if damage == "missing":
+        if file == "missing":
             path.unlink()
         else:
             path.write_bytes(b"")
@@ -86,7 +86,7 @@ async def test_preparing_again_mends_the_cdi_file(node: Node, damage: str) -> No
         assert path.read_bytes() == content
 
 
-async def test_one_bad_claim_fails_alone(node: Node) -> None:
+async def test_a_failing_claim_does_not_fail_the_others(node: Node) -> None:
     good, bad, other = node.claim("a", ["pizza-0"]), node.claim("b", []), node.claim("c", ["pizza-1"])
     async with node.running(driver()):
         answers = await node.kubelet.plugin(role.DRIVER).prepare([good, bad, other])
@@ -98,7 +98,7 @@ async def test_one_bad_claim_fails_alone(node: Node) -> None:
         assert node.records() == ["a", "c"]
 
 
-async def test_many_claims_at_once_cost_one_get_each(node: Node) -> None:
+async def test_concurrent_claims_cost_one_get_each(node: Node) -> None:
     claims = [node.claim(f"claim-{number:02}", [f"pizza-{number}"]) for number in range(20)]
     async with node.running(driver(provider=Oven(*(f"pizza-{number}" for number in range(20))))):
         assert len(await node.prepare(*claims)) == 20
@@ -107,14 +107,14 @@ async def test_many_claims_at_once_cost_one_get_each(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_claim_that_does_not_exist(node: Node) -> None:
+async def test_prepare_rejects_a_claim_that_does_not_exist(node: Node) -> None:
     async with node.running(driver()):
-        error = await node.error(ClaimReference("default", "nobody", "uid-1"))
-        assert error == ("claim default/nobody does not exist; delete the pod that uses it, or create the claim again")
+        error = await node.error(ClaimReference("default", "missing", "uid-1"))
+        assert error == ("claim default/missing does not exist; delete the pod that uses it, or create the claim again")
         assert node.is_clean()
 
 
-async def test_a_claim_that_was_replaced(node: Node) -> None:
+async def test_prepare_rejects_a_replaced_claim(node: Node) -> None:
     node.claim("lunch", uid="new")
     async with node.running(driver()):
         error = await node.error(ClaimReference("default", "lunch", "old"))
@@ -122,26 +122,26 @@ async def test_a_claim_that_was_replaced(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_claim_of_another_driver(node: Node) -> None:
+async def test_prepare_rejects_a_claim_of_another_driver(node: Node) -> None:
     lunch = node.claim(devices=[{"driver": "gpu.example", "device": "gpu-0"}])
     async with node.running(driver()):
         error = await node.error(lunch)
-        assert error.startswith("claim default/lunch holds no device of driver dra.pizza, only of gpu.example")
+        assert error.startswith("claim default/lunch has no device of driver dra.pizza, only of gpu.example")
 
 
-async def test_results_of_other_drivers_are_left_to_them(node: Node) -> None:
+async def test_results_of_other_drivers_are_ignored(node: Node) -> None:
     lunch = node.claim(devices=[{"driver": "gpu.example", "device": "gpu-0"}, "pizza-1"])
     async with node.running(driver()):
         assert [device.device_name for device in await node.prepare(lunch)] == ["pizza-1"]
 
 
-async def test_an_allocation_of_no_sense_to_this_release_is_an_error(node: Node) -> None:
+async def test_an_allocation_that_cannot_be_parsed_is_an_error(node: Node) -> None:
     lunch = node.claim(devices=[{"device": "pizza-0", "consumedCapacity": {"slices": "many"}}])
     async with node.running(driver()):
-        assert "default/lunch is not understood" in await node.error(lunch)
+        assert "default/lunch cannot be parsed" in await node.error(lunch)
 
 
-async def test_a_device_that_is_not_there_any_more(node: Node) -> None:
+async def test_prepare_rejects_a_missing_device(node: Node) -> None:
     lunch = node.claim(devices=["pizza-9"])
     async with node.running(driver()):
         assert (await node.error(lunch)).startswith(
@@ -150,7 +150,7 @@ async def test_a_device_that_is_not_there_any_more(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
+async def test_the_most_specific_config_is_used_unmerged(node: Node) -> None:
     lunch = node.claim(
         config=[
             {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}},
@@ -162,7 +162,7 @@ async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
         assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
 
 
-async def test_validators_of_a_config_have_the_settings_of_the_node(node: Node) -> None:
+async def test_config_validators_can_use_the_node_settings(node: Node) -> None:
     class Kitchen(BaseModel):
         hottest: int
 
@@ -188,7 +188,7 @@ async def test_validators_of_a_config_have_the_settings_of_the_node(node: Node) 
         assert node.env(lunch) == ["TEMPERATURE=300"]
 
 
-async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(node: Node) -> None:
+async def test_each_config_has_its_source_index_and_requests(node: Node) -> None:
     seen: dict[str, tuple[dra.ConfigEntry[PizzaConfig], ...]] = {}
 
     class Noting(dra.Preparer[PizzaConfig]):
@@ -225,7 +225,7 @@ async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(
     ]
 
 
-async def test_an_entry_names_its_requests_also_where_the_scheduler_left_them_out_since_they_are_all(
+async def test_a_config_has_its_requests_even_if_the_scheduler_omitted_them(
     node: Node,
 ) -> None:
     seen: list[tuple[str, tuple[str, ...]]] = []
@@ -251,7 +251,7 @@ async def test_an_entry_names_its_requests_also_where_the_scheduler_left_them_ou
     assert seen == [("class", ()), ("claim", ()), ("claim", ("pizza",))]
 
 
-async def test_the_class_config_counts_where_the_claim_has_none(node: Node) -> None:
+async def test_the_class_config_is_used_for_a_claim_without_config(node: Node) -> None:
     entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}}
     other = {"source": "FromClaim", "opaque": {"driver": "gpu.example", "parameters": {"any": 1}}}
     lunch = node.claim(config=[entry, other])
@@ -267,7 +267,7 @@ async def test_a_claim_without_config_gets_the_defaults(node: Node) -> None:
         assert node.env(lunch) == ["PIZZA_0= of []"]
 
 
-async def test_invalid_config_is_told_with_request_source_and_field(node: Node) -> None:
+async def test_an_invalid_config_is_reported_with_request_source_and_field(node: Node) -> None:
     lunch = node.claim(config=[parameters(toppings=["olvies"], chese=True)])
     async with node.running(driver(Cook())):
         error = await node.error(lunch)
@@ -279,7 +279,7 @@ async def test_invalid_config_is_told_with_request_source_and_field(node: Node) 
         assert node.is_clean()
 
 
-async def test_config_of_the_class_is_blamed_on_the_class(node: Node) -> None:
+async def test_an_invalid_class_config_names_the_class(node: Node) -> None:
     entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": {"kind": "PizzaConfig"}}}
     lunch = node.claim(config=[entry])
     async with node.running(driver(Cook())):
@@ -288,7 +288,7 @@ async def test_config_of_the_class_is_blamed_on_the_class(node: Node) -> None:
         )
 
 
-async def test_sub_requests_are_told_to_the_author_and_kept_from_the_kubelet(node: Node) -> None:
+async def test_subrequests_are_visible_to_the_author_and_not_to_the_kubelet(node: Node) -> None:
     seen = []
 
     def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -302,7 +302,7 @@ async def test_sub_requests_are_told_to_the_author_and_kept_from_the_kubelet(nod
         assert seen == [("gpu", "big")]
 
 
-async def test_config_for_a_request_holds_for_its_sub_requests(node: Node) -> None:
+async def test_a_config_for_a_request_applies_to_its_subrequests(node: Node) -> None:
     entry = {
         "source": "FromClaim",
         "requests": ["gpu"],
@@ -314,7 +314,7 @@ async def test_config_for_a_request_holds_for_its_sub_requests(node: Node) -> No
         assert node.env(lunch) == ["PIZZA_0=olives of ['olives']"]
 
 
-async def test_shares_of_one_device_go_to_several_claims(node: Node) -> None:
+async def test_shares_of_one_device_can_be_prepared_for_several_claims(node: Node) -> None:
     shares = [
         node.claim(f"claim-{share}", [{"device": "pizza-0", "shareID": f"share-{share}"}]) for share in ("a", "b")
     ]
@@ -324,7 +324,7 @@ async def test_shares_of_one_device_go_to_several_claims(node: Node) -> None:
         assert len({name for device in devices for name in device.cdi_device_ids}) == 2
 
 
-async def test_admin_access_goes_beside_the_claim_that_has_the_device(node: Node) -> None:
+async def test_admin_access_works_while_another_claim_has_the_device(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
     seen = {}
@@ -348,7 +348,7 @@ async def test_a_device_without_edits_needs_no_cdi_device(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_edits_that_no_runtime_would_load_are_refused_before_anything_is_kept(node: Node) -> None:
+async def test_edits_that_no_runtime_loads_are_rejected_before_anything_is_stored(node: Node) -> None:
     # copied past the constructor, which would refuse it where it is written
     nameless = dra.Prepared(env={"PIZZA": "served"}).model_copy(update={"env": {"": "served"}})
     lunch = node.claim()
@@ -375,7 +375,7 @@ class Broken(dra.DeviceProvider):
         raise RuntimeError("no bus")
 
 
-async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> None:
+async def test_the_context_shows_node_claim_and_prepared_claims(node: Node) -> None:
     oven = Oven()
     seen = []
 
@@ -399,7 +399,7 @@ async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> Non
     assert oven.context.stopping
 
 
-async def test_loops_of_a_provider_that_wait_end_with_the_process(node: Node) -> None:
+async def test_waiting_loops_of_a_provider_stop_with_the_process(node: Node) -> None:
     told: list[str] = []
 
     class Watching(Oven):
@@ -426,7 +426,7 @@ async def test_a_replugged_device_is_prepared_again(node: Node) -> None:
         assert await node.prepare(lunch) == before
 
 
-async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared_again(node: Node) -> None:
+async def test_a_claim_prepared_from_an_older_inventory_is_prepared_again(node: Node) -> None:
     node.given["leftovers_interval"] = 0.05
 
     def plugged(slot: int) -> dra.Driver[Any, Any]:
@@ -445,7 +445,7 @@ async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared
             await node.unprepare(lunch)
 
 
-async def test_a_device_that_is_unplugged_keeps_the_answer_of_its_claim(node: Node) -> None:
+async def test_a_claim_keeps_its_answer_when_its_device_is_unplugged(node: Node) -> None:
     oven = Oven()
     lunch = node.claim()
     async with node.running(driver(provider=oven)):
@@ -458,7 +458,7 @@ async def test_a_device_that_is_unplugged_keeps_the_answer_of_its_claim(node: No
         assert node.is_clean()
 
 
-async def test_admin_access_changes_nothing_also_for_the_whole_claim(node: Node) -> None:
+async def test_admin_access_changes_nothing_for_the_whole_claim(node: Node) -> None:
     class Whole(dra.Preparer):
         async def prepare_claim(
             self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]
@@ -474,7 +474,7 @@ async def test_admin_access_changes_nothing_also_for_the_whole_claim(node: Node)
 
 
 @pytest.mark.parametrize("uid", ["u" * 250, "a b", "\0"], ids=ascii)
-async def test_a_uid_that_can_be_no_file_name_is_refused_before_anything_is_stored(node: Node, uid: str) -> None:
+async def test_a_uid_that_is_not_a_valid_file_name_is_rejected_before_anything_is_stored(node: Node, uid: str) -> None:
     preparer = Waiter()
     lunch, dinner = node.claim("lunch", uid=uid), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(preparer)):

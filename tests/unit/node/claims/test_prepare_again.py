@@ -1,4 +1,4 @@
-"""A claim whose containers run is prepared again, since its device is another one: what stays as it was."""
+"""A claim in use is prepared again after a change of its device: what stays unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (3600.0,))
 
 
-async def test_it_keeps_what_was_told_later(node: Node) -> None:
+async def test_preparing_again_keeps_later_device_updates(node: Node) -> None:
     oven, lunch = Oven(pizza("thin")), node.claim()
 
     def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -54,10 +54,10 @@ async def test_it_keeps_what_was_told_later(node: Node) -> None:
             name: value for name, value in before.items() if name not in {"driver", "pool", "device"}
         }
         attributes = metadata(node, lunch)["requests"][0]["devices"][0]["attributes"]
-        assert attributes == {"dough": {"string": "thick"}}, "which nobody has told later"
+        assert attributes == {"dough": {"string": "thick"}}, "no update has changed it"
 
 
-async def test_a_reboot_ends_what_was_told_later(node: Node) -> None:
+async def test_a_reboot_discards_later_device_updates(node: Node) -> None:
     """An address, for example, that the device had before it."""
     oven, lunch = Oven(pizza("thin")), node.claim()
     made = driver(Doing(lambda claim, device: dra.Prepared(status=ready("False"))), oven)
@@ -72,7 +72,7 @@ async def test_a_reboot_ends_what_was_told_later(node: Node) -> None:
 
 
 @pytest.mark.parametrize("rebooted", [False, True])
-async def test_a_condition_whose_status_stays_keeps_its_transition_time(node: Node, rebooted: bool) -> None:
+async def test_an_unchanged_condition_keeps_its_transition_time(node: Node, rebooted: bool) -> None:
     oven, lunch = Oven(pizza("thin")), node.claim()
     since: list[datetime | None] = [datetime(2025, 1, 2, tzinfo=UTC)]
 
@@ -119,7 +119,7 @@ class Picky(dra.Preparer):
         return dra.Prepared(env={"DOUGH": dough, "FLAME": str(first["flame"])})
 
 
-async def test_where_that_fails_it_stays_as_it_was_and_an_event_tells(node: Node) -> None:
+async def test_a_failing_second_prepare_leaves_the_claim_unchanged_and_records_an_event(node: Node) -> None:
     kitchen()
     oven, lunch = Oven(pizza("thin")), node.claim()
     async with node.running(driver(Picky("pan"), oven, effects=[Heat])):
@@ -141,7 +141,7 @@ async def test_where_that_fails_it_stays_as_it_was_and_an_event_tells(node: Node
         assert node.is_clean()
 
 
-async def test_a_release_ends_it_also_where_that_fails(node: Node) -> None:
+async def test_a_claim_whose_second_prepare_failed_can_be_released(node: Node) -> None:
     kitchen()
     oven, lunch = Oven(pizza("thin")), node.claim()
     async with node.running(driver(Picky("pan"), oven, effects=[Heat])):
@@ -153,7 +153,7 @@ async def test_a_release_ends_it_also_where_that_fails(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_where_an_effect_had_to_make_way_it_is_not_told_to_be_as_it_was(node: Node) -> None:
+async def test_a_failing_second_prepare_fails_if_an_effect_was_reverted(node: Node) -> None:
     kitchen()
     oven, lunch = Oven(pizza("thin")), node.claim()
     refused: set[str] = set()
@@ -177,7 +177,7 @@ async def test_where_an_effect_had_to_make_way_it_is_not_told_to_be_as_it_was(no
         assert node.effects() == [("heat", "applied", ["lunch"])]
 
 
-async def test_what_fails_after_a_reboot_reverts_nothing_that_it_ensures_again(node: Node) -> None:
+async def test_a_failing_prepare_after_a_reboot_keeps_its_effects(node: Node) -> None:
     baker, lunch = Baker(), node.claim()
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)

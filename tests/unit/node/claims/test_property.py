@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, what is on the node is what the claims need that the kubelet has not released."""
+"""For any sequence of calls and failures, the node has exactly what unreleased claims need."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Model:
             assert answer.error
             return
         if self.prepared.get(claim, wanted) != wanted:
-            assert "was allocated anew since it was prepared" in answer.error  # its containers may still run
+            assert "was reallocated after it was prepared" in answer.error  # its containers may still run
             return
         for other, devices in list(self.prepared.items()):
             taken = set(devices) & set(wanted)
             if other != claim and taken:
                 assert f"is still prepared for claim default/{other}" in answer.error
                 live = set(self.allocated.get(other, ())) & taken
-                assert ("which is allocated too" if live else "whose container may still run") in answer.error
+                assert ("to which it is allocated too" if live else "whose container may still run") in answer.error
                 return
         assert not answer.error
         assert sorted(device.device_name for device in answer.devices) == list(wanted)
@@ -157,7 +157,7 @@ async def model() -> AsyncIterator[Model]:
 @pytest.mark.timeout(600)  # a busy machine takes ten times as long as one with nothing else to do
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=5, max_size=25))
-def test_the_node_holds_what_the_claims_need_that_the_kubelet_has_not_released(steps: list[tuple[Any, ...]]) -> None:
+def test_the_node_has_exactly_what_unreleased_claims_need(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
         async with model() as made:
             for what, *arguments in steps:

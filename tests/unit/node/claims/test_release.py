@@ -1,4 +1,4 @@
-"""Claims that are released, and devices that pass from one claim to the next."""
+"""Releases of claims, and devices that pass from one claim to the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.node.role import AGENT, DRIVER, PLENTY, Node, not_understood, se
 
 async def test_releasing_an_unknown_claim_succeeds(node: Node) -> None:
     async with node.running(driver()):
-        await node.unprepare(ClaimReference("default", "nobody", "uid-1"))
+        await node.unprepare(ClaimReference("default", "missing", "uid-1"))
         assert node.is_clean()
 
 
@@ -49,7 +49,7 @@ async def test_releasing_needs_no_api_server_and_no_claim(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_release_while_the_claim_is_being_prepared_wins(node: Node) -> None:
+async def test_a_release_overrides_a_prepare_in_progress(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -67,8 +67,7 @@ async def test_a_release_while_the_claim_is_being_prepared_wins(node: Node) -> N
         await eventually(lambda: node.state()["epochs"])
         go_on.set()
         assert await preparing == (
-            "claim default/lunch was released while it was being prepared; it is prepared anew when the kubelet asks "
-            "again"
+            "claim default/lunch was released while it was being prepared; it is prepared again when the kubelet asks"
         )
         await releasing
         assert Heat.hardware.on == {}
@@ -77,7 +76,7 @@ async def test_a_release_while_the_claim_is_being_prepared_wins(node: Node) -> N
         assert node.records() == ["lunch"]
 
 
-async def test_many_prepares_and_releases_of_one_claim_at_once_end_as_the_last_one_says(node: Node) -> None:
+async def test_the_last_of_many_concurrent_prepares_and_releases_wins(node: Node) -> None:
     lunch = node.claim()
     client = None
     async with node.running(kitchen()):
@@ -112,7 +111,7 @@ class Imperative(Waiter):
 LINE = Imperative.unprepare.__code__.co_firstlineno + 2
 
 
-async def test_an_imperative_preparer_gets_its_devices_back(node: Node) -> None:
+async def test_unprepare_gets_the_prepared_devices(node: Node) -> None:
     preparer = Imperative()
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(preparer)):
@@ -166,7 +165,7 @@ async def test_a_prepare_that_fails_for_one_device_is_unprepared_for_all(node: N
         assert node.records() == ["lunch"]
 
 
-async def test_a_prepare_that_is_cut_off_at_its_deadline_is_unprepared(node: Node) -> None:
+async def test_a_prepare_cancelled_at_its_deadline_is_unprepared(node: Node) -> None:
     class Hanging(Hob):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             prepared = await super().prepare(claim, device)
@@ -191,11 +190,11 @@ async def test_a_prepare_of_a_whole_claim_that_fails_is_unprepared(node: Node) -
     async with node.running(driver(hob)):
         assert await node.error(lunch) == "no gas"
         assert hob.on == set()
-        assert [item.state for item in hob.released[0][1]] == [None, None], "nobody knows what it has returned"
+        assert [item.state for item in hob.released[0][1]] == [None, None], "what it returned is unknown"
 
 
 @pytest.mark.parametrize("concurrency", ["claim", "device", "driver"])
-async def test_an_unprepare_of_what_failed_that_fails_itself_is_repeated(node: Node, concurrency: Any) -> None:
+async def test_a_failing_unprepare_after_a_failed_prepare_is_retried(node: Node, concurrency: Any) -> None:
     hob = Hob()
     lunch, dinner = node.claim(devices=["pizza-0", "pizza-1"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(hob, concurrency=concurrency)):
@@ -209,7 +208,7 @@ async def test_an_unprepare_of_what_failed_that_fails_itself_is_repeated(node: N
         assert node.records() == ["lunch"]
 
 
-async def test_a_prepare_is_written_down_before_the_code_that_must_be_undone(node: Node) -> None:
+async def test_a_prepare_is_stored_before_code_that_must_be_undone_runs(node: Node) -> None:
     seen = list[tuple[str, str, str]]()
 
     class Looking(Imperative):
@@ -225,7 +224,7 @@ async def test_a_prepare_is_written_down_before_the_code_that_must_be_undone(nod
         assert [item["phase"] for item in node.state()["claims"]] == ["prepared"]
 
 
-async def test_what_is_begun_reads_as_being_released_where_nobody_knows_better(node: Node) -> None:
+async def test_an_older_release_reads_an_unfinished_prepare_as_being_released(node: Node) -> None:
     """A release of before, which shares the state in a rolling update or comes back: it undoes what it finds."""
     seen = list[tuple[str, str]]()
 
@@ -240,7 +239,7 @@ async def test_what_is_begun_reads_as_being_released_where_nobody_knows_better(n
     assert seen == [("releasing", "releasing")]
 
 
-async def test_nobody_pays_for_that_who_has_nothing_of_his_own_to_undo(node: Node) -> None:
+async def test_drivers_without_unprepare_do_not_store_unfinished_prepares(node: Node) -> None:
     seen = []
 
     async def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -252,14 +251,14 @@ async def test_nobody_pays_for_that_who_has_nothing_of_his_own_to_undo(node: Nod
     assert seen == [[]]
 
 
-@pytest.mark.parametrize("asked", ["nobody", "prepare", "unprepare"])
-async def test_what_a_killed_process_was_preparing_is_unprepared(node: Node, asked: str) -> None:
+@pytest.mark.parametrize("asked", ["", "prepare", "unprepare"])
+async def test_the_unfinished_prepare_of_a_killed_process_is_unprepared(node: Node, asked: str) -> None:
     hob = Hob()
     hob.fails = ""
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(hob)):
         await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:  # as it was before the code returned
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:  # as before the code returned
         [text] = db.execute("SELECT record FROM claims").fetchone()
         record = ClaimRecord.model_validate_json(text)
         devices = tuple(item.model_copy(update={"state": None}) for item in record.devices)
@@ -284,13 +283,13 @@ async def test_what_a_killed_process_was_preparing_is_unprepared(node: Node, ask
         (
             ValueError("no such oven"),
             (
-                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim is kept and released when the "
+                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim stays prepared until the "
                 "kubelet asks again"
             ),
         ),
     ],
 )
-async def test_a_failing_unprepare_keeps_the_claim_for_another_try(node: Node, error: Exception, told: str) -> None:
+async def test_a_claim_with_a_failing_unprepare_stays_for_a_retry(node: Node, error: Exception, told: str) -> None:
     preparer = Imperative()
     lunch = node.claim()
     async with node.running(driver(preparer)):
@@ -305,7 +304,7 @@ async def test_a_failing_unprepare_keeps_the_claim_for_another_try(node: Node, e
         assert node.is_clean()
 
 
-async def test_a_half_released_claim_that_is_wanted_again_is_released_first(node: Node) -> None:
+async def test_a_half_released_claim_is_released_before_it_is_prepared_again(node: Node) -> None:
     preparer = Imperative()
     lunch = node.claim()
     async with node.running(driver(preparer)):
@@ -319,7 +318,7 @@ async def test_a_half_released_claim_that_is_wanted_again_is_released_first(node
         assert node.env(lunch) == ["A=1"]
 
 
-async def test_a_release_that_was_left_half_done_is_finished_by_the_next_process(node: Node) -> None:
+async def test_the_next_process_finishes_a_half_done_release(node: Node) -> None:
     preparer = Imperative()
     lunch = node.claim()
     async with node.running(driver(preparer)):
@@ -332,7 +331,9 @@ async def test_a_release_that_was_left_half_done_is_finished_by_the_next_process
     assert len(preparer.released) == 1
 
 
-async def test_what_the_next_process_cannot_finish_either_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_release_that_the_next_process_cannot_finish_is_reported(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     preparer = Imperative()
     lunch = node.claim()
     async with node.running(driver(preparer)):
@@ -344,7 +345,7 @@ async def test_what_the_next_process_cannot_finish_either_is_told(node: Node, ca
         assert node.records() == ["lunch"]
 
 
-async def test_state_that_cannot_be_read_when_the_next_process_starts_is_read_later(
+async def test_unreadable_state_at_the_start_is_read_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("dra_kit.node.kubelet_connection.RESUME_AGAIN", 0.05)
@@ -362,14 +363,14 @@ async def test_state_that_cannot_be_read_when_the_next_process_starts_is_read_la
                 database.execute("ALTER TABLE claims RENAME TO elsewhere")
 
         async with node.running(driver(preparer, Starting())):
-            await eventually(lambda: "claims not resumed" in [item.getMessage() for item in caplog.records])
+            await eventually(lambda: "unfinished claims cannot be resumed" in caplog.messages)
             database.execute("ALTER TABLE elsewhere RENAME TO claims")
             await eventually(node.is_clean)
     assert len(preparer.released) == 1
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node, is_async: bool) -> None:
+async def test_an_unprepare_that_exceeds_the_deadline_is_not_started_again(node: Node, is_async: bool) -> None:
     begun = []
 
     class Slow(Imperative):
@@ -393,7 +394,9 @@ async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_aga
     assert begun == ["lunch"]
 
 
-async def test_an_unprepare_that_fails_after_the_deadline_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unprepare_that_fails_after_the_deadline_is_reported(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     begun = []
 
     class Slow(Imperative):
@@ -437,7 +440,7 @@ async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(nod
         assert preparer.calls == ["a pizza-0", "b pizza-1"]
 
 
-async def test_a_claim_that_was_released_is_prepared_as_it_is_allocated_now(node: Node) -> None:
+async def test_a_released_claim_is_prepared_with_its_current_allocation(node: Node) -> None:
     """Two pods named the claim, one after the other; the kubelet has told of the end of the first."""
     baker = Baker()
     baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
@@ -454,7 +457,7 @@ async def test_a_claim_that_was_released_is_prepared_as_it_is_allocated_now(node
         assert node.is_clean()
 
 
-async def test_other_fields_of_the_claim_are_no_other_allocation(node: Node) -> None:
+async def test_other_fields_of_the_claim_do_not_change_its_allocation(node: Node) -> None:
     waiter = Waiter()
     lunch = node.claim(devices=[{"device": "pizza-0"}])
     async with node.running(driver(waiter)):
@@ -466,8 +469,8 @@ async def test_other_fields_of_the_claim_are_no_other_allocation(node: Node) -> 
         assert waiter.calls == ["lunch pizza-0"]
 
 
-async def test_a_release_between_two_attempts_to_prepare(node: Node) -> None:
-    """The first attempt has failed, so there is nothing to release, and nothing that stands in the way of the next."""
+async def test_a_release_after_a_failed_prepare_does_not_block_the_next(node: Node) -> None:
+    """The first attempt has failed, so there is nothing to release, and nothing blocks the next attempt."""
     lunch = node.claim()
     async with node.running(kitchen()):
         for _ in range(2):
@@ -487,7 +490,7 @@ def cannot_apply(what: str, temperature: int) -> None:
         raise dra.TransientError("no gas")
 
 
-async def test_another_config_of_the_same_claim_is_another_allocation(node: Node) -> None:
+async def test_a_changed_config_is_a_changed_allocation(node: Node) -> None:
     class Config(dra.OpaqueConfig, api_version="kitchen.example/v1"):
         slices: int = 8
 
@@ -500,20 +503,20 @@ async def test_another_config_of_the_same_claim_is_another_allocation(node: Node
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
         node.claim(config=[config | {"slices": 6}])
-        assert "claim default/lunch was allocated anew since it was prepared" in await node.error(lunch)
+        assert "claim default/lunch was reallocated after it was prepared" in await node.error(lunch)
         assert node.env(lunch) == ["SLICES=4"]
         await node.unprepare(lunch)
         await node.prepare(lunch)
         assert node.env(lunch) == ["SLICES=6"]
 
 
-async def test_a_device_of_a_live_claim_is_refused_to_another(node: Node) -> None:
+async def test_prepare_rejects_a_device_of_another_live_claim(node: Node) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver()):
         await node.prepare(lunch)
         assert await node.error(dinner) == (
-            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which is "
-            "allocated too; delete the pods of one of the two claims"
+            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, to which "
+            "it is allocated too; delete the pods of one of the two claims"
         )
         assert node.records() == ["lunch"]
 
@@ -536,16 +539,16 @@ OVER = pytest.mark.parametrize("why", ["gone", "replaced", "not allocated", "els
 
 
 @OVER
-async def test_a_device_stays_with_a_claim_that_is_over_until_the_kubelet_has_released_it(node: Node, why: str) -> None:
+async def test_a_device_of_a_deleted_or_reallocated_claim_is_free_only_after_its_release(node: Node, why: str) -> None:
     """Its pod was deleted by force: the API server knows nothing of a container that may still run."""
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(kitchen()):
         await node.prepare(lunch)
         end(node, why)
         assert await node.error(dinner) == (
-            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which is gone or "
-            "allocated otherwise by now, and whose container may still run; it is given on when the kubelet has "
-            "released that claim, after a reboot, or when the driver has found it gone for --orphan-after"
+            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which was "
+            "deleted or reallocated and whose container may still run; it is free when the kubelet has released that "
+            "claim, after a reboot, or when the claim has been gone for --orphan-after"
         )
         assert node.effects() == [("heat", "applied", ["lunch"])]
         assert node.records() == ["lunch"]
@@ -555,13 +558,13 @@ async def test_a_device_stays_with_a_claim_that_is_over_until_the_kubelet_has_re
 
 
 @OVER
-async def test_a_device_of_a_claim_that_is_over_and_of_another_boot_goes_to_the_next(node: Node, why: str) -> None:
+async def test_a_device_of_a_stale_claim_of_an_earlier_boot_is_reassigned(node: Node, why: str) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(kitchen()):
         await node.prepare(lunch)
     node.boot_id.write_text("boot-2")
     async with node.running(kitchen()):
-        assert "is still prepared for claim default/lunch, which is allocated too" in await node.error(dinner)
+        assert "is still prepared for claim default/lunch, to which it is allocated too" in await node.error(dinner)
         end(node, why)
         await node.prepare(dinner)
         assert node.records() == ["dinner"]
@@ -571,7 +574,7 @@ async def test_a_device_of_a_claim_that_is_over_and_of_another_boot_goes_to_the_
         await node.unprepare(lunch)
 
 
-async def test_a_claim_that_is_not_understood_keeps_its_device(node: Node) -> None:
+async def test_a_claim_that_cannot_be_parsed_keeps_its_device(node: Node) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -580,7 +583,7 @@ async def test_a_claim_that_is_not_understood_keeps_its_device(node: Node) -> No
         assert node.records() == ["lunch"]
 
 
-async def test_a_release_that_failed_is_finished_for_the_next_claim(node: Node) -> None:
+async def test_a_failed_release_is_finished_for_the_next_claim(node: Node) -> None:
     """The kubelet has asked for it, so that no container has the device, whatever the API server says."""
     preparer = Imperative()
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
@@ -595,7 +598,7 @@ async def test_a_release_that_failed_is_finished_for_the_next_claim(node: Node) 
 
 
 class SlowToRelease(Imperative):
-    """Its release takes until it is told to go on."""
+    """Its release waits for ``go_on``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -608,7 +611,7 @@ class SlowToRelease(Imperative):
         super().unprepare(claim, devices)
 
 
-async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
+async def test_prepare_waits_for_a_device_that_a_stale_claim_is_releasing(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", PLENTY)
@@ -629,7 +632,7 @@ async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
     assert node.events() == []
 
 
-async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
+async def test_a_claim_that_needs_a_device_reports_a_hanging_release(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", 0.05)
@@ -642,27 +645,27 @@ async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
         await eventually(waiter.begun.is_set)
         assert await node.error(dinner) == (
             "device node-1/pizza-0 of claim default/dinner is still being released for claim default/lunch, which "
-            "does not need it any more; the kubelet tries again"
+            "no longer needs it; the kubelet tries again"
         )
         waiter.go_on.set()
         await release
         await node.prepare(dinner)
 
 
-async def test_a_holder_that_cannot_be_asked_for_keeps_its_device(node: Node) -> None:
+async def test_a_holder_keeps_its_device_while_the_api_server_is_unavailable(node: Node) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver()):
         await node.prepare(lunch)
         with node.api.failing(503, below="/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/lunch"):
             error = await node.error(dinner)
         assert error.startswith(
-            "device node-1/pizza-0 of claim default/dinner is prepared for claim default/lunch, and whether that one "
-            "still exists cannot be asked: "
+            "device node-1/pizza-0 of claim default/dinner is prepared for claim default/lunch, and the API server "
+            "does not answer whether that claim still exists: "
         )
         assert node.records() == ["lunch"]
 
 
-async def test_two_claims_for_one_device_at_once_get_it_one_at_most(node: Node) -> None:
+async def test_at_most_one_of_two_concurrent_claims_gets_a_device(node: Node) -> None:
     claims = [node.claim(f"claim-{number}") for number in range(6)]
     async with node.running(driver()):
         answers = await node.kubelet.plugin("dra.pizza").prepare(claims)
@@ -670,14 +673,14 @@ async def test_two_claims_for_one_device_at_once_get_it_one_at_most(node: Node) 
         assert len(node.records()) == 1
 
 
-async def test_two_claims_that_swapped_their_devices(node: Node) -> None:
+async def test_two_claims_that_swapped_their_devices_are_rejected_until_released(node: Node) -> None:
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
     async with node.running(driver(concurrency="device")):
         await node.prepare(a, b)
         node.claim("a", ["pizza-1"])
         node.claim("b", ["pizza-0"])
         for claim in (a, b):
-            assert "a container may still run with that" in await node.error(claim)
+            assert "which a container may still use" in await node.error(claim)
         await node.unprepare(a, b)
         answers = await node.kubelet.plugin("dra.pizza").prepare([a, b])
         assert [answers[claim.uid].devices[0].device_name for claim in (a, b)] == ["pizza-1", "pizza-0"]
@@ -685,7 +688,7 @@ async def test_two_claims_that_swapped_their_devices(node: Node) -> None:
 
 
 @pytest.mark.parametrize("status", [503, 500, 429])
-async def test_an_api_server_that_refuses_is_told_and_nothing_is_left(node: Node, status: int) -> None:
+async def test_a_rejected_request_is_reported_and_leaves_nothing(node: Node, status: int) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         with node.api.failing(status, "GET", agent=AGENT):
@@ -696,14 +699,14 @@ async def test_an_api_server_that_refuses_is_told_and_nothing_is_left(node: Node
         await node.prepare(lunch)
 
 
-async def test_a_missing_permission_is_told_with_its_rule(node: Node) -> None:
+async def test_a_missing_permission_is_reported_with_its_rbac_rule(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         with node.api.failing(403, "GET", below="/apis/resource.k8s.io/v1/namespaces", agent=AGENT):
             assert "claim default/lunch cannot be read: " in await node.error(lunch)
 
 
-async def test_an_api_server_that_does_not_answer_costs_the_deadline_and_no_more(node: Node) -> None:
+async def test_a_hanging_api_server_costs_at_most_the_deadline(node: Node) -> None:
     lunch, other = node.claim("lunch", ["pizza-0"]), node.claim("other", ["pizza-1"])
     async with node.running(driver(), deadline=1.0) as agent:
         with node.api.failing(0, "GET", below="/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/lunch"):
@@ -718,7 +721,7 @@ async def test_an_api_server_that_does_not_answer_costs_the_deadline_and_no_more
         await node.prepare(lunch)
 
 
-async def test_a_cdi_directory_that_cannot_be_written(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unwritable_cdi_directory_fails_the_prepare(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         node.cdi.rmdir()
@@ -734,7 +737,7 @@ async def test_a_cdi_directory_that_cannot_be_written(node: Node, caplog: pytest
         assert node.is_clean()
 
 
-async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_for_is_kept(
+async def test_a_stale_claim_allocated_again_while_waiting_for_its_lock_is_not_released(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", PLENTY)
@@ -759,5 +762,5 @@ async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_fo
         node.claim("lunch")
         go_on.set()
         assert await again
-        assert "is still prepared for claim default/lunch, which is allocated too" in await other
+        assert "is still prepared for claim default/lunch, to which it is allocated too" in await other
         assert node.records() == ["lunch"]

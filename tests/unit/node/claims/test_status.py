@@ -1,4 +1,4 @@
-"""What a driver tells about its devices: in the claim's status, and in a file that containers can read."""
+"""What a driver reports about its devices: in the claim's status, and in a file for containers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def metadata_file(node: Node, claim: dra.ClaimReference) -> Path:
     return Path(mount["hostPath"])
 
 
-async def test_a_status_is_written_into_the_claim_beside_those_of_others(node: Node) -> None:
+async def test_a_status_is_written_without_changing_those_of_other_drivers(node: Node) -> None:
     lunch = node.claim()
     [claim] = node.api.objects("resourceclaims")
     other = {"driver": "gpu.example", "pool": "p", "device": "d"}
@@ -81,9 +81,7 @@ async def test_a_claim_without_status_is_never_written(node: Node) -> None:
     assert not [request for request in node.api.requests if request.method == "PATCH"]
 
 
-async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(
-    node: Node, written: list[Failpoint]
-) -> None:
+async def test_a_pending_status_is_dropped_when_the_claim_is_released(node: Node, written: list[Failpoint]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
@@ -98,9 +96,7 @@ async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
 
 
-async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(
-    node: Node, written: list[Failpoint]
-) -> None:
+async def test_a_restarted_driver_does_not_rewrite_a_written_status(node: Node, written: list[Failpoint]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=dra.DeviceStatus(data={"slices": 8}))))
     async with node.running(kitchen):
@@ -115,9 +111,7 @@ async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
 
 
-async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(
-    node: Node, written: list[Failpoint]
-) -> None:
+async def test_a_status_written_during_a_second_prepare_is_not_rewritten(node: Node, written: list[Failpoint]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     [before] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
@@ -140,7 +134,7 @@ async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_aga
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
 
 
-async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: Node) -> None:
+async def test_an_unwritable_status_does_not_delay_other_claims(node: Node) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
@@ -151,7 +145,7 @@ async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: No
         await eventually(lambda: all(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
 
 
-async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node, written: list[Failpoint]) -> None:
+async def test_a_restarted_driver_writes_no_status_of_a_deleted_claim(node: Node, written: list[Failpoint]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
     async with node.running(kitchen):
@@ -164,7 +158,7 @@ async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: N
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
 
 
-async def test_a_restarted_driver_writes_what_the_claim_does_not_say_yet(node: Node) -> None:
+async def test_a_restarted_driver_writes_a_missing_status(node: Node) -> None:
     lunch = node.claim()
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
     async with node.running(kitchen):
@@ -177,7 +171,7 @@ async def test_a_restarted_driver_writes_what_the_claim_does_not_say_yet(node: N
         await eventually(lambda: statuses(node)[0]["data"] == {"slices": 8})
 
 
-async def test_a_refused_status_disturbs_no_claim(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_status_does_not_affect_claims(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         with node.api.failing(403, "PATCH"):
@@ -191,11 +185,11 @@ async def test_an_invalid_status_fails_the_claim(node: Node) -> None:
     bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=bad)))):
-        assert "prepare returned a status that the API refuses: " in await node.error(lunch)
+        assert "prepare returned a status that the API rejects: " in await node.error(lunch)
         assert node.is_clean()
 
 
-async def test_metadata_is_a_file_that_the_container_finds(node: Node) -> None:
+async def test_metadata_is_mounted_as_a_file(node: Node) -> None:
     told = dra.DeviceMetadata(attributes={"dough": "pan"})
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
@@ -232,7 +226,7 @@ ORDINARY, GENERATED = "resourceclaims/lunch", "resourceclaimtemplates/my-lunch"
         ("my/lunch", POD, ORDINARY),
     ],
 )
-async def test_only_the_annotation_of_a_generated_claim_chooses_where_metadata_is_mounted(
+async def test_only_the_annotation_of_a_generated_claim_determines_the_metadata_path(
     node: Node, name: str, owner: dict[str, Any] | None, origin: str
 ) -> None:
     told = dra.DeviceMetadata(attributes={"dough": "pan"})
@@ -247,7 +241,7 @@ async def test_only_the_annotation_of_a_generated_claim_chooses_where_metadata_i
 
 
 @pytest.mark.parametrize("request_name", ["../../../../etc", "/etc", "..", "a\nb", "x" * 64])
-async def test_metadata_of_a_request_whose_name_is_no_part_of_a_path_is_refused(node: Node, request_name: str) -> None:
+async def test_metadata_of_a_request_with_an_invalid_name_is_rejected(node: Node, request_name: str) -> None:
     told = dra.DeviceMetadata(attributes={"dough": "pan"})
     lunch = node.claim(devices=[{"device": "pizza-0", "request": request_name}])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
@@ -255,7 +249,7 @@ async def test_metadata_of_a_request_whose_name_is_no_part_of_a_path_is_refused(
         assert node.is_clean()
 
 
-async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
+async def test_device_updates_are_stored_and_published(node: Node) -> None:
     oven = Oven()
     first = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
     lunch = node.claim()
@@ -274,7 +268,7 @@ async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
 
 
 @pytest.mark.parametrize("later", ["a much longer text than it was before", "x"])
-async def test_metadata_that_is_told_later_is_seen_by_a_container_that_runs(node: Node, later: str) -> None:
+async def test_updated_metadata_is_visible_to_a_running_container(node: Node, later: str) -> None:
     """It has the file itself mounted, not its name in the directory."""
     oven = Oven()
     first = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "thick and crispy"}))
@@ -291,18 +285,18 @@ async def test_metadata_that_is_told_later_is_seen_by_a_container_that_runs(node
             await eventually(lambda: seen() == {"dough": {"string": later}})
 
 
-async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_device_updates_are_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven()
     lunch = node.claim()
     bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch)
         oven.context.update("pizza-0", status=bad)
-        await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
+        await eventually(lambda: [item for item in caplog.records if "device update" in item.getMessage()])
         assert node.records() == ["lunch"]
 
 
-async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node) -> None:
+async def test_device_updates_during_prepare_are_stored(node: Node) -> None:
     oven = Oven()
     lunch = node.claim()
 
@@ -315,7 +309,7 @@ async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node)
         await eventually(lambda: [item["conditions"][0]["status"] for item in statuses(node)] == ["True"])
 
 
-async def test_facts_do_not_wait_for_claims_that_hang(node: Node) -> None:
+async def test_device_updates_do_not_wait_for_hanging_claims(node: Node) -> None:
     oven, go_on = Oven(), threading.Event()
     entered: list[str] = []
     lunch, *slow = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("lunch", "slow-1", "slow-2", "slow-3")))
@@ -361,7 +355,7 @@ NIC = ["5f1c6f2e-0000-4000-8000-000000000001", "5f1c6f2e-0000-4000-8000-00000000
 
 
 @pytest.mark.parametrize("by", ["claim", "uid", "prepared claim", "share"])
-async def test_facts_of_one_share_are_not_those_of_another(node: Node, by: str) -> None:
+async def test_device_updates_of_one_share_do_not_change_another(node: Node, by: str) -> None:
     oven = Oven()
     claims = [node.claim(f"lunch-{n}", [{"device": "pizza-0", "shareID": share}]) for n, share in enumerate(NIC)]
     async with node.running(driver(provider=oven)):
@@ -381,7 +375,7 @@ async def test_facts_of_one_share_are_not_those_of_another(node: Node, by: str) 
         await eventually(lambda: addresses(node) == expected)
 
 
-async def test_facts_of_one_share_of_a_claim_that_has_several(node: Node) -> None:
+async def test_device_updates_change_one_of_several_shares_of_a_claim(node: Node) -> None:
     oven = Oven()
     lunch = node.claim(devices=[{"device": "pizza-0", "shareID": share} for share in NIC])
     async with node.running(driver(provider=oven)):
@@ -393,7 +387,7 @@ async def test_facts_of_one_share_of_a_claim_that_has_several(node: Node) -> Non
         await eventually(lambda: addresses(node) == {"lunch": [f"{share} 10.0.0.7/24" for share in NIC]})
 
 
-async def test_the_latest_facts_win_and_the_others_are_not_written_one_by_one(node: Node) -> None:
+async def test_only_the_latest_device_update_is_written(node: Node) -> None:
     oven, entered, go_on = Oven(), asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -416,7 +410,7 @@ async def test_the_latest_facts_win_and_the_others_are_not_written_one_by_one(no
         assert document["metadata"]["generation"] == 2, "written once"
 
 
-async def test_facts_are_written_again_after_a_claim_could_not_be_locked(
+async def test_device_updates_work_again_after_a_lock_failure(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(locks: ByteLocks, name: str) -> int | None:
@@ -428,12 +422,12 @@ async def test_facts_are_written_again_after_a_claim_could_not_be_locked(
         with monkeypatch.context() as disk:
             disk.setattr(ByteLocks, "take", full)
             oven.context.update("pizza-0", status=ready("False"))
-            await eventually(lambda: "facts of a device not written" in caplog.messages)
+            await eventually(lambda: "device update not written" in caplog.messages)
         oven.context.update("pizza-0", status=ready("True"))
         await eventually(lambda: statuses(node) and statuses(node)[0]["conditions"][0]["status"] == "True")
 
 
-async def test_facts_of_a_claim_that_does_not_have_the_device_are_told(
+async def test_a_device_update_for_a_claim_without_the_device_is_reported(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     oven = Oven()
@@ -441,13 +435,13 @@ async def test_facts_of_a_claim_that_does_not_have_the_device_are_told(
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch, dinner)
         oven.context.update("pizza-0", claim=dinner, status=ready())
-        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
-        [told] = [item for item in caplog.records if "facts of a device dropped" in item.getMessage()]
+        await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
+        [told] = [item for item in caplog.records if "device update dropped" in item.getMessage()]
         assert vars(told)["claim_uid"] == dinner.uid
     assert not any(item["status"].get("devices") for item in node.api.objects("resourceclaims"))
 
 
-async def test_facts_are_not_dropped_because_another_claim_is_being_prepared(
+async def test_device_updates_are_not_dropped_while_another_claim_is_prepared(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     oven, entered, go_on = Oven(), asyncio.Event(), asyncio.Event()
@@ -471,15 +465,15 @@ async def test_facts_are_not_dropped_because_another_claim_is_being_prepared(
     assert not [item for item in caplog.records if "dropped" in item.getMessage()]
 
 
-async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_device_update_for_an_unused_device_is_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven()
     async with node.running(driver(provider=oven)):
         await node.prepare(node.claim())
         oven.context.update("piza-0", status=ready())
-        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
+        await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
 
 
-async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_again(node: Node) -> None:
+async def test_the_metadata_generation_increases_when_a_claim_is_prepared_again(node: Node) -> None:
     def cook(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         slot = str(device.advertised.attributes["slot"])
         return dra.Prepared(env={"SLOT": slot}, metadata=dra.DeviceMetadata(attributes={"a": 1}))
@@ -494,7 +488,7 @@ async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_
         await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 3)
 
 
-async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing_of(
+async def test_no_status_is_written_after_a_release_that_exceeded_its_deadline(
     node: Node, written: list[Failpoint]
 ) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
@@ -518,7 +512,7 @@ async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
 
 
-async def test_a_claim_that_another_process_has_released_is_written_nothing_of(
+async def test_no_status_is_written_of_a_claim_that_another_process_has_released(
     node: Node, written: list[Failpoint]
 ) -> None:
     def served() -> dra.Driver[Any, Any]:
@@ -543,7 +537,7 @@ async def test_a_claim_that_another_process_has_released_is_written_nothing_of(
 
 
 @pytest.mark.parametrize("code", [401, 403, 409])
-async def test_a_status_that_is_refused_for_a_while_is_written_later(
+async def test_a_temporarily_forbidden_status_is_written_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
@@ -555,7 +549,7 @@ async def test_a_status_that_is_refused_for_a_while_is_written_later(
         await eventually(lambda: statuses(node))
 
 
-async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_knows(
+async def test_an_older_process_does_not_overwrite_the_status_of_a_newer_one(
     node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Failpoint]
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
@@ -579,7 +573,7 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
         monkeypatch.setattr(old._client, "patch", failing)
         await node.prepare(lunch)
         async with node.running(served(oven), pod_uid="new"):
-            await eventually(lambda: told() == ["False"])  # the next one tells what was prepared before it
+            await eventually(lambda: told() == ["False"])  # the next one reports what was prepared before
             oven.context.update("pizza-0", status=ready("True"))
             await eventually(lambda: told() == ["True"])
             count, away = len(written), False
@@ -588,10 +582,10 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
             old.stop()
 
 
-async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
+async def test_a_device_update_is_published_even_if_files_cannot_be_written(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
 
     def full(*_: object) -> None:
         raise StoreError("no space left")
@@ -605,7 +599,7 @@ async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_writte
             disk.setattr(MetadataFiles, "write", full)
             thin = dra.DeviceMetadata(attributes={"dough": "thin"})
             oven.context.update("pizza-0", status=ready("True"), metadata=thin)
-            await eventually(lambda: "facts of a device not written" in caplog.messages)
+            await eventually(lambda: "device update not written" in caplog.messages)
             await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
         [file] = node.root.rglob("metadata.json")
         await eventually(lambda: "thin" in file.read_text())

@@ -1,4 +1,4 @@
-"""Effects whose stored text another process or another release of the driver wrote: the same, or not understood."""
+"""Effects stored by another process or another release of the driver: equal, or unreadable."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def both(node: Node, old: dra.Driver[Any, Any], new: dra.Driver[Any, Any])
                 old_agent.stop()
 
 
-async def test_the_order_of_a_set_makes_no_other_effect(node: Node) -> None:
+async def test_the_order_of_a_set_does_not_change_an_effect(node: Node) -> None:
     one, other = Share(gpus=frozenset([0, 8])), Share(gpus=frozenset([8, 0]))
     assert one.model_dump_json() != other.model_dump_json()
 
@@ -142,7 +142,7 @@ async def test_claims_share_an_effect_that_gained_a_field_with_a_default(node: N
     assert node.is_clean()
 
 
-async def test_claims_share_an_effect_whose_new_field_has_its_default_with_the_release_before(node: Node) -> None:
+async def test_claims_of_two_releases_share_an_effect_whose_new_field_has_its_default(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
         await node.prepare(lunch)
@@ -171,7 +171,7 @@ async def test_a_default_that_changes_does_not_change_what_is_in_force(node: Nod
     assert log == [("apply", None), ("revert", "Default")]
 
 
-async def test_another_value_of_the_new_field_is_another_effect(node: Node) -> None:
+async def test_a_different_value_of_the_new_field_is_a_different_effect(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(needing(Slice(gpu="gpu-0"))):
         await node.prepare(lunch)
@@ -182,7 +182,7 @@ async def test_another_value_of_the_new_field_is_another_effect(node: Node) -> N
         ) in await node.error(dinner)
 
 
-async def test_after_a_reboot_into_the_next_release_the_former_outcome_is_given(node: Node) -> None:
+async def test_apply_gets_the_former_outcome_after_a_reboot_into_the_next_release(node: Node) -> None:
     lunch = node.claim()
     async with node.running(needing(Slice(gpu="gpu-0"))):
         await node.prepare(lunch)
@@ -197,15 +197,15 @@ async def test_after_a_reboot_into_the_next_release_the_former_outcome_is_given(
 @pytest.mark.parametrize(
     ("old", "told", "code"),
     [
-        (driver(effects=[Heat]), "and this one has no class for it", "unknown-effect"),
+        (driver(effects=[Heat]), "and this release has no class for it", "unknown-effect"),
         (
             driver(effects=[Heat, Slice]),
-            "and Slice does not understand it: interval: Extra inputs are not permitted",
+            "and Slice cannot read it: interval: Extra inputs are not permitted",
             "incompatible-effect",
         ),
     ],
 )
-async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the_others(
+async def test_an_older_process_reverts_only_effects_it_knows(
     node: Node, old: dra.Driver[Any, Any], told: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = needing(Heat(oven="oven", temperature=200), SliceWithInterval(gpu="gpu-0", interval="Long"))
@@ -214,8 +214,8 @@ async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the
         await node.prepare(lunch)
         answer = (await former.unprepare([lunch]))[lunch.uid]
         assert str(answer) == (
-            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Long"} was made by another release of '
-            f"the driver, {told}; run that release, which has to undo it"
+            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Long"} was applied by another release of '
+            f"the driver, {told}; run that release to revert it"
         )
         assert node.effects() == [("slice", "applied", ["lunch"])], "as the other release left it"
         assert Heat.hardware.on == {}
@@ -226,7 +226,7 @@ async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the
         assert node.is_clean()
 
 
-async def test_an_older_process_gives_up_its_claim_on_an_effect_that_others_need(node: Node) -> None:
+async def test_an_older_process_releases_an_unknown_effect_that_others_need(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with both(node, driver(), needing(Slice(gpu="gpu-0"))) as former:
         await node.prepare(lunch, dinner)
@@ -234,7 +234,7 @@ async def test_an_older_process_gives_up_its_claim_on_an_effect_that_others_need
         assert node.effects() == [("slice", "applied", ["dinner"])]
 
 
-async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_next_release(
+async def test_an_older_process_reverts_unneeded_effects_except_unknown_ones(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = await node.agent(driver(effects=[Heat]), pod_uid="old")
@@ -247,16 +247,16 @@ async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_ne
     assert Heat.hardware.on == {}
     old.stop()
     assert await running == 0
-    [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not undone"]
+    [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not reverted"]
     assert (told["effect"], told["code"]) == ('slice {"gpu":"gpu-0"}', "unknown-effect")
 
 
-async def test_an_older_process_does_not_understand_the_outcome_of_the_same_effect(node: Node) -> None:
+async def test_an_older_process_reports_an_outcome_it_cannot_read(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with both(node, needing(Slice(gpu="gpu-0")), needing(SliceWithRecord(gpu="gpu-0"))) as former:
         await node.prepare(lunch)
         assert (await former.prepare([dinner]))[dinner.uid].error == (
-            'effect slice {"gpu":"gpu-0"} was made by another release of the driver, and Slice does not understand '
-            "it: Input should be a valid integer; run that release, which has to undo it"
+            'effect slice {"gpu":"gpu-0"} was applied by another release of the driver, and Slice cannot read '
+            "it: Input should be a valid integer; run that release to revert it"
         )
         assert node.effects() == [("slice", "applied", ["lunch"])]

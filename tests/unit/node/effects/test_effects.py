@@ -1,4 +1,4 @@
-"""Effects: applied once, counted, refused on conflict, undone in reverse, kept when they cannot be undone."""
+"""Effects: applied once, counted, rejected on conflict, reverted in reverse order, kept if that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.node.hardware import Baker, Heat, hang, kitchen
 from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
 
 
-async def test_an_effect_is_applied_once_for_two_claims_and_undone_with_the_last(node: Node) -> None:
+async def test_an_effect_is_applied_once_and_reverted_with_its_last_claim(node: Node) -> None:
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
     async with node.running(kitchen()):
         await node.prepare(a, b)
@@ -42,7 +42,7 @@ async def test_preparing_again_applies_nothing(node: Node) -> None:
     assert Heat.hardware.log == [("apply", 200, None)]
 
 
-async def test_another_effect_on_the_same_key_names_both_claims(node: Node) -> None:
+async def test_an_effect_conflict_names_both_claims(node: Node) -> None:
     baker = Baker()
     baker.temperatures["b"] = 300
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
@@ -60,7 +60,7 @@ async def test_another_effect_on_the_same_key_names_both_claims(node: Node) -> N
         assert node.is_clean()
 
 
-async def test_two_effects_of_one_claim_on_one_key(node: Node) -> None:
+async def test_two_effects_of_one_claim_on_one_key_conflict(node: Node) -> None:
     baker = Baker()
     baker.temperatures["lunch pizza-1"] = 300
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
@@ -70,7 +70,7 @@ async def test_two_effects_of_one_claim_on_one_key(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_failing_prepare_undoes_its_effects_in_reverse(node: Node) -> None:
+async def test_a_failing_prepare_reverts_its_effects_in_reverse_order(node: Node) -> None:
     baker = Baker()
     baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
     baker.temperatures |= {"lunch pizza-0": 100, "lunch pizza-1": 200}
@@ -90,7 +90,7 @@ async def test_a_failing_prepare_undoes_its_effects_in_reverse(node: Node) -> No
         assert node.is_clean()
 
 
-async def test_a_prepare_that_fails_after_its_effects_undoes_them(node: Node) -> None:
+async def test_a_prepare_that_fails_after_its_effects_reverts_them(node: Node) -> None:
     baker = Baker()
     baker.fail_after.add("lunch")
     lunch = node.claim()
@@ -100,7 +100,7 @@ async def test_a_prepare_that_fails_after_its_effects_undoes_them(node: Node) ->
         assert node.is_clean()
 
 
-async def test_what_another_claim_needs_is_not_undone_by_a_failing_prepare(node: Node) -> None:
+async def test_a_failing_prepare_does_not_revert_effects_of_other_claims(node: Node) -> None:
     baker = Baker()
     baker.fail_after.add("b")
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
@@ -116,7 +116,7 @@ def cannot_revert(what: str, temperature: int) -> None:
         raise RuntimeError("valve stuck")
 
 
-async def test_a_failing_revert_is_kept_shown_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_revert_is_stored_reported_and_retried(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
     place = f"{__file__}:{cannot_revert.__code__.co_firstlineno + 2}"
     async with node.running(kitchen()):
@@ -125,20 +125,20 @@ async def test_a_failing_revert_is_kept_shown_and_tried_again(node: Node, caplog
         for _ in range(2):
             assert await node.unprepare_error(lunch) == (
                 "NodeUnprepareResources failed for ResourceClaim lunch: claim default/lunch: effect heat "
-                '{"oven":"oven","temperature":200} could not be undone: Heat.revert raised RuntimeError: valve stuck '
-                f"at {place}; it is tried again"
+                '{"oven":"oven","temperature":200} could not be reverted: Heat.revert raised RuntimeError: valve stuck '
+                f"at {place}; it is retried"
             )
         [effect] = node.state()["effects"]
         assert (effect["phase"], effect["error"]) == ("reverting", f"RuntimeError: valve stuck at {place}")
         assert [item["phase"] for item in node.state()["claims"]] == ["releasing"]
-        assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not undone")
+        assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not reverted")
         Heat.hardware.fail = lambda what, temperature: None
         await node.unprepare(lunch)
         assert Heat.hardware.on == {}
         assert node.is_clean()
 
 
-async def test_what_could_not_be_undone_is_undone_when_the_next_claim_needs_the_key(node: Node) -> None:
+async def test_a_failed_revert_is_retried_when_another_claim_needs_the_key(node: Node) -> None:
     baker = Baker()
     baker.temperatures["b"] = 300
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
@@ -146,7 +146,7 @@ async def test_what_could_not_be_undone_is_undone_when_the_next_claim_needs_the_
         await node.prepare(a)
         Heat.hardware.fail = cannot_revert
         await node.unprepare_error(a)
-        assert "could not be undone" in await node.error(b)
+        assert "could not be reverted" in await node.error(b)
         Heat.hardware.fail = lambda what, temperature: None
         await node.prepare(b)
         assert Heat.hardware.on == {"oven": 300}
@@ -156,7 +156,7 @@ async def test_what_could_not_be_undone_is_undone_when_the_next_claim_needs_the_
         assert node.is_clean()
 
 
-async def test_what_could_not_be_undone_may_be_needed_again(node: Node) -> None:
+async def test_an_effect_with_a_failed_revert_can_be_applied_again(node: Node) -> None:
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
     async with node.running(kitchen()):
         await node.prepare(a)
@@ -168,7 +168,7 @@ async def test_what_could_not_be_undone_may_be_needed_again(node: Node) -> None:
         assert node.effects() == [("heat", "applied", ["b"])]
 
 
-async def test_a_deadline_in_apply_undoes_what_was_begun(node: Node) -> None:
+async def test_a_deadline_in_apply_reverts_the_effect(node: Node) -> None:
     begun = []
 
     async def begin() -> None:
@@ -185,7 +185,7 @@ async def test_a_deadline_in_apply_undoes_what_was_begun(node: Node) -> None:
         assert begun == ["apply"]
 
 
-async def test_an_undoing_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node) -> None:
+async def test_a_revert_that_exceeds_the_deadline_is_not_started_again(node: Node) -> None:
     begun = []
 
     async def take_time() -> None:
@@ -253,11 +253,11 @@ async def test_admin_access_gets_what_is_in_force(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_an_unknown_effect_refuses_to_start(node: Node) -> None:
+async def test_an_unknown_effect_prevents_the_start(node: Node) -> None:
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with pytest.raises(ConfigurationError, match="effects heat are in force and this driver does not know how to undo"):
+    with pytest.raises(ConfigurationError, match="effects heat are in force, and this driver has no classes to revert"):
         await node.agent(driver())
 
 
@@ -277,22 +277,22 @@ class Warmth(dra.Effect[dict[str, int]], id="heat"):
         return
 
 
-async def test_an_effect_that_is_not_understood_any_more_refuses_to_start(node: Node) -> None:
+async def test_an_incompatible_effect_prevents_the_start(node: Node) -> None:
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with pytest.raises(ConfigurationError, match="Warmth no longer understands it: celsius: Field required"):
+    with pytest.raises(ConfigurationError, match="Warmth can no longer read it: celsius: Field required"):
         await node.agent(driver(effects=[Warmth]))
 
 
-async def test_an_effect_the_driver_does_not_declare(node: Node) -> None:
+async def test_ensure_rejects_an_undeclared_effect(node: Node) -> None:
     lunch = node.claim()
     kitchen()
     async with node.running(driver(Baker())):
         assert "effect Heat is not one of the driver's; add it to Driver(effects=[Heat])" in await node.error(lunch)
 
 
-async def test_an_ensure_that_is_never_awaited(node: Node) -> None:
+async def test_an_unawaited_ensure_fails_the_prepare(node: Node) -> None:
     def forget(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         device.ensure(Heat(oven="oven", temperature=200))
         return dra.Prepared()
@@ -304,7 +304,7 @@ async def test_an_ensure_that_is_never_awaited(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_an_ensure_that_comes_after_prepare_has_ended(node: Node) -> None:
+async def test_ensure_after_prepare_has_returned_is_rejected(node: Node) -> None:
     kept: list[dra.AllocatedDevice] = []
 
     def keep(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -315,12 +315,12 @@ async def test_an_ensure_that_comes_after_prepare_has_ended(node: Node) -> None:
     kitchen()
     async with node.running(driver(Doing(keep), effects=[Heat])):
         await node.prepare(lunch)
-        with pytest.raises(ConfigurationError, match="after prepare of claim default/lunch had ended"):
+        with pytest.raises(ConfigurationError, match="after prepare of claim default/lunch had returned"):
             await kept[0].ensure(Heat(oven="oven", temperature=200))
         assert node.effects() == []
 
 
-async def test_effects_that_still_run_when_another_fails_are_undone_too(node: Node) -> None:
+async def test_effects_in_progress_are_reverted_when_another_fails(node: Node) -> None:
     applying = asyncio.Event()
     failed = asyncio.Event()
 
@@ -360,7 +360,7 @@ class Plain(dra.Preparer):
         return dra.Prepared(env={"FLAME": str(outcome["flame"]), "THREAD": str(threading.current_thread().daemon)})
 
 
-async def test_a_plain_def_ensures_with_result(node: Node) -> None:
+async def test_a_plain_def_can_ensure_with_result(node: Node) -> None:
     lunch = node.claim()
     kitchen()
     async with node.running(driver(Plain(), effects=[Heat])):
@@ -388,12 +388,12 @@ class Odd(dra.Effect[int], id="odd"):
 @pytest.mark.parametrize(
     ("effect", "told"),
     [
-        (Odd(touches=[]), "effect Odd.keys() gave []; name what it touches"),
-        (Odd(touches=[1]), "effect Odd.keys() gave [1]"),
-        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned a value of type str, which is not what it"),
+        (Odd(touches=[]), "effect Odd.keys() returned []; return names of what it touches"),
+        (Odd(touches=[1]), "effect Odd.keys() returned [1]"),
+        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned a value of type str, which it does not "),
     ],
 )
-async def test_an_effect_that_breaks_its_promise(node: Node, effect: Odd, told: str) -> None:
+async def test_an_invalid_effect_is_reported(node: Node, effect: Odd, told: str) -> None:
     async def ensure(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         await device.ensure(effect)
         return dra.Prepared()
@@ -451,7 +451,7 @@ async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) 
         await node.unprepare(a, b)
 
 
-async def test_an_effect_that_no_claim_needs_is_undone_at_start(node: Node) -> None:
+async def test_an_unneeded_effect_is_reverted_at_the_start(node: Node) -> None:
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
@@ -467,7 +467,7 @@ def half_reverted(what: str, temperature: int) -> None:
         raise RuntimeError("bus error")
 
 
-async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
+async def test_an_effect_with_a_failed_revert_is_applied_again_when_needed(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
@@ -498,7 +498,7 @@ async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
         assert node.effects() == [("heat", "applied", ["lunch"])]
 
 
-async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_is_needed(node: Node) -> None:
+async def test_a_half_reverted_unneeded_effect_is_applied_again_when_needed(node: Node) -> None:
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
@@ -522,7 +522,7 @@ async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_
         ("outcome", '{"flame', "EOF while parsing"),
     ],
 )
-async def test_a_damaged_row_is_named_and_the_node_serves(
+async def test_a_corrupt_effect_row_is_reported_and_the_node_serves(
     node: Node, column: str, content: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
@@ -534,18 +534,18 @@ async def test_a_damaged_row_is_named_and_the_node_serves(
     baker = Baker()
     baker.ovens["dinner"] = "other"
     async with node.running(kitchen(baker)):
-        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "damaged record left alone"]
-        assert logged["error"].startswith(f"row 1 of table effects is damaged: it is not understood: {told}")
-        assert logged["code"] == "damaged-record"
+        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "corrupt record skipped"]
+        assert logged["error"].startswith(f"row 1 of table effects is corrupt: it cannot be parsed: {told}")
+        assert logged["code"] == "corrupt-record"
         await node.prepare(dinner)
         await node.unprepare(lunch, dinner)
         assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)], "of dinner alone"
         assert node.records() == []
-        assert len(node.state()["damaged"]) == 1
-    assert "effect not undone, its record is damaged" in [item.getMessage() for item in caplog.records]
+        assert len(node.state()["corrupt"]) == 1
+    assert "effect not reverted, its record is corrupt" in [item.getMessage() for item in caplog.records]
 
 
-async def test_an_effect_whose_failure_the_author_expects_makes_way_for_another(node: Node) -> None:
+async def test_an_effect_with_a_caught_failure_can_be_replaced(node: Node) -> None:
     kitchen()
     lunch = node.claim()
 

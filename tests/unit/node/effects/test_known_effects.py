@@ -1,4 +1,4 @@
-"""``context.effects()``: what of the hardware the driver has made itself."""
+"""``context.effects()``: the changes of hardware that the driver has made itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cards(card: Card, finder: Finder) -> dra.Driver[Any, Any]:
     return driver(Doing(partitioned), finder, effects=[Partition], hardware=lambda _: card)
 
 
-async def test_own_and_foreign_partitions_are_disjoint(node: Node) -> None:
+async def test_context_effects_distinguish_own_from_foreign_partitions(node: Node) -> None:
     card, finder = Card(), Finder()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(cards(card, finder)):
@@ -70,7 +70,7 @@ async def test_own_and_foreign_partitions_are_disjoint(node: Node) -> None:
         assert finder.context.effects() == []
 
 
-async def test_what_was_applied_before_a_reboot_is_known_and_not_in_force(node: Node) -> None:
+async def test_effects_of_an_earlier_boot_are_known_and_not_in_force(node: Node) -> None:
     finder, lunch = Finder(), node.claim()
     async with node.running(cards(Card(), finder)):
         await node.prepare(lunch)

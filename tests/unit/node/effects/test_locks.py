@@ -88,7 +88,7 @@ def cards(card: Card) -> dra.Driver[dra.NoConfig, dra.Device]:
     return driver(Doing(prepare), effects=[TakeFunction, ResetCard, Mode], hardware=lambda _: card)
 
 
-async def test_effects_with_a_lock_in_common_follow_one_another_and_are_in_force_together(node: Node) -> None:
+async def test_effects_with_a_common_lock_are_applied_one_after_the_other(node: Node) -> None:
     card = Card()
     claims = [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
     async with node.running(cards(card)):
@@ -100,18 +100,18 @@ async def test_effects_with_a_lock_in_common_follow_one_another_and_are_in_force
         assert node.is_clean()
 
 
-async def test_a_key_excludes_the_same_name_among_another_effect_s_locks_in_time(node: Node) -> None:
+async def test_a_key_and_an_equal_lock_are_not_held_at_the_same_time(node: Node) -> None:
     card = Card()
     lunch, reset = node.claim("lunch", ["pizza-0"]), node.claim("reset", ["pizza-1"])
     async with node.running(cards(card)):
         await node.prepare(lunch, reset)
-        assert [phase for _, phase, _ in node.effects()] == ["applied", "applied"], "a lock is no conflict"
+        assert [phase for _, phase, _ in node.effects()] == ["applied", "applied"], "a lock does not conflict"
         await node.unprepare(lunch, reset)
         assert not card.overlapped
         assert node.is_clean()
 
 
-async def test_a_conflict_is_told_with_the_titles_of_both(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_conflict_names_the_titles_of_both_effects(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     first, second = node.claim("mode-1", ["pizza-0"]), node.claim("mode-2", ["pizza-1"])
     async with node.running(cards(Card())):
         await node.prepare(first)
@@ -121,7 +121,7 @@ async def test_a_conflict_is_told_with_the_titles_of_both(node: Node, caplog: py
         ), "their titles raise"
 
 
-async def test_the_log_names_effects_by_their_titles_in_one_line(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_names_effects_by_one_line_titles(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     lunch = node.claim("twin", ["pizza-0"])
     async with node.running(cards(Card())):
@@ -150,7 +150,7 @@ class Booting(dra.Effect[str, Card], id="booting"):
         return None
 
 
-async def test_what_is_still_coming_up_gives_its_locks_up_between_two_tries(node: Node) -> None:
+async def test_an_effect_that_is_coming_up_releases_its_locks_between_retries(node: Node) -> None:
     card = Card()
 
     async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:

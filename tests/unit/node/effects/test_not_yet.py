@@ -1,4 +1,4 @@
-"""Effects that are still coming up: asked again within the call, then told, and never undone for it."""
+"""Effects that are still coming up: retried within the call, then reported, and never reverted for that."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def too_late(node: Node, claim: ClaimReference, firmware: Firmware, text: 
                 return answer
 
 
-async def test_it_is_asked_again_until_it_is_there(node: Node) -> None:
+async def test_an_effect_is_retried_until_it_is_ready(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware)):
         asked = asyncio.create_task(node.prepare(lunch))
@@ -99,7 +99,7 @@ async def test_it_is_asked_again_until_it_is_there(node: Node) -> None:
         assert node.env(lunch) == ["STATE=up"]
 
 
-LATE = "effect the firmware of fpga is still coming up: it boots; nothing is undone, and it is asked again"
+LATE = "effect the firmware of fpga is still coming up: it boots; nothing is undone, and the driver retries it"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ LATE = "effect the firmware of fpga is still coming up: it boots; nothing is und
     [(Doing(ensured), LATE), (Blocking(), LATE), (Doing(grouped), LATE), (Doing(reworded), "patience")],
     ids=["async", "def", "task group", "reworded"],
 )
-async def test_at_the_deadline_it_is_told_and_the_next_call_finds_it_further_on(
+async def test_an_effect_still_coming_up_at_the_deadline_is_reported_and_continues(
     node: Node, preparer: dra.Preparer[Any, Any], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     firmware, lunch = Firmware(), node.claim()
@@ -124,7 +124,7 @@ async def test_at_the_deadline_it_is_told_and_the_next_call_finds_it_further_on(
         assert "not-yet" in {vars(item).get("code") for item in caplog.records}
 
 
-async def test_a_deadline_in_the_middle_of_another_try_undoes_nothing_either(node: Node) -> None:
+async def test_a_deadline_during_a_retry_reverts_nothing(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware)) as agent:
         set_deadline(agent, 3.0)
@@ -143,7 +143,7 @@ async def test_a_deadline_in_the_middle_of_another_try_undoes_nothing_either(nod
         assert set(firmware.log) == {"apply"}
 
 
-async def test_a_restart_leaves_it_for_the_next_call_as_long_as_the_claim_is_allocated(node: Node) -> None:
+async def test_a_restart_keeps_an_effect_that_is_coming_up_for_an_allocated_claim(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware), deadline=1.0):
         await too_late(node, lunch, firmware, LATE)
@@ -155,7 +155,7 @@ async def test_a_restart_leaves_it_for_the_next_call_as_long_as_the_claim_is_all
         assert node.is_clean()
 
 
-async def test_a_restart_undoes_it_when_the_claim_is_gone(node: Node) -> None:
+async def test_a_restart_reverts_an_effect_that_is_coming_up_for_a_deleted_claim(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware), deadline=1.0):
         await too_late(node, lunch, firmware, LATE)
@@ -165,7 +165,7 @@ async def test_a_restart_undoes_it_when_the_claim_is_gone(node: Node) -> None:
         assert firmware.log[-1] == ("revert", None)
 
 
-async def test_the_kubelet_s_unprepare_undoes_it(node: Node) -> None:
+async def test_an_unprepare_reverts_an_effect_that_is_coming_up(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware)) as agent:
         set_deadline(agent, 1.0)
@@ -176,7 +176,7 @@ async def test_the_kubelet_s_unprepare_undoes_it(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_another_failure_beside_it_undoes_all(node: Node) -> None:
+async def test_another_failure_reverts_all_effects(node: Node) -> None:
     async def fail(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         try:
             return await ensured(claim, device)

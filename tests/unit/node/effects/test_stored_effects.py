@@ -1,4 +1,4 @@
-"""What is stored of an effect comes back as it was, or the effect is refused before anything is done."""
+"""A stored effect is read unchanged, or rejected before it is applied."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def needing(effect: dra.Effect[Any, Any]) -> dra.Driver[Any, Any]:
     return driver(Doing(prepare), effects=[type(effect)])
 
 
-async def test_fields_and_outcomes_with_aliases_are_understood_at_the_next_start(node: Node) -> None:
+async def test_fields_and_outcomes_with_aliases_are_read_at_the_next_start(node: Node) -> None:
     lunch = node.claim()
     async with node.running(needing(PARTITION)):
         await node.prepare(lunch)
@@ -80,7 +80,7 @@ async def test_fields_and_outcomes_with_aliases_are_understood_at_the_next_start
     assert node.is_clean()
 
 
-async def test_what_an_earlier_release_stored_by_name_is_the_same_effect(node: Node) -> None:
+async def test_an_effect_stored_by_field_names_is_the_same_effect(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(needing(PARTITION)):
         await node.prepare(lunch)
@@ -116,12 +116,12 @@ class Loose(Plain, id="loose"):
 @pytest.mark.parametrize(
     ("effect", "problem"),
     [
-        (Excluded(gpu="gpu-0"), "Excluded does not come back from its own JSON: gpu: Field required"),
-        (Computed(), "Computed does not come back from its own JSON: gpu: Extra inputs are not permitted"),
-        (Loose(gpus=("gpu-0",)), "Loose does not come back from its own JSON: it comes back with other values"),
+        (Excluded(gpu="gpu-0"), "Excluded cannot be read from its own JSON: gpu: Field required"),
+        (Computed(), "Computed cannot be read from its own JSON: gpu: Extra inputs are not permitted"),
+        (Loose(gpus=("gpu-0",)), "Loose cannot be read from its own JSON: reading it yields other values"),
     ],
 )
-async def test_an_effect_that_does_not_come_back_from_its_json_is_refused_before_it_is_applied(
+async def test_an_effect_that_cannot_be_read_from_its_json_is_rejected_before_it_is_applied(
     node: Node, effect: dra.Effect[Any, Any], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch = node.claim()
@@ -144,15 +144,13 @@ class Password(dra.Effect[dict[str, int]], id="password"):
         return None
 
 
-async def test_an_outcome_that_does_not_fit_is_told_by_its_type_alone(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_invalid_outcome_is_reported_by_its_type_only(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
     async with node.running(needing(Password())):
         error = await node.error(lunch)
     assert error == (
-        "effect Password.apply returned a value of type dict, which is not what it declares, or cannot be stored; "
-        "return what dra_kit.Effect[<type>] says"
+        "effect Password.apply returned a value of type dict, which it does not declare, or which cannot be stored; "
+        "return the type in dra_kit.Effect[<type>]"
     )
     assert "hunter2" not in caplog.text
     assert "sesame" not in caplog.text
@@ -169,7 +167,7 @@ class Secret(dra.Effect[SecretStr], id="secret"):
         return None
 
 
-async def test_an_outcome_that_comes_back_from_its_json_is_given(node: Node) -> None:
+async def test_ensure_returns_the_outcome_as_read_from_its_json(node: Node) -> None:
     lunch = node.claim()
     async with node.running(needing(Secret())):
         await node.prepare(lunch)

@@ -1,4 +1,4 @@
-"""What effects have made is found again where the state that knew of it was lost."""
+"""Effects are found again after their records are lost."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lose(node: Node, *, all_of_it: bool = True) -> None:
 
 
 def forgets(node: Node, *, kubelet: bool = True) -> None:
-    """Nobody in the cluster knows the claim any more."""
+    """The claim no longer exists in the cluster."""
     node.api.delete("resourceclaims", "lunch", "default")
     if kubelet:
         (node.root / FILE_NAME).unlink(missing_ok=True)
@@ -110,7 +110,7 @@ async def orphans(agent: NodeAgent, clock: Clock, seconds: float) -> None:
     await agent.orphans.look()
 
 
-async def test_an_object_that_no_record_knows_goes_when_its_claim_is_released(node: Node) -> None:
+async def test_an_object_without_a_record_is_deleted_when_its_claim_is_released(node: Node) -> None:
     lunch = await prepared_and_lost(node, with_objects())
     async with node.running(with_objects()):
         await eventually(lambda: node.effects() == [("menu", "intent", ["lunch"])])
@@ -120,7 +120,7 @@ async def test_an_object_that_no_record_knows_goes_when_its_claim_is_released(no
         assert node.is_clean()
 
 
-async def test_it_keeps_others_off_what_it_touches_and_is_taken_over_by_its_own_claim(node: Node) -> None:
+async def test_an_effect_without_a_record_conflicts_with_others_and_is_reused_by_its_claim(node: Node) -> None:
     lunch, dinner = await prepared_and_lost(node, with_objects()), node.claim("dinner", ["pizza-1"])
     [before] = node.api.objects("pods")
     async with node.running(with_objects()):
@@ -131,12 +131,12 @@ async def test_it_keeps_others_off_what_it_touches_and_is_taken_over_by_its_own_
         assert node.api.objects("pods")[0]["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-async def test_without_the_kubelet_it_goes_when_its_claim_is_gone_at_two_looks_far_apart(
+async def test_an_effect_without_a_record_is_reverted_when_its_claim_is_gone_at_two_checks(
     node: Node, clock: Clock
 ) -> None:
     await prepared_and_lost(node, with_objects())
     forgets(node)
-    for _ in range(2):  # a restart is no second look
+    for _ in range(2):  # a restart does not count as a second check
         async with node.running(with_objects(), orphan_after=600.0) as agent:
             await eventually(lambda: bool(node.effects()))
             for seconds in (0.0, 599.0):
@@ -149,7 +149,7 @@ async def test_without_the_kubelet_it_goes_when_its_claim_is_gone_at_two_looks_f
         assert node.is_clean()
 
 
-async def test_while_the_kubelet_holds_its_claim_it_stays(node: Node, clock: Clock) -> None:
+async def test_an_effect_without_a_record_stays_while_the_kubelet_lists_its_claim(node: Node, clock: Clock) -> None:
     lunch = await prepared_and_lost(node, with_objects())
     forgets(node, kubelet=False)
     Checkpoint(node.root).store([ClaimInfo(lunch, {"uid-pod"}, {DRIVER: ()})])
@@ -167,11 +167,11 @@ async def test_while_the_kubelet_holds_its_claim_it_stays(node: Node, clock: Clo
         {"labels": {DRIVER_LABEL: DRIVER, NODE_LABEL: "node-2"}},
         {"ownerReferences": []},
         {"annotations": {MARK: "{}"}},
-        {"name": "menu-of-somebody-else"},
+        {"name": "menu-of-another-driver"},
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_what_is_not_this_nodes_is_left_alone(node: Node, change: dict[str, Any]) -> None:
+async def test_objects_of_other_nodes_are_ignored(node: Node, change: dict[str, Any]) -> None:
     await prepared_and_lost(node, with_objects())
     [found] = node.api.objects("pods")
     node.api.delete("pods", "menu-uid-lunch", "default")
@@ -181,24 +181,24 @@ async def test_what_is_not_this_nodes_is_left_alone(node: Node, change: dict[str
         assert node.effects() == []
 
 
-async def test_where_objects_may_be_anywhere_nobody_looks(node: Node) -> None:
+async def test_effects_without_namespaces_are_not_searched_for(node: Node) -> None:
     await prepared_and_lost(node, with_objects(Anywhere))
     async with node.running(with_objects(Anywhere)) as agent:
         assert await agent._unrecorded.look()
         assert node.effects() == []
 
 
-async def test_a_server_that_does_not_list_is_told_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_search_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     await prepared_and_lost(node, with_objects())
     async with node.running(with_objects()) as agent:
         await eventually(lambda: bool(node.effects()))
         with node.api.failing(403, "GET", below="/api/v1/namespaces/default/pods"):
             assert not await agent._unrecorded.look()
             assert not await agent._unrecorded.look()
-    assert caplog.messages.count("effects without a record not looked for") == 1
+    assert caplog.messages.count("effects without a record not searched for") == 1
 
 
-async def test_a_program_whose_record_is_lost_is_ended_with_its_claim(node: Node) -> None:
+async def test_a_program_without_a_record_is_terminated_with_its_claim(node: Node) -> None:
     lunch = node.claim()
     children = node.root / "state" / "children"
     async with node.running(with_programs()):
@@ -213,7 +213,7 @@ async def test_a_program_whose_record_is_lost_is_ended_with_its_claim(node: Node
         assert not list(children.iterdir())
 
 
-async def test_a_program_that_several_claims_use_is_found_for_all_of_them(node: Node) -> None:
+async def test_a_program_without_a_record_is_found_for_all_its_claims(node: Node) -> None:
     lunch, dinner = node.claim(), node.claim("dinner", ["pizza-1"])
     async with node.running(with_programs(), effects_interval=0.05):
         await node.prepare(lunch)
@@ -229,7 +229,7 @@ async def test_a_program_that_several_claims_use_is_found_for_all_of_them(node: 
         assert not find_marked(node.root / "state" / "children")
 
 
-async def test_what_is_released_while_it_is_looked_for_is_not_taken_up(
+async def test_an_effect_released_during_the_search_is_not_recorded(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lunch = node.claim()
@@ -249,7 +249,7 @@ async def test_what_is_released_while_it_is_looked_for_is_not_taken_up(
         assert node.effects() == []
 
 
-async def test_a_program_that_has_ended_is_not_taken_up(node: Node) -> None:
+async def test_an_exited_program_is_not_recorded(node: Node) -> None:
     lunch = node.claim()
     async with node.running(with_programs()):
         await node.prepare(lunch)
@@ -272,7 +272,7 @@ def failing(effect: type[Menu], *, ensures: bool) -> dra.Driver[Any, Any]:
 
 
 @pytest.mark.parametrize("ensures", [False, True])
-async def test_what_its_containers_may_use_stays_when_its_claim_cannot_be_prepared(node: Node, ensures: bool) -> None:
+async def test_an_effect_without_a_record_stays_when_the_prepare_of_its_claim_fails(node: Node, ensures: bool) -> None:
     lunch = await prepared_and_lost(node, with_objects())
     async with node.running(failing(Menu, ensures=ensures)):
         await eventually(lambda: bool(node.effects()))
@@ -283,7 +283,7 @@ async def test_what_its_containers_may_use_stays_when_its_claim_cannot_be_prepar
         assert node.is_clean()
 
 
-async def test_it_is_not_taken_up_for_a_claim_while_somebody_is_at_work_on_that(node: Node) -> None:
+async def test_an_effect_is_not_recorded_while_its_claim_is_locked(node: Node) -> None:
     lunch = await prepared_and_lost(node, with_objects())
     [found] = node.api.objects("pods")
     node.api.delete("pods", "menu-uid-lunch", "default")

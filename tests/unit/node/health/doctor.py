@@ -1,4 +1,4 @@
-"""A health source that says what a test tells it to say."""
+"""A health source controlled by a test."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import dra_kit as dra
 
 
 class Doctor(dra.HealthSource):
-    """Yields, or raises, what it is told; says of every device that it is healthy first, unless it is silent.
+    """Yields or raises what the test passes to it; first reports each device as healthy, unless it is silent.
 
     Attributes:
         cured: the reasons that have recovered.
-        asked: whom ``recovered`` was asked about.
+        asked: the devices and reasons that ``recovered`` was called with.
         begun: how often ``watch`` was started.
     """
 
@@ -24,17 +24,17 @@ class Doctor(dra.HealthSource):
         self.asked: list[tuple[str, str]] = []
         self.begun = 0
         self._silent = silent
-        self._words: queue.Queue[Any] = queue.Queue()
+        self._reports: queue.Queue[Any] = queue.Queue()
 
-    def say(self, *words: Any) -> None:
-        for word in words:
-            self._words.put(word)
+    def say(self, *reports: Any) -> None:
+        for report in reports:
+            self._reports.put(report)
 
     def unhealthy(self, device: str, reason: str, message: str = "", **more: Any) -> None:
-        self._words.put(lambda: dra.Unhealthy(self.of(device), reason, message, **more))
+        self._reports.put(lambda: dra.Unhealthy(self.of(device), reason, message, **more))
 
     def healthy(self, device: str, reason: str = "") -> None:
-        self._words.put(lambda: dra.Healthy(self.of(device), reason))
+        self._reports.put(lambda: dra.Healthy(self.of(device), reason))
 
     def of(self, name: str) -> dra.Device:
         return next(device for device in self.devices if device.name == name)
@@ -44,10 +44,10 @@ class Doctor(dra.HealthSource):
         if not self._silent:
             yield from map(dra.Healthy, self.devices)
         while True:
-            word = self._words.get()
-            if isinstance(word, BaseException):
-                raise word
-            yield word() if callable(word) else word
+            report = self._reports.get()
+            if isinstance(report, BaseException):
+                raise report
+            yield report() if callable(report) else report
 
     def recovered(self, device: dra.Device, reason: str, /) -> bool:
         self.asked.append((device.name, reason))

@@ -1,4 +1,4 @@
-"""What is published of an inventory with unhealthy devices."""
+"""The published part of an inventory with unhealthy devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import datetime as dt
 import dra_kit as dra
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.node.health_ledger import TAINTS_MAX, HealthVerdict, advertised_inventory
+from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.node.health_ledger import HealthVerdict, advertised_inventory
 
 SINCE = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 
@@ -28,12 +29,12 @@ def verdict(*taints: dra.DeviceTaint, withdrawn: bool = False) -> HealthVerdict:
     return HealthVerdict(("Unhealthy", ""), taints, withdrawn)
 
 
-def test_an_inventory_whose_devices_are_well_is_published_as_it_is() -> None:
+def test_inventory_of_healthy_devices_is_published_unchanged() -> None:
     found = inventory(dra.Device(name="gpu-0"))
     assert advertised_inventory(found, {("a", "gpu-0"): verdict()}) is found
 
 
-def test_only_the_device_of_the_pool_is_tainted_and_nothing_else_of_it_is_different() -> None:
+def test_taint_is_added_to_one_device_and_changes_nothing_else() -> None:
     gpu = Gpu(name="gpu-0", uuid="A", attributes={"model": "x"}, capacity={"memory": "80Gi"})
     found = inventory(gpu)
     [first, second] = advertised_inventory(found, {("a", "gpu-0"): verdict(taint("example.com/hot"))}).pools
@@ -45,14 +46,14 @@ def test_only_the_device_of_the_pool_is_tainted_and_nothing_else_of_it_is_differ
     assert published == gpu.to_v1().to_json()
 
 
-def test_a_withdrawn_device_is_left_out_and_its_pool_stays() -> None:
+def test_withdrawn_device_is_omitted_and_its_pool_remains() -> None:
     [first, _] = advertised_inventory(
         inventory(dra.Device(name="gpu-0")), {("a", "gpu-0"): verdict(withdrawn=True)}
     ).pools
     assert (first.name, first.devices) == ("a", ())
 
 
-def test_a_device_has_no_more_taints_than_the_api_takes_and_the_authors_come_first() -> None:
+def test_taints_are_limited_to_the_api_maximum_with_the_authors_first() -> None:
     own = [taint(f"own.example/{number}") for number in range(10)]
     more = [taint(f"health.example/{number}") for number in range(10)]
     found = advertised_inventory(inventory(dra.Device(name="gpu-0", taints=own)), {("a", "gpu-0"): verdict(*more)})

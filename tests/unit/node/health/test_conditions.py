@@ -1,4 +1,4 @@
-"""The policy of one device: damping, stickiness, what follows; all of it by a clock that the tests move."""
+"""The policy of one device: damping, sticky problems and consequences, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def wrong(conditions: DeviceConditions) -> list[str]:
     return sorted(conditions.problems())
 
 
-def test_nothing_is_told_before_anything_was_said() -> None:
+def test_status_is_empty_before_the_first_report() -> None:
     assert device().status() is None
 
 
-def test_a_device_is_unhealthy_as_long_as_anything_is_wrong() -> None:
+def test_device_is_unhealthy_until_its_last_problem_is_over() -> None:
     gpu = device(hot=dra.HealthRule(), xid=dra.HealthRule())
     gpu.unhealthy("hot", "93 °C", None, at(0))
     gpu.unhealthy("xid", "", None, at(1))
@@ -41,14 +41,14 @@ def test_a_device_is_unhealthy_as_long_as_anything_is_wrong() -> None:
     assert gpu.status() == ("Healthy", "")
 
 
-def test_the_time_of_a_problem_is_that_of_its_beginning_and_its_text_the_latest() -> None:
+def test_problem_has_the_time_of_its_first_report_and_the_text_of_the_last() -> None:
     gpu = device(xid=dra.HealthRule())
     gpu.unhealthy("xid", "XID 48", "48", at(0.5))
     gpu.unhealthy("xid", "XID 79", "79", at(7))
     assert gpu.problems() == {"xid": HealthProblem("xid", "XID 79", "79", BEGIN)}
 
 
-def test_what_flickers_does_not_count() -> None:
+def test_problem_takes_effect_only_after_unhealthy_after() -> None:
     gpu = device(hot=dra.HealthRule(unhealthy_after=30))
     gpu.unhealthy("hot", "", None, at(0))
     gpu.healthy("hot", at(20))
@@ -61,7 +61,7 @@ def test_what_flickers_does_not_count() -> None:
     assert gpu.due() is None
 
 
-def test_what_is_over_is_taken_back_when_it_was_over_for_long_enough() -> None:
+def test_problem_ends_only_after_healthy_after() -> None:
     gpu = device(hot=dra.HealthRule(healthy_after=60))
     gpu.unhealthy("hot", "", None, at(0))
     gpu.healthy("hot", at(10))
@@ -73,32 +73,32 @@ def test_what_is_over_is_taken_back_when_it_was_over_for_long_enough() -> None:
     assert wrong(gpu) == []
 
 
-def test_what_sticks_stays_until_it_has_recovered() -> None:
+def test_sticky_problem_ends_only_when_recovered_confirms_it() -> None:
     gpu = device(xid=dra.HealthRule(sticky=True))
     assert gpu.to_ask() == []
     gpu.unhealthy("xid", "", None, at(0))
     gpu.healthy("", at(1))
     gpu.healthy("xid", at(2))
     assert (wrong(gpu), gpu.to_ask()) == (["xid"], ["xid"])
-    gpu.asked("xid", at(3), recovered=False)
+    gpu.answered("xid", at(3), recovered=False)
     assert wrong(gpu) == ["xid"]
-    gpu.asked("xid", at(4), recovered=True)
+    gpu.answered("xid", at(4), recovered=True)
     assert (wrong(gpu), gpu.to_ask()) == ([], [])
 
 
-def test_a_recovery_is_damped_too() -> None:
+def test_recovered_must_hold_for_healthy_after() -> None:
     gpu = device(xid=dra.HealthRule(sticky=True, healthy_after=60))
     gpu.unhealthy("xid", "", None, at(0))
-    gpu.asked("xid", at(10), recovered=True)
-    gpu.asked("xid", at(20), recovered=False)
-    gpu.asked("xid", at(30), recovered=True)
-    gpu.asked("xid", at(80), recovered=True)
+    gpu.answered("xid", at(10), recovered=True)
+    gpu.answered("xid", at(20), recovered=False)
+    gpu.answered("xid", at(30), recovered=True)
+    gpu.answered("xid", at(80), recovered=True)
     assert wrong(gpu) == ["xid"]
     gpu.settle(at(90))
     assert wrong(gpu) == []
 
 
-def test_what_cannot_be_told_changes_nothing_that_is_known() -> None:
+def test_unknown_health_does_not_end_known_problems() -> None:
     gpu = device(hot=dra.HealthRule())
     gpu.unhealthy("hot", "", None, at(0))
     gpu.unknown("hot", "no answer", at(1))
@@ -114,24 +114,24 @@ def test_what_cannot_be_told_changes_nothing_that_is_known() -> None:
     assert gpu.status() == ("Healthy", "")
 
 
-def test_a_silent_source_is_no_longer_believed_that_a_device_is_healthy() -> None:
+def test_healthy_device_becomes_unknown_after_stale_after() -> None:
     gpu = device(60, hot=dra.HealthRule())
     gpu.healthy("", at(0))
     assert gpu.due() == 60
     gpu.settle(at(60))
-    assert gpu.status() == ("Unknown", "nothing was heard of it for 60 s")
+    assert gpu.status() == ("Unknown", "not reported for 60 s")
     gpu.unhealthy("hot", "", None, at(61))
     gpu.settle(at(500))
     assert gpu.status() == ("Unhealthy", "hot")
 
 
-def test_what_the_kubelet_is_not_told_is_wrong_all_the_same() -> None:
+def test_unreported_problem_takes_effect_without_changing_the_status() -> None:
     gpu = device(app=dra.HealthRule(taint="None", report=False))
     gpu.unhealthy("app", "", None, at(0))
     assert (wrong(gpu), gpu.status()) == (["app"], ("Healthy", ""))
 
 
-def test_what_was_stored_counts_before_anything_is_said() -> None:
+def test_restored_problem_is_in_effect_before_the_first_report() -> None:
     gpu = device(hot=dra.HealthRule(unhealthy_after=30))
     gpu.restore(HealthProblem("hot", "93 °C", None, BEGIN))
     gpu.restore(HealthProblem("of another release", "", None, BEGIN))
@@ -140,7 +140,7 @@ def test_what_was_stored_counts_before_anything_is_said() -> None:
     assert wrong(gpu) == []
 
 
-def test_what_is_injected_stands_against_the_source_until_it_is_taken_back() -> None:
+def test_injected_problem_overrides_reports_until_it_is_withdrawn() -> None:
     gpu = device(hot=dra.HealthRule(), xid=dra.HealthRule(sticky=True))
     for reason in ("hot", "xid"):
         gpu.unhealthy(reason, "drill", None, at(0), injected=True)
@@ -148,8 +148,8 @@ def test_what_is_injected_stands_against_the_source_until_it_is_taken_back() -> 
         gpu.healthy("", at(1))
     assert gpu.to_ask() == []
     assert gpu.status() == ("Unhealthy", "hot: drill; xid: drill")
-    gpu.taken_back("hot", at(2))
-    gpu.taken_back("xid", at(2))
+    gpu.withdraw("hot", at(2))
+    gpu.withdraw("xid", at(2))
     assert (wrong(gpu), gpu.to_ask()) == (["xid"], ["xid"])
 
 
@@ -170,17 +170,17 @@ RULES: Mapping[str, dra.HealthRule] = {
         max_size=40,
     )
 )
-def test_any_sequence_of_reports_gives_what_a_look_at_its_whole_past_gives(
+def test_any_sequence_of_reports_matches_a_model_of_the_whole_history(
     steps: list[tuple[int, str, str]],
 ) -> None:
     gpu, now = DeviceConditions(RULES), 0
-    past: dict[str, list[tuple[int, bool]]] = {reason: [] for reason in RULES}  # seconds, whether it spoke of bad
+    past: dict[str, list[tuple[int, bool]]] = {reason: [] for reason in RULES}  # time, unhealthy
     model = dict.fromkeys(RULES, False)
     for wait, what, reason in steps:
         for _ in range(wait):
             now += 1
             gpu.settle(at(now))
-            _look(model, past, now)
+            _update_model(model, past, now)
         reasons = [reason] if reason else list(RULES)
         match what:
             case "bad" if reason:
@@ -194,27 +194,27 @@ def test_any_sequence_of_reports_gives_what_a_look_at_its_whole_past_gives(
             case "unknown":
                 gpu.unknown(reason, "", at(now))
             case "yes" | "no" if reason == "sticky" and model["sticky"]:
-                gpu.asked(reason, at(now), recovered=what == "yes")
+                gpu.answered(reason, at(now), recovered=what == "yes")
                 past[reason].append((now, what == "no"))
-        _look(model, past, now)
+        _update_model(model, past, now)
         assert wrong(gpu) == sorted(name for name, bad in model.items() if bad)
 
 
-def _look(model: dict[str, bool], past: dict[str, list[tuple[int, bool]]], now: int) -> None:
-    """What holds turns when everything said since long enough ago says the opposite."""
-    for reason, said in past.items():
-        opposite = [time for time, bad in _tail(said, differs_from=model[reason])]
+def _update_model(model: dict[str, bool], past: dict[str, list[tuple[int, bool]]], now: int) -> None:
+    """Flip the state once all reports of the damping period contradict it."""
+    for reason, reports in past.items():
+        opposite = [time for time, bad in _tail(reports, differs_from=model[reason])]
         rule = RULES[reason]
         patience = rule.healthy_after if model[reason] else rule.unhealthy_after
         if opposite and now >= opposite[0] + patience:
             model[reason] = not model[reason]
-            said.clear()
+            reports.clear()
 
 
-def _tail(said: list[tuple[int, bool]], *, differs_from: bool) -> list[tuple[int, bool]]:
-    """The last reports that say the opposite of what holds, without one between that agrees with it."""
+def _tail(reports: list[tuple[int, bool]], *, differs_from: bool) -> list[tuple[int, bool]]:
+    """Return the latest reports that contradict the state, back to the last one that agrees with it."""
     tail: list[tuple[int, bool]] = []
-    for item in reversed(said):
+    for item in reversed(reports):
         if item[1] is differs_from:
             break
         tail.insert(0, item)

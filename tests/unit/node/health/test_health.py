@@ -1,4 +1,4 @@
-"""From an author's reports to slices, records and Events, on a node with an API server and a kubelet."""
+"""Health reports of an author and their results in slices, records and Events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STICKY = dra.HealthRule(taint="NoSchedule", sticky=True)
 
 
 def taints(node: Node) -> dict[str, list[tuple[str, str, str]]]:
-    """Key, value and effect of each taint, by device; devices without any are left out."""
+    """Return key, value and effect of each taint, by device; devices without taints are omitted."""
     return {
         device["name"]: [(item["key"], item.get("value", ""), item["effect"]) for item in device["taints"]]
         for spec in node.slices()
@@ -31,14 +31,14 @@ def taints(node: Node) -> dict[str, list[tuple[str, str, str]]]:
     }
 
 
-def kept(node: Node) -> list[tuple[str, str]]:
-    """Device and reason of what the next process will know."""
+def stored(node: Node) -> list[tuple[str, str]]:
+    """Return device and reason of each problem stored for the next process."""
     path = node.settings().state("") / "health.json"
     devices = json.loads(json.loads(path.read_text())["devices"]) if path.exists() else []
     return [(item["device"], problem["reason"]) for item in devices for problem in item["problems"]]
 
 
-async def test_a_taint_comes_and_goes_with_what_is_reported(node: Node) -> None:
+async def test_taint_is_added_and_removed_with_the_reports(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule(taint="NoExecute", key="example.com/hot", value="yes"))
     async with node.running(driver(provider=Oven("pizza-0", "pizza-1"), health=doctor)):
         await eventually(lambda: node.published() == ["pizza-0", "pizza-1"])
@@ -48,14 +48,14 @@ async def test_a_taint_comes_and_goes_with_what_is_reported(node: Node) -> None:
         await eventually(lambda: not taints(node))
 
 
-async def test_the_key_is_made_of_driver_and_reason_and_the_value_may_be_that_of_the_report(node: Node) -> None:
+async def test_taint_has_driver_and_reason_as_key_and_the_value_of_the_report(node: Node) -> None:
     doctor = Doctor(xid=dra.HealthRule(taint="None"))
     async with node.running(driver(health=doctor)):
         doctor.unhealthy("pizza-0", "xid", "XID 79", value="79")
         await eventually(lambda: taints(node) == {"pizza-0": [("dra.pizza/xid", "79", "None")]})
 
 
-async def test_taints_stand_beside_those_of_the_author(node: Node) -> None:
+async def test_health_taints_are_added_to_those_of_the_author(node: Node) -> None:
     own = dra.DeviceTaint(key="example.com/own", effect="NoSchedule")
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(provider=Oven(dra.Device(name="pizza-0", taints=[own])), health=doctor)):
@@ -68,7 +68,7 @@ async def test_taints_stand_beside_those_of_the_author(node: Node) -> None:
         )
 
 
-async def test_a_device_is_withdrawn_and_published_again_and_its_claim_keeps_it(node: Node) -> None:
+async def test_withdrawn_device_is_published_again_and_its_claim_keeps_it(node: Node) -> None:
     doctor = Doctor(gone=dra.HealthRule(withdraw=True))
     async with node.running(driver(provider=Oven("pizza-0", "pizza-1"), health=doctor)):
         doctor.unhealthy("pizza-0", "gone")
@@ -78,7 +78,7 @@ async def test_a_device_is_withdrawn_and_published_again_and_its_claim_keeps_it(
         await eventually(lambda: node.published() == ["pizza-0", "pizza-1"])
 
 
-async def test_what_sticks_stays_until_it_has_recovered(node: Node) -> None:
+async def test_sticky_taint_is_removed_only_after_recovered_confirms_it(node: Node) -> None:
     doctor = Doctor(xid=STICKY)
     async with node.running(driver(health=doctor)):
         doctor.unhealthy("pizza-0", "xid")
@@ -91,7 +91,7 @@ async def test_what_sticks_stays_until_it_has_recovered(node: Node) -> None:
         await eventually(lambda: not taints(node))
 
 
-async def test_a_recovered_that_fails_is_told_and_changes_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_recovered_is_logged_and_changes_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Absent(Doctor):
         def recovered(self, device: dra.Device, reason: str, /) -> bool:
             super().recovered(device, reason)
@@ -102,13 +102,11 @@ async def test_a_recovered_that_fails_is_told_and_changes_nothing(node: Node, ca
         doctor.unhealthy("pizza-0", "xid")
         await eventually(lambda: taints(node))
         doctor.healthy("pizza-0")
-        await eventually(lambda: "not known whether a device has recovered" in caplog.text)
+        await eventually(lambda: "recovered failed; the device stays unhealthy" in caplog.text)
         assert taints(node)
 
 
-async def test_a_source_that_fails_changes_nothing_and_is_started_again(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_source_changes_nothing_and_is_restarted(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(silent=True, hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         doctor.unhealthy("pizza-0", "hot")
@@ -120,12 +118,12 @@ async def test_a_source_that_fails_changes_nothing_and_is_started_again(
         await eventually(lambda: not taints(node))
     [line] = [item for item in caplog.records if item.levelno == logging.ERROR]
     assert (line.message, vars(line)["error"]) == (
-        "health not watched, all stays as it was reported last",
+        "health source failed; the last reports stay in effect",
         "OSError: no answer",
     )
 
 
-async def test_a_source_may_be_async(node: Node) -> None:
+async def test_source_may_be_async(node: Node) -> None:
     class Quick(dra.HealthSource):
         policy = {"hot": dra.HealthRule(taint="NoSchedule")}
 
@@ -137,7 +135,7 @@ async def test_a_source_may_be_async(node: Node) -> None:
         await eventually(lambda: list(taints(node)) == ["pizza-0"])
 
 
-async def test_a_source_that_is_faster_than_the_node_loses_nothing(node: Node) -> None:
+async def test_fast_source_loses_no_reports(node: Node) -> None:
     class Eager(dra.HealthSource):
         policy = {"hot": dra.HealthRule(taint="NoSchedule")}
 
@@ -151,14 +149,14 @@ async def test_a_source_that_is_faster_than_the_node_loses_nothing(node: Node) -
         await eventually(lambda: list(taints(node)) == ["pizza-1"])
 
 
-async def test_a_source_that_blocks_holds_up_no_claim(node: Node) -> None:
+async def test_blocking_source_does_not_delay_claims(node: Node) -> None:
     doctor = Doctor(silent=True)
     async with node.running(driver(health=doctor)):
         await eventually(lambda: doctor.begun == 1)
         assert await node.prepare(node.claim())
 
 
-async def test_health_prepares_no_claim_again(node: Node) -> None:
+async def test_health_changes_do_not_prepare_claims_again(node: Node) -> None:
     doctor, waiter = Doctor(hot=dra.HealthRule(taint="NoSchedule")), Waiter()
     async with node.running(driver(waiter, health=doctor)):
         claim = node.claim()
@@ -172,7 +170,7 @@ async def test_health_prepares_no_claim_again(node: Node) -> None:
     assert waiter.calls == ["lunch pizza-0"]
 
 
-async def test_the_kubelet_is_told_of_every_device_of_which_something_was_said(node: Node) -> None:
+async def test_kubelet_gets_the_health_of_each_reported_device(node: Node) -> None:
     doctor = Doctor(silent=True, hot=dra.HealthRule(), app=dra.HealthRule(taint="None", report=False))
     async with node.running(driver(health=doctor)):
         doctor.healthy("pizza-0")
@@ -185,12 +183,12 @@ async def test_the_kubelet_is_told_of_every_device_of_which_something_was_said(n
         )
 
 
-async def test_a_driver_without_a_source_has_no_health_service(node: Node) -> None:
+async def test_driver_without_source_has_no_health_service(node: Node) -> None:
     async with node.running(driver()):
         assert node.kubelet.plugin(DRIVER).health_service is None
 
 
-async def test_whoever_has_the_device_is_told(node: Node) -> None:
+async def test_events_name_the_claim_and_the_pod_of_an_unhealthy_device(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
         claim = node.claim()
@@ -210,7 +208,7 @@ async def test_whoever_has_the_device_is_told(node: Node) -> None:
         for name in ("lunch", "guest")
         for kind, reason, text in (
             ("Warning", "DeviceUnhealthy", "is unhealthy"),
-            ("Normal", "DeviceHealthy", "is well again, it was"),
+            ("Normal", "DeviceHealthy", "has recovered, it was unhealthy"),
         )
     }
 
@@ -218,7 +216,7 @@ async def test_whoever_has_the_device_is_told(node: Node) -> None:
 # -- the next process
 
 
-async def test_taints_outlive_the_process_and_are_there_from_the_first_publication_on(node: Node) -> None:
+async def test_first_publication_of_the_next_process_has_the_stored_taints(node: Node) -> None:
     doctor = Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoExecute"))
     async with node.running(driver(health=doctor)):
         doctor.unhealthy("pizza-0", "xid")
@@ -237,10 +235,10 @@ async def test_taints_outlive_the_process_and_are_there_from_the_first_publicati
         silent.cured.add("xid")
         silent.healthy("pizza-0")
         await eventually(lambda: not taints(node))
-        await eventually(lambda: not kept(node))
+        await eventually(lambda: not stored(node))
 
 
-async def test_what_only_the_older_process_saw_is_kept_when_it_ends(node: Node) -> None:
+async def test_sticky_problem_of_the_older_process_is_adopted_when_it_exits(node: Node) -> None:
     old, new = (Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoSchedule")) for _ in range(2))
     async with (
         node.running(driver(health=old), pod_uid="old") as agent,
@@ -249,7 +247,7 @@ async def test_what_only_the_older_process_saw_is_kept_when_it_ends(node: Node) 
         await eventually(lambda: old.begun and new.begun)
         old.unhealthy("pizza-0", "xid")
         old.unhealthy("pizza-1", "hot")
-        await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
+        await eventually(lambda: sorted(stored(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
         agent.stop()
         new.unhealthy("pizza-2", "hot")
         await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
@@ -259,7 +257,7 @@ class Card(dra.Device):
     serial: str
 
 
-async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_not(node: Node) -> None:
+async def test_replaced_device_loses_its_problems_and_returned_device_keeps_them(node: Node) -> None:
     class Slots(dra.DeviceProvider[Card]):
         cards: Sequence[Card] = (Card(name="slot-0", serial="A"), Card(name="slot-1", serial="B"))
 
@@ -282,7 +280,7 @@ async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_
         await eventually(lambda: set(taints(node)) == {"slot-1"})
 
 
-async def test_what_is_only_observed_of_a_device_makes_no_other_device_of_it(node: Node) -> None:
+async def test_observed_values_do_not_change_the_identity_of_a_device(node: Node) -> None:
     oven, doctor = Oven(dra.Device(name="pizza-0")), Doctor(silent=True, xid=STICKY)
     async with node.running(driver(provider=oven, health=doctor)):
         doctor.unhealthy("pizza-0", "xid")
@@ -294,7 +292,7 @@ async def test_what_is_only_observed_of_a_device_makes_no_other_device_of_it(nod
         await eventually(lambda: taints(node) == {"pizza-0": both})
 
 
-async def test_the_source_has_the_hardware_and_the_context(node: Node) -> None:
+async def test_source_has_hardware_and_context(node: Node) -> None:
     seen: list[tuple[object, str]] = []
 
     class Looking(Doctor):
@@ -306,30 +304,30 @@ async def test_the_source_has_the_hardware_and_the_context(node: Node) -> None:
         await eventually(lambda: seen == [(f"of {NODE}", NODE)])
 
 
-async def test_a_damaged_file_is_set_aside_and_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_corrupt_health_file_is_renamed_and_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(xid=STICKY)
     async with node.running(driver(health=doctor)):
         doctor.unhealthy("pizza-0", "xid")
-        await eventually(lambda: kept(node) == [("pizza-0", "xid")])
+        await eventually(lambda: stored(node) == [("pizza-0", "xid")])
     path = node.settings().state("") / "health.json"
     path.write_text(path.read_text().replace("xid", "yid"))
     async with node.running(driver(health=Doctor(silent=True, xid=STICKY))):
         await eventually(lambda: node.slices() and not taints(node))
-    assert path.with_name("health.json.damaged").exists()
-    assert [vars(item)["code"] for item in caplog.records if item.levelno == logging.ERROR] == ["damaged-health"]
+    assert path.with_name("health.json.corrupt").exists()
+    assert [vars(item)["code"] for item in caplog.records if item.levelno == logging.ERROR] == ["corrupt-health"]
 
 
-async def test_a_taint_is_published_though_it_cannot_be_stored(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_taint_is_published_when_it_cannot_be_stored(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(xid=STICKY)
     async with node.running(driver(health=doctor)):
         await eventually(node.slices)
         (node.settings().state("") / "health.json").mkdir()
         doctor.unhealthy("pizza-0", "xid")
         await eventually(lambda: taints(node))
-    assert "health of devices not stored" in caplog.text
+    assert "health of devices cannot be stored" in caplog.text
 
 
-async def test_an_api_server_that_is_away_for_a_while_gets_the_taint_when_it_is_back(node: Node) -> None:
+async def test_taint_is_published_after_an_outage_of_the_api_server(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         await eventually(node.slices)
@@ -340,12 +338,10 @@ async def test_an_api_server_that_is_away_for_a_while_gets_the_taint_when_it_is_
         await eventually(lambda: taints(node))
 
 
-# -- what cannot be understood
+# -- invalid reports
 
 
-async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_reports_are_logged_once_and_stop_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         await eventually(lambda: doctor.begun)
@@ -354,15 +350,16 @@ async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
         doctor.unhealthy("pizza-1", "hott")
         doctor.unhealthy("pizza-0", "hot")
         await eventually(lambda: taints(node))
-    told = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
-    assert [code for code, _ in told] == [*["invalid-health-report"] * 3, "unknown-health-reason"]
-    assert told[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
-    assert told[-1][1] == (
-        "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the kubelet alone is told of it"
+    logged = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
+    assert [code for code, _ in logged] == [*["invalid-health-report"] * 3, "unknown-health-reason"]
+    assert logged[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
+    assert logged[-1][1] == (
+        "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the problem is "
+        "reported to the kubelet only"
     )
 
 
-async def test_a_watch_that_is_no_generator_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_watch_that_is_not_a_generator_is_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Wrong(dra.HealthSource):
         def watch(self) -> list[dra.Healthy]:
             return []
@@ -374,12 +371,12 @@ async def test_a_watch_that_is_no_generator_is_told(node: Node, caplog: pytest.L
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [
-        ({"hot": "NoSchedule"}, "'hot': 'NoSchedule' is no rule; write 'reason': dra_kit.HealthRule("),
+        ({"hot": "NoSchedule"}, "'hot': 'NoSchedule' is not a rule; write 'reason': dra_kit.HealthRule("),
         ({"too hot": dra.HealthRule(taint="NoSchedule")}, "policy['too hot']: taints[0].key: Invalid value"),
         ({"xid": dra.HealthRule(sticky=True)}, "policy['xid'] is sticky and would never end; write 'def recovered("),
     ],
 )
-def test_a_policy_that_cannot_work_is_refused(policy: Any, problem: str) -> None:
+def test_invalid_policy_is_rejected(policy: Any, problem: str) -> None:
     class Wrong(dra.HealthSource):
         def watch(self) -> Iterator[dra.Healthy]:
             yield from ()
@@ -398,16 +395,16 @@ def test_a_policy_that_cannot_work_is_refused(policy: Any, problem: str) -> None
         ({"unhealthy_after": -1}, "unhealthy_after: must be at least 0, not -1"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused(rule: dict[str, Any], problem: str) -> None:
+def test_invalid_rule_is_rejected(rule: dict[str, Any], problem: str) -> None:
     with pytest.raises(dra.ConfigurationError, match=re.escape(problem)):
         dra.HealthRule(**rule)
 
 
-def test_a_value_that_no_taint_can_have_is_refused_at_the_authors_line() -> None:
+def test_invalid_taint_value_is_rejected_in_the_report() -> None:
     with pytest.raises(dra.InvalidDevice, match="value: Invalid value"):
         dra.Unhealthy(dra.Device(name="gpu-0"), "xid", value="XID 79")
 
 
-def test_a_source_that_is_a_class_is_refused() -> None:
+def test_source_passed_as_a_class_is_rejected() -> None:
     with pytest.raises(dra.ConfigurationError, match=re.escape("health Doctor is a class; write Doctor()")):
         driver(health=Doctor)

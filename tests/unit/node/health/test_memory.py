@@ -1,4 +1,4 @@
-"""The file in which health outlives a process, and the driver's other process beside it."""
+"""The file that stores health for the next process, written by two processes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def of(device: str) -> list[StoredHealth]:
     return [StoredHealth(("node-1", device), {"serial": "1"}, ())]
 
 
-def test_two_processes_that_write_at_once_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writers_use_separate_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In containers both have the same process ID."""
     path = tmp_path / "health.json"
     here, there = HealthFile(path), HealthFile(path)
 
-    def while_the_other_writes(written: Path) -> None:
+    def sync_after_other_write(written: Path) -> None:
         monkeypatch.setattr("dra_kit.node.health_monitor.sync", sync)
         there.write(of("gpu-1"))
         sync(written)
 
-    monkeypatch.setattr("dra_kit.node.health_monitor.sync", while_the_other_writes)
+    monkeypatch.setattr("dra_kit.node.health_monitor.sync", sync_after_other_write)
     here.write(of("gpu-0"))
     assert HealthFile(path).read() == of("gpu-0")
     assert list(tmp_path.iterdir()) == [path]

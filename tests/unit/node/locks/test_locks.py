@@ -37,7 +37,7 @@ from dra_kit.node.locks import NamedLocks
 
 locks = NamedLocks(Path(sys.argv[1]))
 print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:  # until whoever started it is gone
+while not select.select([sys.stdin], [], [], 0)[0]:  # until its parent has exited
     locks.held_elsewhere("a")
 """
 
@@ -70,7 +70,7 @@ def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.wait(60)
 
 
-async def test_one_at_a_time_for_each_name(file: Path) -> None:
+async def test_lock_of_a_name_has_one_holder(file: Path) -> None:
     locks = NamedLocks(file)
     log: list[str] = []
 
@@ -84,13 +84,13 @@ async def test_one_at_a_time_for_each_name(file: Path) -> None:
     assert log == ["+1", "-1", "+2", "-2", "+3", "-3"]
 
 
-async def test_other_names_are_not_waited_for(file: Path) -> None:
+async def test_locks_of_other_names_are_independent(file: Path) -> None:
     locks = NamedLocks(file)
     async with locks.hold("a"), asyncio.timeout(60), locks.hold("b"):
         pass
 
 
-async def test_whoever_gives_up_waiting_leaves_nothing_behind(file: Path) -> None:
+async def test_cancelled_waiter_leaves_nothing_behind(file: Path) -> None:
     locks = NamedLocks(file)
 
     async def wait() -> None:
@@ -109,7 +109,7 @@ async def test_whoever_gives_up_waiting_leaves_nothing_behind(file: Path) -> Non
         assert held
 
 
-async def test_an_error_frees_the_lock(file: Path) -> None:
+async def test_error_releases_the_lock(file: Path) -> None:
     locks = NamedLocks(file)
     with pytest.raises(RuntimeError):
         async with locks.hold("a"):
@@ -118,7 +118,7 @@ async def test_an_error_frees_the_lock(file: Path) -> None:
         pass
 
 
-async def test_another_process_is_waited_for(file: Path) -> None:
+async def test_lock_excludes_other_processes(file: Path) -> None:
     locks = NamedLocks(file)
     with other_process(file, "a") as process:
         assert locks.held_elsewhere("a")
@@ -133,7 +133,7 @@ async def test_another_process_is_waited_for(file: Path) -> None:
     assert not NamedLocks(file.with_name("elsewhere.lock")).held_elsewhere("a")
 
 
-async def test_a_killed_process_gives_its_lock_up(file: Path) -> None:
+async def test_lock_of_a_killed_process_is_released(file: Path) -> None:
     with other_process(file, "a") as process:
         process.send_signal(signal.SIGKILL)
         process.wait(60)
@@ -141,7 +141,7 @@ async def test_a_killed_process_gives_its_lock_up(file: Path) -> None:
             pass
 
 
-async def test_a_child_that_outlives_its_holder_keeps_no_lock(file: Path) -> None:
+async def test_child_of_a_killed_holder_keeps_no_lock(file: Path) -> None:
     locks = NamedLocks(file)
     async with locks.hold("a"):
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=subprocess.PIPE)
@@ -149,7 +149,7 @@ async def test_a_child_that_outlives_its_holder_keeps_no_lock(file: Path) -> Non
     await asyncio.wait_for(child.communicate(b"\n"), 60)
 
 
-async def test_a_descriptor_that_a_forked_process_has_too_keeps_no_lock(file: Path) -> None:
+async def test_forked_process_keeps_no_lock(file: Path) -> None:
     locks = NamedLocks(file)
     async with locks.hold("a"):
         [held] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _target(item) == file]
@@ -169,7 +169,7 @@ def _target(link: Path) -> Path | None:
         return None  # closed meanwhile
 
 
-async def test_looking_whether_a_lock_is_held_takes_it_from_nobody(file: Path) -> None:
+async def test_checking_a_lock_does_not_take_it(file: Path) -> None:
     with python(LOOKER, str(file)):
         locks = NamedLocks(file)
         for _ in range(3000):
@@ -177,7 +177,7 @@ async def test_looking_whether_a_lock_is_held_takes_it_from_nobody(file: Path) -
                 assert held
 
 
-async def test_a_directory_removed_under_us_is_made_again(file: Path) -> None:
+async def test_removed_directory_is_created_again(file: Path) -> None:
     locks = NamedLocks(file)
     async with locks.hold("a"):
         file.unlink()
@@ -186,7 +186,7 @@ async def test_a_directory_removed_under_us_is_made_again(file: Path) -> None:
         assert NamedLocks(file).held_elsewhere("a")
 
 
-async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
+async def test_directory_of_a_removed_node_is_not_created_again(tmp_path: Path) -> None:
     directory = tmp_path / "kubelet" / "plugins" / "dra.pizza" / "locks"
     with pytest.raises(StoreError, match=r"lock .*names.lock cannot be taken: "):
         async with NamedLocks(directory / "names.lock").hold("a"):
@@ -194,7 +194,7 @@ async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> N
     assert not (tmp_path / "kubelet").exists()
 
 
-async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+async def test_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"lock .*file/names.lock cannot be taken: .*--state-dir"):
         async with NamedLocks(tmp_path / "file" / "names.lock").hold("a"):
@@ -203,7 +203,7 @@ async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(names=st.lists(st.text(min_size=1, max_size=400), min_size=1, unique=True))
-def test_every_name_has_a_lock_of_its_own(file: Path, names: list[str]) -> None:
+def test_each_name_has_its_own_lock(file: Path, names: list[str]) -> None:
     async def hold_all() -> None:
         ours, others = NamedLocks(file), NamedLocks(file)
         held = []
@@ -219,14 +219,14 @@ def test_every_name_has_a_lock_of_its_own(file: Path, names: list[str]) -> None:
     asyncio.run(hold_all())
 
 
-async def test_a_lock_of_this_process_is_not_held_elsewhere(file: Path) -> None:
+async def test_own_lock_is_not_held_elsewhere(file: Path) -> None:
     locks = NamedLocks(file)
     async with locks.hold("a"):
         assert not locks.held_elsewhere("a")
         assert NamedLocks(file).held_elsewhere("a"), "another one's"
 
 
-async def test_a_file_that_the_authors_code_has_closed_blocks_nobody(file: Path) -> None:
+async def test_lock_file_closed_by_the_author_blocks_no_claim(file: Path) -> None:
     """Libraries that become daemons close every file they find."""
     locks = NamedLocks(file)
     async with locks.hold("a"):

@@ -28,7 +28,7 @@ with DriverProcesses(Path(sys.argv[1])).present():
 
 @contextmanager
 def other(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process, which ends in order at the end."""
+    """Run another process, which exits cleanly at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -43,20 +43,20 @@ def other(directory: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait(60)
 
 
-def test_others_are_counted_and_oneself_is_not(tmp_path: Path) -> None:
+def test_only_other_processes_are_counted(tmp_path: Path) -> None:
     processes = DriverProcesses(tmp_path)
     assert processes.sweep() == (0, 0)
     with processes.present(), other(tmp_path), other(tmp_path):
         assert processes.sweep() == (0, 2)
 
 
-def test_one_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
+def test_process_that_exits_cleanly_leaves_no_file(tmp_path: Path) -> None:
     with DriverProcesses(tmp_path).present(), other(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
+def test_killed_process_is_counted_once(tmp_path: Path) -> None:
     processes = DriverProcesses(tmp_path)
     with processes.present(), other(tmp_path) as killed, other(tmp_path):
         killed.send_signal(signal.SIGKILL)
@@ -65,7 +65,7 @@ def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
         assert processes.sweep() == (0, 1)
 
 
-def test_whoever_is_there_is_seen_again_after_the_directory_was_removed(tmp_path: Path) -> None:
+def test_process_is_found_again_after_its_directory_was_removed(tmp_path: Path) -> None:
     directory = tmp_path / "processes"
     processes = DriverProcesses(directory)
     with processes.present():
@@ -77,7 +77,7 @@ def test_whoever_is_there_is_seen_again_after_the_directory_was_removed(tmp_path
     assert list(directory.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(StoreError, match=r"lock .*/file/processes/.* cannot be taken: .*--state-dir"),
@@ -86,15 +86,13 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.lock").mkdir()
     with pytest.raises(StoreError, match=r"lock .*folder.lock cannot be taken: "):
         DriverProcesses(tmp_path).sweep()
 
 
-def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_file_does_not_lose_the_count_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.lock", "b.lock"):
         (tmp_path / name).touch()
     locked, tried = processes._locked, list[Path]()
@@ -111,7 +109,7 @@ def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
     assert DriverProcesses(tmp_path).sweep() == (2, 0)
 
 
-def test_what_began_earlier_leaves_it_to_what_began_later_as_long_as_that_lives(tmp_path: Path) -> None:
+def test_older_process_is_succeeded_while_a_younger_one_publishes(tmp_path: Path) -> None:
     elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present():
         elder.publishes()
@@ -124,10 +122,10 @@ def test_what_began_earlier_leaves_it_to_what_began_later_as_long_as_that_lives(
         assert not elder.is_succeeded()
 
 
-def test_one_of_a_release_that_tells_nothing_in_its_file_counts_as_well(tmp_path: Path) -> None:
+def test_process_with_an_empty_file_counts_as_publishing(tmp_path: Path) -> None:
     elder = DriverProcesses(tmp_path)
     with elder.present(), (tmp_path / "other.lock").open("x") as file:
-        assert not elder.is_succeeded(), "nobody holds it"
+        assert not elder.is_succeeded(), "no process holds it"
         fcntl.flock(file, fcntl.LOCK_EX)
         assert elder.is_succeeded()
         younger = DriverProcesses(tmp_path)
@@ -135,7 +133,7 @@ def test_one_of_a_release_that_tells_nothing_in_its_file_counts_as_well(tmp_path
             assert not younger.is_succeeded()
 
 
-def test_one_that_was_killed_is_no_successor(tmp_path: Path) -> None:
+def test_killed_process_does_not_succeed_another(tmp_path: Path) -> None:
     elder = DriverProcesses(tmp_path)
     with elder.present(), (tmp_path / "other.lock").open("x") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -145,7 +143,7 @@ def test_one_that_was_killed_is_no_successor(tmp_path: Path) -> None:
         assert elder.sweep() == (1, 0)
 
 
-def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path: Path) -> None:
+def test_order_is_known_after_the_directory_was_removed(tmp_path: Path) -> None:
     directory = tmp_path / "processes"
     elder, younger = DriverProcesses(directory), DriverProcesses(directory)
     with elder.present(), younger.present():
@@ -157,7 +155,7 @@ def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path:
         assert not younger.is_succeeded()
 
 
-def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path: Path) -> None:
+def test_younger_process_is_preceded_until_the_older_one_stops_or_exits(tmp_path: Path) -> None:
     elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present():
         with younger.present():
@@ -166,14 +164,14 @@ def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path
             elder.publishes()
             assert younger.is_preceded()
             elder.stops()
-            assert not younger.is_preceded(), "it takes no more calls"
+            assert not younger.is_preceded(), "it accepts no more calls"
         with DriverProcesses(tmp_path).present():
             pass
     with younger.present():
         assert not younger.is_preceded()
 
 
-def test_one_that_was_killed_precedes_no_other(tmp_path: Path) -> None:
+def test_killed_process_does_not_precede_another(tmp_path: Path) -> None:
     with other(tmp_path) as killed:
         processes = DriverProcesses(tmp_path)
         with processes.present():
@@ -183,7 +181,7 @@ def test_one_that_was_killed_precedes_no_other(tmp_path: Path) -> None:
             assert not processes.is_preceded()
 
 
-def test_one_of_another_release_that_began_earlier_precedes(tmp_path: Path) -> None:
+def test_older_process_of_another_release_precedes(tmp_path: Path) -> None:
     with (tmp_path / "other.lock").open("x") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         processes = DriverProcesses(tmp_path)
@@ -193,7 +191,7 @@ def test_one_of_another_release_that_began_earlier_precedes(tmp_path: Path) -> N
             assert not processes.is_preceded()
 
 
-def test_one_that_stops_is_no_successor(tmp_path: Path) -> None:
+def test_stopping_process_does_not_succeed_another(tmp_path: Path) -> None:
     elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present(), younger.present():
         younger.publishes()
@@ -202,7 +200,7 @@ def test_one_that_stops_is_no_successor(tmp_path: Path) -> None:
         assert not elder.is_succeeded()
 
 
-def test_how_many_have_taken_over_and_ended_is_known_as_long_as_the_older_one_lives(tmp_path: Path) -> None:
+def test_takeovers_are_counted_while_the_older_process_runs(tmp_path: Path) -> None:
     elder = DriverProcesses(tmp_path)
     with elder.present():
         elder.publishes()
@@ -222,7 +220,7 @@ def test_how_many_have_taken_over_and_ended_is_known_as_long_as_the_older_one_li
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_of_killed_processes_are_left_to_the_one_that_began_first(tmp_path: Path) -> None:
+def test_oldest_process_removes_the_files_of_killed_processes(tmp_path: Path) -> None:
     elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present(), other(tmp_path) as killed, younger.present():
         killed.send_signal(signal.SIGKILL)

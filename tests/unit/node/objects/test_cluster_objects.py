@@ -67,7 +67,7 @@ async def client() -> AsyncIterator[Client]:
 @pytest.fixture
 def keeper(client: Client) -> ClusterObjects:
     def known(_: NodeInfo) -> None:
-        """Nobody asks for the node's labels here."""
+        """No test here uses the labels of the node."""
 
     return ClusterObjects(client, "dra.pizza", ClusterFacts(client, "node-1", known), patience=0.2)
 
@@ -76,7 +76,9 @@ def menu(keeper: ClusterObjects, dish: str = "pizza") -> Menu:
     return Menu(claim_uid=CLAIM, namespace="default", dish=dish).with_keeper(keeper)
 
 
-async def test_it_is_named_by_effect_and_claim_and_owned_by_the_node(client: Client, keeper: ClusterObjects) -> None:
+async def test_an_object_is_named_by_effect_and_claim_and_owned_by_the_node(
+    client: Client, keeper: ClusterObjects
+) -> None:
     outcome = await menu(keeper).apply(None)
     there = await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default")
     node = await client.get(NODES, "node-1")
@@ -89,7 +91,7 @@ async def test_it_is_named_by_effect_and_claim_and_owned_by_the_node(client: Cli
     assert outcome == dra.AppliedObject(f"menu-{CLAIM}", there["metadata"]["uid"], "default", {})
 
 
-async def test_names_of_nodes_that_are_too_long_for_a_label_are_cut_and_differ(client: Client) -> None:
+async def test_long_node_names_are_shortened_to_distinct_labels(client: Client) -> None:
     labels = set()
     for number in range(2):
         node = f"{'long.' * 20}node-{number}"
@@ -100,16 +102,16 @@ async def test_names_of_nodes_that_are_too_long_for_a_label_are_cut_and_differ(c
     assert len(labels) == 2
 
 
-async def test_what_somebody_adds_stays_and_what_somebody_changes_is_taken_back(
-    client: Client, keeper: ClusterObjects
-) -> None:
+async def test_foreign_fields_stay_and_foreign_changes_are_reverted(client: Client, keeper: ClusterObjects) -> None:
     await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, f"menu-{CLAIM}", {"data": {"dish": "soup", "drink": "water"}}, "default")
     await menu(keeper).apply(None)
     assert (await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default"))["data"] == {"dish": "pizza", "drink": "water"}
 
 
-async def test_prepare_waits_for_its_condition_and_gets_its_status(client: Client, keeper: ClusterObjects) -> None:
+async def test_prepare_waits_for_the_condition_of_an_object_and_gets_its_status(
+    client: Client, keeper: ClusterObjects
+) -> None:
     kitchen = Kitchen(claim_uid=CLAIM, namespace="default").with_keeper(keeper)
     with pytest.raises(dra.NotYet, match=f"Deployment default/kitchen-{CLAIM} is not ready yet: it has no condition"):
         await kitchen.apply(None)
@@ -134,7 +136,7 @@ async def test_prepare_waits_for_its_condition_and_gets_its_status(client: Clien
     assert [item["status"] for item in found if isinstance(item, dict)] == ["True"]
 
 
-async def test_it_holds_until_somebody_deletes_it_or_makes_another(client: Client, keeper: ClusterObjects) -> None:
+async def test_an_object_holds_until_it_is_deleted_or_replaced(client: Client, keeper: ClusterObjects) -> None:
     outcome = await menu(keeper).apply(None)
     assert await menu(keeper).holds(outcome)
     await client.delete(CONFIG_MAPS, outcome.name, "default")
@@ -144,24 +146,26 @@ async def test_it_holds_until_somebody_deletes_it_or_makes_another(client: Clien
     assert await menu(keeper).holds(again)
 
 
-async def test_one_that_is_being_deleted_does_not_hold(client: Client, keeper: ClusterObjects) -> None:
+async def test_an_object_that_is_being_deleted_does_not_hold(client: Client, keeper: ClusterObjects) -> None:
     outcome = await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
     await client.delete(CONFIG_MAPS, outcome.name, "default")
     assert not await menu(keeper).holds(outcome)
 
 
-async def test_one_that_is_being_deleted_is_waited_for_and_made_anew(client: Client, keeper: ClusterObjects) -> None:
+async def test_an_object_that_is_being_deleted_is_created_again_afterwards(
+    client: Client, keeper: ClusterObjects
+) -> None:
     outcome = await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
     await client.delete(CONFIG_MAPS, outcome.name, "default")
-    with pytest.raises(dra.TransientError, match="is deleted and not gone"):
+    with pytest.raises(dra.TransientError, match="is being deleted but still exists"):
         await menu(keeper).apply(outcome)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": None}}, "default")
     assert (await menu(keeper).apply(outcome)).uid != outcome.uid
 
 
-async def test_one_that_has_ended_does_not_hold_and_is_made_anew(client: Client, keeper: ClusterObjects) -> None:
+async def test_a_completed_pod_does_not_hold_and_is_created_again(client: Client, keeper: ClusterObjects) -> None:
     cook = Cook(claim_uid=CLAIM, namespace="default").with_keeper(keeper)
     outcome = await cook.apply(None)
     assert await cook.holds(outcome)
@@ -172,16 +176,20 @@ async def test_one_that_has_ended_does_not_hold_and_is_made_anew(client: Client,
     assert await cook.holds(again)
 
 
-async def test_a_pod_has_the_node_as_its_controller_as_a_drain_wants_it(client: Client, keeper: ClusterObjects) -> None:
+async def test_the_node_is_the_controller_of_a_pod(client: Client, keeper: ClusterObjects) -> None:
     outcome = await Cook(claim_uid=CLAIM, namespace="default").with_keeper(keeper).apply(None)
     (owner,) = (await client.get(PODS, outcome.name, "default"))["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["controller"]) == ("Node", True)
 
 
-async def test_revert_waits_until_it_is_gone_and_names_who_keeps_it(client: Client, keeper: ClusterObjects) -> None:
+async def test_revert_waits_until_an_object_is_gone_and_names_its_finalizers(
+    client: Client, keeper: ClusterObjects
+) -> None:
     outcome = await menu(keeper).apply(None)
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
-    with pytest.raises(dra.TransientError, match=r"is deleted and not gone, its finalizers: example\.com/x") as raised:
+    with pytest.raises(
+        dra.TransientError, match=r"is being deleted but still exists, its finalizers: example\.com/x"
+    ) as raised:
         await menu(keeper).revert(outcome)
     assert raised.value.code == "object-not-gone"
     revert = asyncio.ensure_future(menu(keeper).revert(outcome))
@@ -191,7 +199,7 @@ async def test_revert_waits_until_it_is_gone_and_names_who_keeps_it(client: Clie
     await menu(keeper).revert(None)  # there is nothing to do
 
 
-async def test_a_field_that_does_not_exist_is_refused(keeper: ClusterObjects) -> None:
+async def test_an_unknown_field_is_rejected(keeper: ClusterObjects) -> None:
     class Misspelt(Menu, id="misspelt"):
         def body(self) -> dict[str, Any]:
             return {"dtaa": {}}
@@ -200,13 +208,13 @@ async def test_a_field_that_does_not_exist_is_refused(keeper: ClusterObjects) ->
         await Misspelt(claim_uid=CLAIM, namespace="default", dish="pizza").with_keeper(keeper).apply(None)
 
 
-def test_the_rights_it_needs_are_told() -> None:
+def test_missing_permissions_are_reported() -> None:
     verbs = ["get", "create", "patch", "delete"]
     assert Kitchen.rules() == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
     assert Menu.rules() == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
 
 
-def test_a_namespace_is_needed_or_is_too_much() -> None:
+def test_a_missing_or_superfluous_namespace_is_rejected() -> None:
     with pytest.raises(dra.ConfigurationError, match="effect Menu: ConfigMap is namespaced; give namespace"):
         Menu(claim_uid=CLAIM, dish="pizza").keys()
 
@@ -217,16 +225,16 @@ def test_a_namespace_is_needed_or_is_too_much() -> None:
         Hall(claim_uid=CLAIM, namespace="default", dish="pizza").keys()
 
 
-def test_a_class_that_does_not_say_what_it_makes_is_refused() -> None:
+def test_a_class_without_a_kind_is_rejected() -> None:
     with pytest.raises(
         dra.ConfigurationError, match=r"effect Nothing does not say .* add kind, plural to its class arg"
     ):
         type("Nothing", (dra.ClusterObject,), {}, id="nothing", api_version="v1")
-    with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is none"):
+    with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is not valid"):
         type("Wrong", (dra.ClusterObject,), {}, id="wrong", api_version="one", kind="A", plural="as")
 
 
-async def test_it_is_deleted_without_its_class(client: Client, keeper: ClusterObjects) -> None:
+async def test_an_object_is_deleted_without_its_class(client: Client, keeper: ClusterObjects) -> None:
     kept, gone = menu(keeper), Menu(claim_uid="other", namespace="default", dish="soup").with_keeper(keeper)
     await kept.apply(None)
     await gone.apply(None)
@@ -245,7 +253,7 @@ async def test_it_is_deleted_without_its_class(client: Client, keeper: ClusterOb
     assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == [f"menu-{CLAIM}"]
 
 
-def test_what_is_written_of_an_effect_may_be_damaged() -> None:
+def test_an_effect_with_invalid_undo_data_has_no_substitute() -> None:
     for undo in ("", "{", "[]", '{"what":"ClusterObject"}', '{"what":"Oven"}'):
         stored = EffectRecord(number=1, effect="menu", spec="{}", keys=("a",), phase="applied", boot_id="b", undo=undo)
         assert effect_without_class(stored) is None

@@ -79,11 +79,11 @@ async def test_devices_claims_and_publication(node: Node) -> None:
     assert (value(series, "dra_driver_api_requests_total", verb="create", code="201") or 0) >= 1
     assert (value(series, "dra_driver_store_commit_duration_seconds_count") or 0) >= 1
     assert (value(series, "dra_driver_store_size_bytes") or 0) > 0
-    assert value(series, "dra_driver_store_damaged_rows") == 0
+    assert value(series, "dra_driver_store_corrupt_rows") == 0
     assert value(series, "dra_driver_part_ready", part="publisher") == 1
 
 
-async def test_a_device_in_use_leads_from_its_hardware_to_its_container(node: Node) -> None:
+async def test_device_info_links_hardware_to_container(node: Node) -> None:
     def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared(env={device.env_name: "1"}, hardware_ids=["SN-1", "0000:3b:00.0"])
 
@@ -122,7 +122,7 @@ async def test_effects_in_force(node: Node) -> None:
         assert effect["state"] == "in_force"
 
 
-async def test_every_metric_of_the_node_is_told_and_no_other(node: Node) -> None:
+async def test_node_serves_exactly_the_documented_metrics(node: Node) -> None:
     class Baker(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             await device.ensure(Heat(oven="left", temperature=200))
@@ -133,14 +133,14 @@ async def test_every_metric_of_the_node_is_told_and_no_other(node: Node) -> None
     async with node.running(driver(Baker(), effects=[Heat]), probe_address="127.0.0.1:0") as agent:
         await eventually(lambda: bool(node.published()) and agent._publisher.record.last_success)
         await node.prepare(lunch)
-        told = {name for name, _ in await scraped(agent) if not name.startswith("process_")}
+        logged = {name for name, _ in await scraped(agent) if not name.startswith("process_")}
     for suffix in ("_bucket", "_sum", "_count"):
-        told = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in told}
-    assert told == {family.shown_name for family in FAMILIES if "node" in family.roles}
+        logged = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in logged}
+    assert logged == {family.shown_name for family in FAMILIES if "node" in family.roles}
 
 
 @pytest.mark.parametrize("claims", [1, 30])
-async def test_the_number_of_series_does_not_depend_on_what_has_happened(node: Node, claims: int) -> None:
+async def test_number_of_series_is_independent_of_history(node: Node, claims: int) -> None:
     def refuse(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         raise dra.PermanentError("no", code=f"made-up-{claim.name}")
 

@@ -1,4 +1,4 @@
-"""How a driver is, asked at its operation socket and told in words."""
+"""How a driver is, asked at its operation socket and logged in words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def well(document: dict[str, Any]) -> bool:
     return not status_problems(document)
 
 
-async def test_a_driver_that_is_well(node: Node) -> None:
+async def test_status_without_problems(node: Node) -> None:
     async with node.running(driver()):
         document = await eventually_told(node, well)
         assert document["registration"]["state"] == "registered"
@@ -54,7 +54,7 @@ async def test_a_driver_that_is_well(node: Node) -> None:
         assert f"pool {NODE}: generation 1, 4 devices in 1 slice, as wanted" in text
 
 
-async def test_effects_and_who_needs_them(node: Node) -> None:
+async def test_status_lists_effects_and_their_claims(node: Node) -> None:
     class Baker(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             await device.ensure(Heat(oven="left", temperature=200))
@@ -74,7 +74,7 @@ async def test_effects_and_who_needs_them(node: Node) -> None:
         assert (await status(node))["effects"] == []
 
 
-async def test_what_failed_last_is_told_once_with_its_code(node: Node) -> None:
+async def test_status_lists_each_failure_once_with_its_code(node: Node) -> None:
     def refuse(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         raise dra.PermanentError("the oven is cold; heat it", code="cold-oven")
 
@@ -88,10 +88,10 @@ async def test_what_failed_last_is_told_once_with_its_code(node: Node) -> None:
         assert "default/lunch [cold-oven], 3 times: the oven is cold; heat it" in status_text(document)
 
 
-async def test_slices_that_cannot_be_published_say_why(node: Node) -> None:
+async def test_status_has_the_reason_for_unpublished_slices(node: Node) -> None:
     node.api.go_away()
     async with node.running(driver()):
-        document = await eventually_told(node, lambda told: bool(told["slices"]["lastError"]))
+        document = await eventually_told(node, lambda logged: bool(logged["slices"]["lastError"]))
         assert document["slices"]["published"] is None
         found = status_problems(document)
         assert any(line.startswith("slices are not published: ") for line in found)
@@ -100,7 +100,7 @@ async def test_slices_that_cannot_be_published_say_why(node: Node) -> None:
         await eventually_told(node, well)
 
 
-async def test_a_kubelet_that_refuses_is_quoted() -> None:
+async def test_status_has_the_error_of_a_rejecting_kubelet() -> None:
     from tests.unit.node import role
 
     async with role.node(services=("v9.DRAPlugin",)) as made:
@@ -111,16 +111,16 @@ async def test_a_kubelet_that_refuses_is_quoted() -> None:
         try:
             link = operation_link(made.root, DRIVER)
             await eventually(link.is_symlink)
-            document = await eventually_told(made, lambda told: told["registration"]["state"] == "refused")
+            document = await eventually_told(made, lambda logged: logged["registration"]["state"] == "refused")
             assert "v9.DRAPlugin" in document["registration"]["text"]
-            [line] = [line for line in status_problems(document) if line.startswith("the kubelet refuses the driver: ")]
+            [line] = [line for line in status_problems(document) if line.startswith("the kubelet rejects the driver: ")]
             assert document["registration"]["text"] in line
         finally:
             agent.stop()
             assert await task == 0
 
 
-def test_a_pool_that_is_not_as_wanted() -> None:
+def test_status_shows_differences_of_a_pool() -> None:
     document = {
         "slices": {
             "wanted": [{"pool": "a", "devices": ["x", "y"]}],
@@ -131,16 +131,16 @@ def test_a_pool_that_is_not_as_wanted() -> None:
     assert "pool a: generation 2, 2 devices in 1 slice, not as wanted" in status_text(document)
 
 
-def test_damage_and_losses_are_problems() -> None:
-    document = {"state": {"damaged": ["row 1 is damaged"], "incomplete": ["claims", "transactions"]}}
+def test_corrupt_and_lost_state_are_problems() -> None:
+    document = {"state": {"corrupt": ["row 1 is corrupt"], "incomplete": ["claims", "transactions"]}}
     assert status_problems(document) == [
-        "row 1 is damaged",
-        "the state has lost transactions; look at the disk below --state-dir",
+        "row 1 is corrupt",
+        "the state has lost transactions; check the disk below --state-dir",
     ]
     assert status_problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
 
 
-def test_where_there_is_no_driver_one_line_says_where_to_run_it(tmp_path: Any) -> None:
+def test_status_without_driver_suggests_where_to_run_it(tmp_path: Any) -> None:
     answer = CliRunner().invoke(cli, ["status", "--kubelet-dir", str(tmp_path)])
     assert answer.exit_code == 2
     assert "no driver of dra-kit is below" in answer.stderr
@@ -150,7 +150,7 @@ def test_where_there_is_no_driver_one_line_says_where_to_run_it(tmp_path: Any) -
 
 
 @pytest.mark.parametrize("name", ["who", "status"])
-def test_commands_tell_what_they_are_for(name: str) -> None:
+def test_help_lists_exit_codes(name: str) -> None:
     answer = CliRunner().invoke(cli, [name, "--help"])
     assert answer.exit_code == 0
     assert "Exit code" in answer.stdout

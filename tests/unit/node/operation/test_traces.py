@@ -27,9 +27,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
     tracing.reset()
 
 
-async def test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_write(
-    node: Node, spans: InMemorySpanExporter
-) -> None:
+async def test_prepare_is_one_trace_from_the_call_to_the_durable_write(node: Node, spans: InMemorySpanExporter) -> None:
     class Baker(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             await device.ensure(Heat(oven="left", temperature=200))
@@ -58,7 +56,7 @@ async def test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_writ
     assert prepared.resource.attributes["service.name"] == "dra.pizza-node"
 
 
-async def test_what_fails_is_a_part_of_the_trace(node: Node, spans: InMemorySpanExporter) -> None:
+async def test_trace_contains_the_failure(node: Node, spans: InMemorySpanExporter) -> None:
     def refuse(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         raise dra.PermanentError("the oven is cold")
 
@@ -70,7 +68,7 @@ async def test_what_fails_is_a_part_of_the_trace(node: Node, spans: InMemorySpan
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_lines_of_the_drivers_code_name_claim_pod_and_device(node: Node, blocking: bool) -> None:
+async def test_log_lines_of_the_driver_name_claim_pod_and_device(node: Node, blocking: bool) -> None:
     stream = StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())

@@ -32,7 +32,7 @@ async def who(node: Node) -> Sequence[dict[str, Any]]:
     return list(answer["devices"])
 
 
-async def test_a_prepared_device_is_told_with_its_hardware_and_pod_until_it_is_released(node: Node) -> None:
+async def test_prepared_device_is_listed_with_hardware_and_pod_until_released(node: Node) -> None:
     lunch = node.claim(devices=["pizza-0", {"device": "pizza-1", "request": "big/second"}])
     [stored] = node.api.objects("resourceclaims")
     reserved = [{"resource": "pods", "name": "guest", "uid": "u"}]
@@ -51,7 +51,7 @@ async def test_a_prepared_device_is_told_with_its_hardware_and_pod_until_it_is_r
         assert await who(node) == []
 
 
-async def test_hardware_ids_outlive_the_process(node: Node) -> None:
+async def test_hardware_ids_are_stored_for_the_next_process(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(serials))):
         await node.prepare(lunch)
@@ -60,7 +60,7 @@ async def test_hardware_ids_outlive_the_process(node: Node) -> None:
         assert use["hardwareIDs"] == ["SN-pizza-0"]
 
 
-async def test_the_kubelet_tells_which_containers_have_a_device(node: Node) -> None:
+async def test_containers_of_a_device_are_read_from_the_kubelet(node: Node) -> None:
     lunch = node.claim()
     users = [held("pizza-0", "guest", "eater"), held("pizza-0", "guest", "watcher")]
     of_others = held("pizza-9", "stranger", "main", claim="dinner")
@@ -72,7 +72,7 @@ async def test_the_kubelet_tells_which_containers_have_a_device(node: Node) -> N
         ]
 
 
-async def test_on_the_node_all_drivers_are_told_by_whoever_knows_them(node: Node) -> None:
+async def test_who_on_the_node_lists_devices_of_all_drivers(node: Node) -> None:
     lunch = node.claim()
     foreign = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
     users = [held("pizza-0", "guest", "eater"), held("pizza-9", "stranger", "main", claim="dinner", cdi=["a/b=c"])]
@@ -91,7 +91,7 @@ async def test_on_the_node_all_drivers_are_told_by_whoever_knows_them(node: Node
         ]
 
 
-async def test_a_driver_that_does_not_run_is_told_by_its_files(node: Node) -> None:
+async def test_who_reads_the_files_of_a_stopped_driver(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(serials))):
         await node.prepare(lunch)
@@ -101,7 +101,7 @@ async def test_a_driver_that_does_not_run_is_told_by_its_files(node: Node) -> No
     assert [gap for gap in found.gaps if "containers are not known" in gap]
 
 
-async def test_the_socket_is_for_root_alone_and_tells_nothing_else(node: Node) -> None:
+async def test_socket_is_for_root_and_serves_no_other_paths(node: Node) -> None:
     async with node.running(driver()):
         link = operation_link(node.root, DRIVER)
         assert link.is_symlink()
@@ -111,7 +111,7 @@ async def test_the_socket_is_for_root_alone_and_tells_nothing_else(node: Node) -
             await ask_text(link, "/v1/secrets")
 
 
-async def test_two_instances_overlap_and_the_link_leads_to_one_that_answers(node: Node) -> None:
+async def test_link_points_to_an_answering_instance_during_an_update(node: Node) -> None:
     link = operation_link(node.root, DRIVER)
     async with node.running(driver(), pod_uid="first"):
         second = await node.agent(driver(), pod_uid="second")
@@ -126,7 +126,7 @@ async def test_two_instances_overlap_and_the_link_leads_to_one_that_answers(node
     assert list(link.parent.glob("*ops*")) == []
 
 
-async def test_a_socket_that_a_killed_instance_left_is_removed(node: Node) -> None:
+async def test_socket_of_a_killed_instance_is_removed(node: Node) -> None:
     dead = operation_socket(node.root, DRIVER, "dead")
     dead.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as made:
@@ -137,7 +137,7 @@ async def test_a_socket_that_a_killed_instance_left_is_removed(node: Node) -> No
         await eventually(lambda: not dead.exists())
 
 
-async def test_a_link_to_nobody_is_mended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dangling_link_is_repaired(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.node.operation_socket.LOOK_EVERY", 0.05)
     link = operation_link(node.root, DRIVER)
     async with node.running(driver()):
@@ -146,16 +146,14 @@ async def test_a_link_to_nobody_is_mended(node: Node, monkeypatch: pytest.Monkey
         assert await who(node) == []
 
 
-async def test_a_socket_that_cannot_be_made_keeps_nobody_from_devices(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_missing_operation_socket_does_not_stop_prepares(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     operation_socket(node.root, DRIVER, None).mkdir(parents=True)
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
-        assert [item for item in caplog.records if item.getMessage() == "operation socket not made"]
+        assert [item for item in caplog.records if item.getMessage() == "operation socket cannot be created"]
 
 
-async def test_nobody_there_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"^no driver answers at .*is the driver running on this node\?$"):
+async def test_missing_driver_is_reported_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"^no driver answers at .*check that the driver runs on this node$"):
         await ask(tmp_path / "ops.sock", WHO)

@@ -16,7 +16,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.device_policy import PolicyFilter, PolicyPart
+from dra_kit.node.device_policy import PolicyPart
 from dra_kit.slices.inventory import CurrentInventory
 from tests.unit.controller.cluster_api import eventually
 
@@ -53,11 +53,14 @@ class Published:
 
 
 @asynccontextmanager
-async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
+async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyPart, Published]]:
     current, published = CurrentInventory(), Published()
     found = inventory(*names)
     current.replace(found, {})
-    part = PolicyFilter(policy, current, published, again=0.01)
+    part = PolicyPart(
+        policy, Client(Credentials(Connection("http://unused")), user_agent="tests/1"), "node-1",
+        current=current, publish=published, serving=ProviderCapabilities("node"), again=0.01,
+    )  # fmt: skip
     part.publish(found)
     task = asyncio.create_task(part.run(asyncio.Event()))
     try:
@@ -79,12 +82,12 @@ class OddOnlyAsync(dra.DevicePolicy[Pizza]):
 
 
 @pytest.mark.parametrize("policy", [OddOnly(), OddOnlyAsync()], ids=["def", "async-def"])
-async def test_a_device_for_which_it_says_none_is_withheld(policy: dra.DevicePolicy[Pizza]) -> None:
+async def test_device_is_withheld_when_the_policy_returns_none(policy: dra.DevicePolicy[Pizza]) -> None:
     async with filtered(policy, "pizza-0", "pizza-1", "pizza-2", "pizza-3") as (_, published):
         await eventually(lambda: published.names == ["pizza-1", "pizza-3"])
 
 
-async def test_it_may_add_attributes() -> None:
+async def test_policy_may_add_attributes() -> None:
     class Priced(dra.DevicePolicy[Pizza]):
         def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
             return device.model_copy(update={"attributes": {"price": 9}})
@@ -94,7 +97,7 @@ async def test_it_may_add_attributes() -> None:
         assert dict(published.devices[0].attributes) == {"price": 9}
 
 
-async def test_taints_of_health_are_kept_beside_what_it_returns() -> None:
+async def test_health_taints_are_added_to_the_result_of_the_policy() -> None:
     class Priced(dra.DevicePolicy[Pizza]):
         def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
             assert isinstance(device, Pizza)  # as discover yielded it
@@ -109,7 +112,7 @@ async def test_taints_of_health_are_kept_beside_what_it_returns() -> None:
         assert dict(published.devices[0].attributes) == {"price": 9}
 
 
-async def test_where_it_fails_what_was_advertised_stays_and_what_is_new_is_withheld(
+async def test_failing_policy_keeps_published_devices_and_withholds_new_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Moody(dra.DevicePolicy[Pizza]):
@@ -133,7 +136,7 @@ async def test_where_it_fails_what_was_advertised_stays_and_what_is_new_is_withh
     assert "no menu" in caplog.text
 
 
-async def test_a_device_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
+async def test_policy_cannot_rename_a_device(caplog: pytest.LogCaptureFixture) -> None:
     class Renaming(dra.DevicePolicy[Pizza]):
         def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
             return dra.Device(name="calzone")
@@ -141,7 +144,7 @@ async def test_a_device_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None
     async with filtered(Renaming(), "pizza-0") as (_, published):
         await eventually(lambda: published.times)
         assert published.names == []
-    assert "a device keeps its name" in caplog.text
+    assert "the policy returned a device named" in caplog.text
 
 
 class Menu(dra.DevicePolicy[Pizza], watches=NODE_MENUS):
@@ -170,7 +173,7 @@ def menu(node: str, *off: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> None:
+async def test_policy_follows_only_the_object_named_like_the_node() -> None:
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         current, published = CurrentInventory(), Published()
         found = inventory("pizza-0", "pizza-1")
@@ -205,10 +208,10 @@ async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> N
             await task
 
 
-def test_what_it_watches_is_checked_where_it_is_written() -> None:
-    with pytest.raises(ConfigurationError, match=r"plural 'Node Menus' is none; write WatchedObject"):
+def test_invalid_watches_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match=r"plural 'Node Menus' is not valid; write WatchedObject"):
         dra.WatchedObject(group="kitchen.example.com", version="v1", plural="Node Menus")
-    with pytest.raises(ConfigurationError, match=r"watches 'nodemenus' is no dra_kit.WatchedObject"):
+    with pytest.raises(ConfigurationError, match=r"watches 'nodemenus' is not a dra_kit.WatchedObject"):
 
         class Wrong(dra.DevicePolicy, watches="nodemenus"):  # type: ignore[arg-type]
             pass

@@ -1,4 +1,4 @@
-"""What is found again as it was is taken for what it is, and what is not, never: however ``discover`` yields it."""
+"""Change detection: an equal inventory is unchanged, and every difference is a change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def acceptance(**options: Any) -> InventoryAcceptor:
 
 
 @pytest.mark.parametrize("make", [pizzas, pools], ids=["list", "inventory"])
-def test_what_is_built_anew_and_equal_is_no_other_inventory(make: Callable[[], object]) -> None:
+def test_equal_rebuilt_inventory_is_unchanged(make: Callable[[], object]) -> None:
     accepting = acceptance()
     assert accepting.accept(make())
     assert accepting.accept(make()) is None
@@ -51,7 +51,7 @@ def test_what_is_built_anew_and_equal_is_no_other_inventory(make: Callable[[], o
     ids=["own field", "True is not 1", "marked", "list", "capacity", "taint"],
 )
 @pytest.mark.parametrize("make", [pizzas, pools], ids=["list", "inventory"])
-def test_whatever_is_another_is_noticed(make: Callable[..., object], fields: dict[str, Any]) -> None:
+def test_each_difference_is_a_change(make: Callable[..., object], fields: dict[str, Any]) -> None:
     accepting = acceptance()
     accepting.accept(make())
     assert accepting.accept(make(**fields))
@@ -66,14 +66,14 @@ def test_lists_of_true_and_one_differ() -> None:
     assert found.inventory.pools[0].devices[0].to_v1().to_json()["attributes"] == {"hot": {"ints": [1, 1]}}
 
 
-def test_a_list_that_the_author_goes_on_working_with_is_another_one() -> None:
+def test_list_modified_by_the_author_is_a_change() -> None:
     accepting, found = acceptance(), pizzas()
     accepting.accept(found)
     found.append(dra.Device(name="c"))
     assert accepting.accept(found)
 
 
-def test_a_change_beside_the_devices_is_another_inventory() -> None:
+def test_change_of_pool_fields_is_a_change() -> None:
     def counted(slots: int) -> dra.Inventory[dra.Device]:
         return dra.Inventory(pools=[dra.Pool(counter_sets=[dra.CounterSet(name="oven", counters={"slots": slots})])])
 
@@ -83,7 +83,7 @@ def test_a_change_beside_the_devices_is_another_inventory() -> None:
     assert accepting.accept(counted(9))
 
 
-def test_a_copy_of_a_valid_device_is_judged_by_what_it_has_become() -> None:
+def test_modified_copy_of_a_device_is_validated_again() -> None:
     accepting = acceptance()
     [first, second] = pizzas()
     accepting.accept([first, second])
@@ -94,15 +94,15 @@ def test_a_copy_of_a_valid_device_is_judged_by_what_it_has_become() -> None:
     assert accepting.accept([first.model_copy(), second.model_copy(deep=True)]) is None
 
 
-def test_a_device_that_is_wrong_is_refused_each_time() -> None:
+def test_invalid_device_is_rejected_each_time() -> None:
     accepting = acceptance()
     wrong: Sequence[object] = [*pizzas(), "c"]
     for _ in range(2):
-        with pytest.raises(dra.InvalidDevice, match=r"'c' is no dra_kit\.Device"):
+        with pytest.raises(dra.InvalidDevice, match=r"'c' is not a dra_kit\.Device"):
             accepting.accept(wrong)
 
 
-def test_with_invalid_devices_dropped_the_same_again_is_the_same() -> None:
+def test_unchanged_inventory_with_dropped_devices_is_unchanged() -> None:
     accepting = acceptance(invalid_devices="drop")
     wrong: Sequence[object] = [*pizzas(), dra.Device.model_construct(), "c"]
     found = accepting.accept(wrong)
@@ -111,7 +111,7 @@ def test_with_invalid_devices_dropped_the_same_again_is_the_same() -> None:
     assert accepting.accept(wrong) is None
 
 
-def test_equal_devices_share_what_is_published_of_them() -> None:
+def test_equal_devices_share_their_published_form() -> None:
     [first, _], [second, _] = pizzas(), pizzas(serial="S2")
     assert first.to_v1() is second.to_v1()
     assert pizzas(attributes={"hot": 1})[0].to_v1() is not first.to_v1()

@@ -1,4 +1,4 @@
-"""Devices that draw on counters, where the API server stores none: they would be given away twice."""
+"""Devices that consume counters, when the API server drops the counters: they could be allocated twice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OFF = FeatureGates.alpha().without("DRAPartitionableDevices")
 
 
 def pool(counted: int, plain: int = 1) -> Pool[dra.Device]:
-    """Slots of an oven, of which only one can be had at a time, and devices that stand for themselves."""
+    """Slots of an oven, of which only one can be allocated at a time, and independent devices."""
     slots = [dra.Device(name=f"slot-{number}", consumes_counters=[COUNTED]) for number in range(counted)]
     return Pool(counter_sets=[OVEN], devices=[*slots, *(dra.Device(name=f"table-{number}") for number in range(plain))])
 
 
 @pytest.mark.parametrize("minor", ["34", "35"])
-async def test_devices_whose_counters_would_be_dropped_are_not_published(node: Node, minor: str) -> None:
+async def test_devices_are_not_published_if_the_server_drops_their_counters(node: Node, minor: str) -> None:
     node.api._documents["/version"] = {"major": "1", "minor": minor}
     node.api.gates = OFF
     async with publishing(node) as publisher:
@@ -33,15 +33,15 @@ async def test_devices_whose_counters_would_be_dropped_are_not_published(node: N
     assert node.published() == ["table-0"]
     assert refused.value.code == "counters-dropped"
     assert "\n" not in str(refused.value)
-    for told in (
+    for text in (
         "2 devices of pool node-1 not published",
         f"Kubernetes 1.{minor}",
-        "switch the feature gate DRAPartition",
+        "enable the feature gate DRAPartition",
     ):
-        assert told in str(refused.value)
+        assert text in str(refused.value)
 
 
-async def test_they_are_published_as_soon_as_the_gate_is_on(node: Node) -> None:
+async def test_devices_with_counters_are_published_after_the_gate_is_enabled(node: Node) -> None:
     async with publishing(node) as publisher:
         node.api.gates = OFF
         publish_pool(publisher, pool(2))
@@ -55,7 +55,7 @@ async def test_they_are_published_as_soon_as_the_gate_is_on(node: Node) -> None:
     ] * 2
 
 
-async def test_those_that_were_published_without_their_counters_are_withdrawn(node: Node) -> None:
+async def test_devices_published_without_their_counters_are_withdrawn(node: Node) -> None:
     node.api.gates = OFF
     async with publishing(node) as publisher:
         publish_pool(publisher, Pool(devices=[dra.Device(name="slot-0"), dra.Device(name="slot-1")]))
@@ -66,7 +66,7 @@ async def test_those_that_were_published_without_their_counters_are_withdrawn(no
     assert node.published() == []
 
 
-async def test_nobody_is_asked_about_counters_that_are_published_or_not_used(node: Node) -> None:
+async def test_dry_run_is_skipped_for_published_or_unused_counters(node: Node) -> None:
     def asked() -> int:
         return sum("dryRun" in request.query for request in node.api.requests)
 

@@ -1,4 +1,4 @@
-"""A pool that is suddenly empty: a library that lost its devices for a moment, or devices that are gone."""
+"""A pool that is suddenly empty, temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
 
-KEPT = "pools without devices are kept until they are found so again"
+EMPTIED = "pools are suddenly empty; their devices stay published until a second check"
 NOW, NEVER = 0.0, 3600.0
 
 
 class Found(dra.DeviceProvider):
-    """Each call of ``discover`` yields what is found then; waits where that is None.
+    """Each call of ``discover`` yields the next inventory, or waits and yields an empty one for None.
 
     Attributes:
         looks: how often ``discover`` was called.
@@ -44,7 +44,7 @@ class Found(dra.DeviceProvider):
 
 
 class Seen:
-    """The devices of all pools, in the order of inventories; a pool without devices is its name alone."""
+    """Records the devices of each inventory; a pool without devices is recorded as its name."""
 
     def __init__(self, current: CurrentInventory) -> None:
         self.all: list[list[str]] = []
@@ -86,12 +86,12 @@ def pools(*found: dra.Pool[dra.Device]) -> dra.Inventory[dra.Device]:
 
 
 async def rescanned(discovery: Discovery, seen: Seen, provider: Found) -> None:
-    """The first inventory is there, and the provider is asked for the next."""
+    """Wait for the first inventory, then rescan."""
     await eventually(lambda: seen.all and provider.looks == 1)
     discovery.rescan()
 
 
-async def test_it_is_kept_until_a_second_look_finds_it_empty_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_emptied_pool_stays_published_until_a_second_check(caplog: pytest.LogCaptureFixture) -> None:
     provider = Found(pizzas(), [], None)
     async with looking(provider) as (seen, discovery):
         await rescanned(discovery, seen, provider)
@@ -99,11 +99,11 @@ async def test_it_is_kept_until_a_second_look_finds_it_empty_too(caplog: pytest.
         assert all(item == ["node-1/a", "node-1/b"] for item in seen.all)
         provider.go_on.set()
         await eventually(lambda: seen.all[-1] == ["node-1"])
-    [told] = [item for item in caplog.records if item.getMessage() == KEPT]
-    assert (told.levelno, vars(told)["pools"]) == (logging.WARNING, "node-1")
+    [logged] = [item for item in caplog.records if item.getMessage() == EMPTIED]
+    assert (logged.levelno, vars(logged)["pools"]) == (logging.WARNING, "node-1")
 
 
-async def test_devices_that_a_second_look_finds_again_were_never_gone() -> None:
+async def test_devices_found_by_the_second_check_stay_published() -> None:
     provider = Found(pizzas(), [], pizzas())
     async with looking(provider) as (seen, discovery):
         await rescanned(discovery, seen, provider)
@@ -112,7 +112,7 @@ async def test_devices_that_a_second_look_finds_again_were_never_gone() -> None:
         assert all(item == ["node-1/a", "node-1/b"] for item in seen.all)
 
 
-async def test_each_emptiness_is_looked_at_twice() -> None:
+async def test_each_emptied_pool_is_checked_twice() -> None:
     provider = Found(pizzas(), [], pizzas(), [])
     async with looking(provider, NEVER) as (seen, discovery):
         await rescanned(discovery, seen, provider)
@@ -120,12 +120,12 @@ async def test_each_emptiness_is_looked_at_twice() -> None:
             await eventually(lambda looks=looks: len(seen.all) == provider.looks == looks)  # type: ignore[misc]
             discovery.rescan()
         await eventually(lambda: len(seen.all) == provider.looks == 4)
-        assert seen.all[-1] == ["node-1/a", "node-1/b"], "that was the first look since they were there"
+        assert seen.all[-1] == ["node-1/a", "node-1/b"], "this is the first check after they were found"
         discovery.rescan()
         await eventually(lambda: seen.all[-1] == ["node-1"])
 
 
-async def test_a_generator_that_yields_again_has_looked_again() -> None:
+async def test_second_yield_counts_as_second_check() -> None:
     class Polling(dra.DeviceProvider):
         async def discover(self) -> AsyncIterator[list[dra.Device]]:
             yield pizzas()
@@ -141,7 +141,7 @@ def two_pools(first: int, second: int) -> dra.Inventory[dra.Device]:
     return pools(dra.Pool(devices=pizzas()[:first]), dra.Pool(name="rack", devices=pizzas()[:second]))
 
 
-async def test_other_pools_change_meanwhile() -> None:
+async def test_other_pools_change_during_the_check() -> None:
     provider = Found(two_pools(2, 2), two_pools(1, 0), None)
     async with looking(provider) as (seen, discovery):
         await rescanned(discovery, seen, provider)
@@ -149,14 +149,14 @@ async def test_other_pools_change_meanwhile() -> None:
         provider.go_on.set()
 
 
-async def test_a_pool_that_is_not_yielded_any_more_is_gone() -> None:
+async def test_omitted_pool_is_withdrawn_at_once() -> None:
     provider = Found(two_pools(2, 2), pools(dra.Pool(devices=pizzas())))
     async with looking(provider, NEVER) as (seen, discovery):
         await rescanned(discovery, seen, provider)
         await eventually(lambda: seen.all[-1] == ["node-1/a", "node-1/b"])
 
 
-async def test_pools_that_are_all_gone_at_once_are_like_empty_ones() -> None:
+async def test_omitting_all_pools_is_treated_like_empty_pools() -> None:
     provider = Found(two_pools(2, 1), pools(), None)
     async with looking(provider) as (seen, discovery):
         await rescanned(discovery, seen, provider)
@@ -166,7 +166,7 @@ async def test_pools_that_are_all_gone_at_once_are_like_empty_ones() -> None:
 
 
 class Waiting(dra.DeviceProvider):
-    """A plain generator that waits for its next event, and cannot be asked; or fails instead."""
+    """A plain generator that waits for its next event and cannot be restarted, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -180,17 +180,17 @@ class Waiting(dra.DeviceProvider):
         self.go_on.wait()
 
 
-async def test_a_generator_that_waits_for_its_next_event_is_believed_after_a_while() -> None:
+async def test_emptied_pool_of_a_waiting_generator_is_accepted_after_a_timeout() -> None:
     provider = Waiting()
     async with looking(provider, believed_after=0.1) as (seen, _):
         await eventually(lambda: seen.all and seen.all[-1] == ["node-1"])
         provider.go_on.set()
 
 
-async def test_one_that_fails_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_emptied_pool_of_a_failing_generator_is_not_accepted(caplog: pytest.LogCaptureFixture) -> None:
     async with looking(Waiting(OSError("no bus")), NEVER, believed_after=0.1) as (seen, _):
         await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
-        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # tried again, and found them first
+        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # the retry finds the devices first
         assert ["node-1"] not in seen.all
 
 
@@ -200,9 +200,9 @@ async def test_one_that_fails_is_not_believed(caplog: pytest.LogCaptureFixture) 
         (lambda: pools(dra.Pool(devices=pizzas(), may_be_empty=True)), pools, []),
         (pizzas, lambda: pools(dra.Pool(may_be_empty=True)), ["node-1"]),
     ],
-    ids=["foreseen", "said now"],
+    ids=["already allowed", "allowed now"],
 )
-async def test_where_the_author_says_so_one_look_is_enough(
+async def test_may_be_empty_skips_the_second_check(
     before: Callable[[], Any], after: Callable[[], Any], expected: list[str]
 ) -> None:
     provider = Found(before(), after())

@@ -1,4 +1,4 @@
-"""A provider that is asked once on a machine that is no node has what it has on a node."""
+"""``discover_once``: a provider runs outside a node as it does on a node."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def finding(hardware: Any) -> dra.Driver[Any, Any]:
     return dra.Driver("bus.example", provider=Finder(), preparer=Waiter(), hardware=hardware)
 
 
-def test_a_provider_has_the_hardware_and_the_context() -> None:
+def test_provider_has_hardware_and_context() -> None:
     [pool] = discover_once(finding(lambda _: Bus()), None, 60).pools
     assert [device.name for device in pool.devices] == ["a-bus", "b-bus"]
 
 
-def test_hardware_that_is_not_there_is_told() -> None:
+def test_missing_hardware_is_reported() -> None:
     def broken(context: dra.Context[Any]) -> Bus:
         raise OSError("no such bus")
 

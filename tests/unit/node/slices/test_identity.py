@@ -1,4 +1,4 @@
-"""Claims whose device is another one are prepared again, and those of a device that only looks different are not."""
+"""Claims are prepared again if the identity of their device changes, and not for other changes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def records(node: Node) -> dict[str, dict[str, Any]]:
     return {record["name"]: record["devices"][0] for record in node.state()["claims"]}
 
 
-async def is_prepared_anew(node: Node, before: dra.Device, after: dra.Device) -> bool:
-    """Whether a claim is, when its device changes; that of another claim tells when it has been looked at."""
+async def is_prepared_again(node: Node, before: dra.Device, after: dra.Device) -> bool:
+    """Return whether a changed device is prepared again; a second claim shows when the check is done."""
     waiter, oven, lunch, dinner = (
         Waiter(),
         Oven(before, Pizza(name="z", serial="1")),
@@ -66,8 +66,8 @@ async def is_prepared_anew(node: Node, before: dra.Device, after: dra.Device) ->
     ],
     ids=["taint", "observed field", "observed attribute", "attribute of a new release", "one less", "shareable"],
 )
-async def test_a_device_that_only_looks_different_is_not_prepared_again(node: Node, fields: dict[str, Any]) -> None:
-    assert not await is_prepared_anew(node, pizza(), pizza(**fields))
+async def test_device_with_the_same_identity_is_not_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert not await is_prepared_again(node, pizza(), pizza(**fields))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ async def test_a_device_that_only_looks_different_is_not_prepared_again(node: No
     [{"serial": "S2"}, {"attributes": {"dough": "pan"}}, {"attributes": {"dough": 1}}],
     ids=["field", "attribute", "type of an attribute"],
 )
-async def test_another_device_under_the_same_name_is_prepared_again(node: Node, fields: dict[str, Any]) -> None:
-    assert await is_prepared_anew(node, pizza(), pizza(**fields))
+async def test_replaced_device_of_the_same_name_is_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert await is_prepared_again(node, pizza(), pizza(**fields))
 
 
-async def test_a_taint_keeps_what_became_known_of_the_device_later(node: Node) -> None:
+async def test_taint_keeps_later_updates_of_the_device(node: Node) -> None:
     oven, lunch = Oven(pizza()), node.claim()
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch)
@@ -91,7 +91,7 @@ async def test_a_taint_keeps_what_became_known_of_the_device_later(node: Node) -
         assert "smoky" in json.dumps(records(node)["lunch"])
 
 
-async def test_an_effect_that_changes_what_discover_sees_is_not_undone(node: Node) -> None:
+async def test_effect_that_changes_discover_is_not_reverted(node: Node) -> None:
     class Binding(dra.Preparer):
         """Binds the device to another driver, which discover sees."""
 
@@ -117,8 +117,8 @@ async def test_an_effect_that_changes_what_discover_sees_is_not_undone(node: Nod
 # -- releases
 
 
-def written_by_the_release_before(node: Node, fingerprint: str) -> None:
-    """The records as that release wrote them: one fingerprint of everything, and no identity."""
+def rewrite_as_previous_release(node: Node, fingerprint: str) -> None:
+    """Rewrite the records as that release wrote them: a fingerprint, and no identity."""
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
         for uid, text in db.execute("SELECT uid, record FROM claims").fetchall():
             record = json.loads(text)
@@ -129,24 +129,24 @@ def written_by_the_release_before(node: Node, fingerprint: str) -> None:
         db.commit()
 
 
-async def test_a_record_of_the_release_before_takes_over_the_device_as_it_is_and_tells_later_changes(
+async def test_record_of_the_previous_release_adopts_the_identity_and_detects_later_changes(
     node: Node,
 ) -> None:
     lunch = node.claim()
     async with node.running(driver(provider=Oven(pizza()))):
         await node.prepare(lunch)
-    written_by_the_release_before(node, "0" * 64)
+    rewrite_as_previous_release(node, "0" * 64)
     waiter = Waiter()
     async with node.running(driver(waiter, Oven(pizza()))):
         await eventually(lambda: records(node)["lunch"].get("identity"))
         await node.prepare(lunch)
         assert waiter.calls == []
-    # what is recorded now tells a device that is replugged while no process is there
+    # the recorded identity detects a device that was replaced while no process was running
     async with node.running(driver(waiter, Oven(pizza(serial="S2")))):
         await eventually(lambda: waiter.calls == ["lunch pizza-0"])
 
 
-async def test_a_key_that_a_release_adds_is_noted_and_tells_later_changes(node: Node) -> None:
+async def test_added_identity_key_is_recorded_and_detects_later_changes(node: Node) -> None:
     lunch, waiter = node.claim(), Waiter()
     oven = Oven(pizza())
     async with node.running(driver(waiter, oven)):
@@ -158,7 +158,7 @@ async def test_a_key_that_a_release_adds_is_noted_and_tells_later_changes(node: 
         await eventually(lambda: waiter.calls == ["lunch pizza-0"] * 2)
 
 
-async def test_the_release_before_finds_the_fingerprint_that_it_would_have_written(node: Node) -> None:
+async def test_previous_release_finds_its_own_fingerprint(node: Node) -> None:
     lunch = node.claim()
     device = pizza(taints=[SICK], crumbs=3)
     async with node.running(driver(provider=Oven(device))):
@@ -169,12 +169,10 @@ async def test_the_release_before_finds_the_fingerprint_that_it_would_have_writt
     assert records(node)["lunch"]["advertised"] == hashlib.sha256(text.encode()).hexdigest()
 
 
-# -- what an author may get wrong
+# -- invalid identities
 
 
-async def test_an_identity_that_cannot_be_stored_refuses_the_inventory(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_identity_that_is_not_json_rejects_the_inventory(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Odd(dra.Device):
         def identity(self) -> dict[str, JsonValue]:
             return {"tray": {1, 2}}  # type: ignore[dict-item]
@@ -183,14 +181,14 @@ async def test_an_identity_that_cannot_be_stored_refuses_the_inventory(
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield [Odd(name="pizza-0")]
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [str(vars(item)["error"]) for item in caplog.records if item.getMessage() == "discover failed"]
 
     async with node.running(driver(provider=Odds())):
-        await eventually(told)
-    [text] = told()
+        await eventually(logged)
+    [text] = logged()
     assert text == (
-        "Odd 'pizza-0': identity: ValueError: at [tray]: set is no JSON: use None, bool, int, finite float, str, "
+        "Odd 'pizza-0': identity: ValueError: at [tray]: set is not JSON: use None, bool, int, finite float, str, "
         "list, or dict; return a dict of JSON values by name"
     )
     assert not node.slices()

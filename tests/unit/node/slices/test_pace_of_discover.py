@@ -1,4 +1,4 @@
-"""A ``discover`` that yields without a pause keeps a processor busy, and nothing else would show it."""
+"""A ``discover`` that yields without a pause is reported."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
 
-BUSY = "discover yields without a pause, which keeps a processor busy"
+BUSY = "discover yields without a pause and keeps a processor busy"
 
 
 class Restless(dra.DeviceProvider):
-    """Yields again and again, until it is told to end."""
+    """Yields repeatedly until the driver stops."""
 
     def __init__(self) -> None:
         self.yielded = 0
@@ -31,21 +31,21 @@ class Restless(dra.DeviceProvider):
             yield [dra.Device(name="pizza-0")]
 
 
-async def test_a_discover_without_a_pause_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_discover_without_a_pause_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     provider = Restless()
     discovery = Discovery(node_source(driver(provider=provider), NODE), CurrentInventory())
     running = asyncio.create_task(discovery.run(asyncio.Event()))
 
-    def told() -> list[logging.LogRecord]:
+    def logged() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.getMessage() == BUSY]
 
-    await eventually(told)
+    await eventually(logged)
     after = provider.yielded
     await eventually(lambda: provider.yielded > after + 500)
     provider.stop.set()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    [record] = told()
+    [record] = logged()
     assert vars(record)["method"] == "Restless.discover"
-    assert record.levelno == logging.ERROR  # of a driver's log the sandbox shows errors, unless it is told otherwise
+    assert record.levelno == logging.ERROR  # by default, the sandbox shows only errors of a driver's log

@@ -49,7 +49,7 @@ async def test_devices_are_published_with_the_node_as_owner(node: Node) -> None:
     assert (reference["kind"], reference["name"], reference["uid"]) == ("Node", "node-1", owner["metadata"]["uid"])
 
 
-async def test_more_devices_than_a_slice_holds(node: Node) -> None:
+async def test_devices_are_split_into_slices(node: Node) -> None:
     names = [f"pizza-{number:03}" for number in range(129)]
     async with node.running(driver(provider=Oven(*names))):
         await eventually(lambda: len(node.slices()) == 2)
@@ -82,7 +82,7 @@ def devices(*names: str) -> list[dra.Device]:
     return [dra.Device(name=name) for name in names]
 
 
-async def test_no_devices_are_one_empty_slice(node: Node) -> None:
+async def test_empty_inventory_is_one_empty_slice(node: Node) -> None:
     async with node.running(driver(provider=Yielding([]))):
         await eventually(node.slices)
     [spec] = node.slices()
@@ -101,7 +101,7 @@ async def test_hot_plug_updates_the_slice_with_one_write(node: Node) -> None:
         provider.go_on()
 
 
-async def test_rescan_starts_discover_again(node: Node) -> None:
+async def test_rescan_restarts_discover(node: Node) -> None:
     oven = Oven("a")
     async with node.running(driver(provider=oven)):
         await eventually(lambda: node.published() == ["a"])
@@ -110,7 +110,7 @@ async def test_rescan_starts_discover_again(node: Node) -> None:
         await eventually(lambda: node.published() == ["b"])
 
 
-async def test_rescan_closes_a_generator_that_waits(node: Node) -> None:
+async def test_rescan_closes_a_waiting_generator(node: Node) -> None:
     closed = []
 
     class Waiting(dra.DeviceProvider):
@@ -138,7 +138,7 @@ async def test_rescan_closes_a_generator_that_waits(node: Node) -> None:
     await eventually(lambda: closed == [("a",), ("b",)])
 
 
-async def test_rescan_every_starts_discover_again(node: Node) -> None:
+async def test_rescan_every_restarts_discover(node: Node) -> None:
     oven = Oven("a")
     async with node.running(driver(provider=oven, rescan_every=0.01)):
         await eventually(lambda: node.published() == ["a"])
@@ -146,7 +146,7 @@ async def test_rescan_every_starts_discover_again(node: Node) -> None:
         await eventually(lambda: node.published() == ["c"])
 
 
-async def test_the_same_inventory_again_asks_nothing_of_the_api(node: Node) -> None:
+async def test_unchanged_inventory_sends_no_requests(node: Node) -> None:
     oven = Oven("a")
     yielded = 0
 
@@ -185,7 +185,7 @@ class Awaiting(dra.DeviceProvider):
 
 
 BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
-    "nothing": (Yielding, "Yielding.discover ended without an inventory; yield [] when there are no devices"),
+    "nothing": (Yielding, "Yielding.discover ended without an inventory; yield [] for a node without devices"),
     "no devices": (lambda: Yielding(7), "Yielding.discover yielded 7; yield a sequence of dra_kit.Device"),
     "one device": (
         lambda: Yielding(devices("a")[0]),
@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
     ),
     "twice": (lambda: Yielding(devices("a", "a")), "devices must be unique in a pool"),
     "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
-    "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device; write dra_kit.Device(name=…)"),
+    "strings": (lambda: Yielding(["a"]), "'a' is not a dra_kit.Device; write dra_kit.Device(name=…)"),
     "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
     "exit": (lambda: Yielding(SystemExit(3)), "SystemExit(3)"),
     "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
@@ -202,21 +202,19 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_discover_that_is_wrong_is_told_and_prepare_says_why(
+async def test_invalid_discover_is_reported_in_the_log_and_to_prepare(
     node: Node, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    make, told = BROKEN[name]
+    make, expected = BROKEN[name]
     lunch = node.claim()
     async with node.running(driver(provider=make()), deadline=0.3):
         await eventually(lambda: messages(caplog, "discover failed"))
-        assert told in messages(caplog, "discover failed")[0]
+        assert expected in messages(caplog, "discover failed")[0]
         assert "discover has not yielded an inventory yet" in await node.error(lunch)
         assert node.slices() == []
 
 
-async def test_a_discover_that_fails_keeps_what_is_published_and_is_tried_again(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_discover_keeps_the_slices_and_is_retried(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     provider = Yielding(devices("a"), OSError("bus error"), devices("a", "b"))
     async with node.running(driver(provider=provider)):
         await eventually(lambda: messages(caplog, "discover failed"))
@@ -224,7 +222,7 @@ async def test_a_discover_that_fails_keeps_what_is_published_and_is_tried_again(
         await eventually(lambda: node.published() == ["a", "b"])
 
 
-async def test_an_invalid_inventory_keeps_the_last_good_one(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_inventory_keeps_the_last_valid_one(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     provider = Yielding(devices("a"), devices("b", "b"), None, devices("c"))
     async with node.running(driver(provider=provider)):
         await eventually(lambda: messages(caplog, "discover failed"))
@@ -249,19 +247,19 @@ SPOILT = {
     ),
     "conditions": (
         dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
-        "Device 'bad': binding_conditions: nobody makes these conditions true, and the scheduler would wait; ",
+        "Device 'bad': binding_conditions: no controller sets these conditions, and the scheduler would wait; ",
     ),
-    "no device": ("bad", "'bad' is no dra_kit.Device"),
+    "no device": ("bad", "'bad' is not a dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
 }
 
 
 @pytest.mark.parametrize("where", ["list", "pool"])
 @pytest.mark.parametrize("name", SPOILT)
-async def test_invalid_devices_can_be_dropped_instead(
+async def test_invalid_devices_can_be_dropped(
     node: Node, caplog: pytest.LogCaptureFixture, name: str, where: str
 ) -> None:
-    bad, told = SPOILT[name]
+    bad, expected = SPOILT[name]
     found: Any = [*devices("a"), bad, *devices("b")]
     if where == "pool":
         found = Inventory.model_construct(pools=[Pool.model_construct(devices=found)])
@@ -271,31 +269,31 @@ async def test_invalid_devices_can_be_dropped_instead(
         provider.go_on()
         await eventually(lambda: node.published() == ["a", "b", "c"])
     [text] = messages(caplog, "device dropped")
-    assert text.startswith(told)
+    assert text.startswith(expected)
 
 
 @pytest.mark.parametrize("name", sorted(SPOILT.keys() - {"duplicate"}))
-async def test_an_invalid_device_refuses_the_inventory_with_the_same_text(
+async def test_invalid_device_rejects_the_inventory_by_default(
     node: Node, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    bad, told = SPOILT[name]
+    bad, expected = SPOILT[name]
     async with node.running(driver(provider=Yielding(devices("a"), [*devices("b"), bad]))):
         await eventually(lambda: messages(caplog, "discover failed"))
-        assert messages(caplog, "discover failed")[0].startswith(told)
+        assert messages(caplog, "discover failed")[0].startswith(expected)
         await eventually(lambda: node.published() == ["a"])
 
 
-async def test_a_failing_discover_tells_the_place_in_the_authors_code_and_its_code(
+async def test_failing_discover_is_logged_with_source_line_and_code(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     line = Inventing.discover.__code__.co_firstlineno + 1
     async with node.running(driver(provider=Inventing())):
         await eventually(lambda: messages(caplog, "discover failed"))
-    told = next(item for item in caplog.records if item.getMessage() == "discover failed")
-    assert (getattr(told, "code", ""), getattr(told, "at", "")) == ("invalid-device", f"{__file__}:{line}")
+    logged = next(item for item in caplog.records if item.getMessage() == "discover failed")
+    assert (getattr(logged, "code", ""), getattr(logged, "at", "")) == ("invalid-device", f"{__file__}:{line}")
 
 
-async def test_an_error_that_comes_again_is_told_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_error_is_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Missing(dra.DeviceProvider):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield devices(Path("/no/such/bus").read_text())
@@ -303,15 +301,15 @@ async def test_an_error_that_comes_again_is_told_once(node: Node, caplog: pytest
     caplog.set_level(logging.INFO)
     async with node.running(driver(provider=Missing(), rescan_every=0.01)):
         await eventually(lambda: [item for item in caplog.records if item.getMessage() == "discover failed again"])
-    [told] = [item for item in caplog.records if item.getMessage() == "discover failed"]
+    [logged] = [item for item in caplog.records if item.getMessage() == "discover failed"]
     again = next(item for item in caplog.records if item.getMessage() == "discover failed again")
-    assert told.exc_info is not None
-    assert traceback.extract_tb(told.exc_info[2])[0].name == "discover"
-    assert vars(told)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
+    assert logged.exc_info is not None
+    assert traceback.extract_tb(logged.exc_info[2])[0].name == "discover"
+    assert vars(logged)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
     assert (again.levelno, again.exc_info, hasattr(again, "error")) == (logging.INFO, None, False)
 
 
-async def test_a_discover_that_blocks_for_ever_holds_up_nothing(node: Node) -> None:
+async def test_blocking_discover_delays_nothing(node: Node) -> None:
     lunch = node.claim(devices=["a"])
     provider = Yielding(devices("a"), None)
     async with node.running(driver(provider=provider)):
@@ -321,7 +319,7 @@ async def test_a_discover_that_blocks_for_ever_holds_up_nothing(node: Node) -> N
     provider.go_on()
 
 
-async def test_pools_have_names_of_their_own(node: Node) -> None:
+async def test_pools_may_have_their_own_names(node: Node) -> None:
     inventory: Inventory[dra.Device] = Inventory(
         pools=[Pool(devices=devices("a")), Pool(name="b", devices=devices("b"))]
     )
@@ -333,7 +331,7 @@ async def test_pools_have_names_of_their_own(node: Node) -> None:
 
 
 @pytest.mark.parametrize("field", ["node_selector", "all_nodes", "per_device_node_selection"])
-async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
+async def test_pool_of_other_nodes_rejects_the_inventory(
     node: Node, caplog: pytest.LogCaptureFixture, field: str
 ) -> None:
     selector = dra.NodeSelector(
@@ -362,7 +360,7 @@ async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
         await eventually(lambda: node.published() == ["a"])
 
 
-async def test_a_slice_that_was_edited_is_healed(node: Node) -> None:
+async def test_edited_slice_is_restored(node: Node) -> None:
     async with node.running(driver(provider=Oven("a"))):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
@@ -372,7 +370,7 @@ async def test_a_slice_that_was_edited_is_healed(node: Node) -> None:
         await eventually(lambda: node.published() == ["a"])
 
 
-async def test_a_slice_that_was_deleted_is_published_again(node: Node) -> None:
+async def test_deleted_slice_is_published_again(node: Node) -> None:
     async with node.running(driver(provider=Oven("a"))):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
@@ -381,7 +379,7 @@ async def test_a_slice_that_was_deleted_is_published_again(node: Node) -> None:
         await eventually(lambda: node.published() == ["a"])
 
 
-async def test_a_slice_that_was_deleted_before_anybody_watched_is_published_again(node: Node) -> None:
+async def test_slice_deleted_before_the_watch_is_published_again(node: Node) -> None:
     async with node.running(driver(provider=Oven("a"))):
         with node.api.failing(503, below=SLICES, agent="kopf"):
             await eventually(node.slices)
@@ -398,7 +396,7 @@ def replace_node(node: Node, labels: dict[str, str]) -> str:
     return uid
 
 
-async def test_a_node_that_is_made_again_owns_the_slices(node: Node) -> None:
+async def test_recreated_node_owns_the_slices(node: Node) -> None:
     oven = Oven("a")
     async with node.running(driver(provider=oven)):
         await eventually(node.slices)
@@ -412,7 +410,7 @@ async def test_a_node_that_is_made_again_owns_the_slices(node: Node) -> None:
         assert oven.context.node.labels == {"oven": "cold"}
 
 
-async def test_a_node_that_was_made_again_before_the_first_publication_owns_the_slices(node: Node) -> None:
+async def test_node_recreated_before_the_first_publication_owns_the_slices(node: Node) -> None:
     provider = Yielding(None, devices("a"))
     async with node.running(driver(provider=provider)):
         await eventually(lambda: node.api.asked("GET", f"/api/v1/nodes/{NODE}"))
@@ -427,9 +425,7 @@ def owners(node: Node) -> list[str]:
     return [owner["uid"] for item in slices for owner in item["metadata"]["ownerReferences"]]
 
 
-async def test_slices_that_are_deleted_again_and_again_are_published_ever_more_slowly(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_repeated_deletions_are_repaired_with_back_off(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     async with node.running(driver(provider=Oven("a"))):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
@@ -442,11 +438,11 @@ async def test_slices_that_are_deleted_again_and_again_are_published_ever_more_s
     assert len(pauses) == 4
     assert pauses[2] >= 0.2
     assert pauses[3] >= 1.0
-    told = [item for item in caplog.records if "deleted by somebody else" in item.getMessage()]
-    assert [getattr(item, "in_a_row", 0) for item in told if item.levelno == logging.WARNING] == [2, 3, 4]
+    logged = [item for item in caplog.records if "deleted by another client" in item.getMessage()]
+    assert [getattr(item, "in_a_row", 0) for item in logged if item.levelno == logging.WARNING] == [2, 3, 4]
 
 
-async def test_slices_of_others_are_left_alone(node: Node) -> None:
+async def test_slices_of_others_are_not_changed(node: Node) -> None:
     for name, spec in {
         "other-node": {"driver": "dra.pizza", "nodeName": "node-2", "pool": {"name": "node-2", "generation": 1}},
         "other-driver": {"driver": "gpu.example", "nodeName": NODE, "pool": {"name": NODE, "generation": 1}},
@@ -457,7 +453,7 @@ async def test_slices_of_others_are_left_alone(node: Node) -> None:
     assert {item["metadata"]["name"] for item in node.api.objects("resourceslices")} > {"other-node", "other-driver"}
 
 
-async def test_slices_stay_when_the_process_stops_and_cost_the_next_one_no_write(node: Node) -> None:
+async def test_slices_survive_a_restart_without_a_write(node: Node) -> None:
     async with node.running(driver()):
         await eventually(node.slices)
     before = node.api.objects("resourceslices")
@@ -484,34 +480,32 @@ async def test_start_costs_few_requests_and_idling_none(node: Node) -> None:
     assert watch.query["fieldSelector"] == "spec.driver=dra.pizza,spec.nodeName=node-1"
 
 
-async def test_a_refused_publication_is_told_once_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_publication_is_logged_once_and_retried(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with node.api.failing(503, "POST", below=SLICES):
         async with node.running(driver()):
             await eventually(lambda: node.api.asked("POST", SLICES) >= 2)
-    told = [item for item in caplog.records if item.getMessage() == "slices not published"]
-    assert [item.levelno for item in told] == [logging.ERROR]
+    logged = [item for item in caplog.records if item.getMessage() == "slices not published"]
+    assert [item.levelno for item in logged] == [logging.ERROR]
     async with node.running(driver()):
         await eventually(node.slices)
 
 
-async def test_a_refused_content_is_not_tried_again_until_it_changes(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_rejected_content_is_not_retried_until_it_changes(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven("a")
     with ExitStack() as refused:
         refused.enter_context(node.api.failing(422, "POST", below=SLICES))
         async with node.running(driver(provider=oven)):
             await eventually(lambda: messages(caplog, "slices not published"))
             refused.close()
-            [told] = [item for item in caplog.records if item.getMessage() == "slices not published"]
-            assert getattr(told, "again_in", 0) == 600
+            [logged] = [item for item in caplog.records if item.getMessage() == "slices not published"]
+            assert getattr(logged, "again_in", 0) == 600
             oven.devices = ("b",)
             oven.context.rescan()
             await eventually(lambda: node.published() == ["b"])
 
 
-async def test_a_conflict_is_planned_anew(node: Node) -> None:
+async def test_conflict_is_planned_again(node: Node) -> None:
     oven = Oven("a")
     async with node.running(driver(provider=oven)):
         await eventually(node.slices)
@@ -522,7 +516,7 @@ async def test_a_conflict_is_planned_anew(node: Node) -> None:
         await eventually(lambda: node.published() == ["b"])
 
 
-async def test_an_unknown_node_is_told_and_asked_for_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_node_is_reported_and_read_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     [known] = node.api.objects("nodes")
     node.api.delete("nodes", NODE)
     async with node.running(driver()):
@@ -533,12 +527,12 @@ async def test_an_unknown_node_is_told_and_asked_for_again(node: Node, caplog: p
         codes = {
             item.getMessage(): getattr(item, "code", "") for item in caplog.records if item.levelno >= logging.WARNING
         }
-        assert codes == {"slices not published": "unknown-node", "node not read yet": "unknown-node"}
+        assert codes == {"slices not published": "unknown-node", "Node cannot be read yet": "unknown-node"}
         node.api.put("nodes", known)
         await eventually(node.slices)
 
 
-async def test_an_unknown_node_is_told_again_after_a_while(
+async def test_unknown_node_is_reported_again_after_a_minute(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -555,7 +549,7 @@ async def test_an_unknown_node_is_told_again_after_a_while(
         await eventually(lambda: levels().count(logging.ERROR) == 2)
 
 
-async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) -> None:
+async def test_slices_are_checked_again_after_a_write(node: Node) -> None:
     made = driver(provider=Oven("a"))
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
         scope = NodeScope(made.name, NODE, ClusterFacts(client, NODE, lambda known: None))
@@ -564,7 +558,7 @@ async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) 
         publisher.publish(validate_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
         await eventually(node.slices)
         [item] = node.api.objects("resourceslices")
-        node.api.delete("resourceslices", item["metadata"]["name"])  # nobody watches here
+        node.api.delete("resourceslices", item["metadata"]["name"])  # the slices are not watched here
         await eventually(lambda: node.published() == ["a"])
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

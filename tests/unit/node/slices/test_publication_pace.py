@@ -1,4 +1,4 @@
-"""How often slices are written when the API server refuses them or somebody else undoes them, and how it all ends."""
+"""How often slices are written when the API server rejects them or another client changes them."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def publish_pool(publisher: Publisher, pool: Pool[dra.Device]) -> None:
 
 @asynccontextmanager
 async def publishing(node: Node, agent: str = "dra-kit") -> AsyncIterator[Publisher]:
-    """A publisher that looks at the slices only when the test says so."""
+    """Create a publisher that checks slices only when the test calls it."""
     async with Client(await load_credentials(node.kubeconfig), user_agent=agent) as client:
         yield Publisher(NodeScope(driver().name, NODE, ClusterFacts(client, NODE, lambda known: None)), client)
 
 
 @asynccontextmanager
 async def running(publisher: Publisher) -> AsyncIterator[asyncio.Task[None]]:
-    """The publisher at work, told all the time that slices have changed."""
+    """Run the publisher, which is notified of changes all the time."""
 
-    async def tell() -> None:
+    async def wake() -> None:
         while True:
             publisher.look_again()
             await asyncio.sleep(0.01)
 
-    tasks = [asyncio.create_task(publisher.run(asyncio.Event())), asyncio.create_task(tell())]
+    tasks = [asyncio.create_task(publisher.run(asyncio.Event())), asyncio.create_task(wake())]
     try:
         yield tasks[0]
     finally:
@@ -71,7 +71,7 @@ async def running(publisher: Publisher) -> AsyncIterator[asyncio.Task[None]]:
 
 @contextmanager
 def edited(node: Node) -> Iterator[list[dict[str, Any]]]:
-    """The devices of the only slice, for somebody else to change."""
+    """Edit the devices of the only slice as another client."""
     [item] = node.api.objects("resourceslices")
     yield item["spec"]["devices"]
     node.api.put("resourceslices", item)
@@ -83,12 +83,12 @@ def pauses(node: Node, method: str) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def told(caplog: pytest.LogCaptureFixture, text: str) -> list[logging.LogRecord]:
+def logged(caplog: pytest.LogCaptureFixture, text: str) -> list[logging.LogRecord]:
     return [item for item in caplog.records if text in item.getMessage()]
 
 
 @pytest.mark.parametrize("rounds", range(5))
-async def test_a_publisher_that_is_woken_while_it_is_cancelled_ends(node: Node, rounds: int) -> None:
+async def test_publisher_stops_when_cancelled_during_a_wake_up(node: Node, rounds: int) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "a")
         ready = asyncio.Event()
@@ -104,9 +104,9 @@ async def test_a_publisher_that_is_woken_while_it_is_cancelled_ends(node: Node, 
         assert ended
 
 
-async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(node: Node) -> None:
+async def test_startup_stops_when_cancelled_as_the_node_is_read(node: Node) -> None:
     tasks: list[asyncio.Task[None]] = []
-    nothing: Any = None  # what is not reached
+    unused: Any = None
 
     def known(of: NodeInfo) -> None:
         tasks[0].cancel()
@@ -115,7 +115,7 @@ async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(nod
         facts = ClusterFacts(client, NODE, known)
         made, started = driver(provider=Oven()), asyncio.Event()
         startup = NodeStartup(
-            made, nothing, nothing, facts, started=started, hardware=HardwareHandle(made), takeover=nothing
+            made, unused, unused, facts, started=started, hardware=HardwareHandle(made), takeover=unused
         )  # fmt: skip
         tasks.append(asyncio.create_task(startup.run(asyncio.Event())))
         await asyncio.wait(tasks, timeout=10)
@@ -124,7 +124,7 @@ async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(nod
 
 
 @pytest.mark.parametrize("status", [422, 403, 503])
-async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_again(node: Node, status: int) -> None:
+async def test_partial_writes_of_a_rejected_publication_trigger_no_retry(node: Node, status: int) -> None:
     async with publishing(node) as publisher, running(publisher):
         publish(publisher, *FULL)
         await eventually(node.slices)
@@ -138,7 +138,9 @@ async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_ag
         await eventually(lambda: node.published() == TOO_FULL)
 
 
-async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_inventory_is_published_without_waiting_after_an_error(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dra_kit.client.reconcile.RETRY", (600.0,))
     async with publishing(node) as publisher, running(publisher):
         with node.api.failing(503, "POST", below=SLICES):
@@ -148,9 +150,7 @@ async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkey
         await eventually(lambda: node.published() == ["b"])
 
 
-async def test_slices_that_are_edited_again_and_again_are_put_right_ever_more_slowly(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_repeated_edits_are_reverted_with_back_off(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with publishing(node) as publisher, running(publisher):
         publish(publisher, "a")
@@ -163,16 +163,16 @@ async def test_slices_that_are_edited_again_and_again_are_put_right_ever_more_sl
     assert len(found) == 3
     assert found[1] >= RETRY[0]
     assert found[2] >= RETRY[1]
-    assert [(item.levelno, vars(item)["in_a_row"]) for item in told(caplog, "edited by somebody else")] == [
+    assert [(item.levelno, vars(item)["in_a_row"]) for item in logged(caplog, "edited by another client")] == [
         (logging.INFO, 1),
         (logging.WARNING, 2),
         (logging.WARNING, 3),
         (logging.WARNING, 4),
     ]
-    assert not told(caplog, "deleted by somebody else")
+    assert not logged(caplog, "deleted by another client")
 
 
-async def test_two_processes_that_want_something_different_write_seldom_and_the_last_one_wins(
+async def test_competing_publishers_back_off_and_the_last_one_wins(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -189,14 +189,14 @@ async def test_two_processes_that_want_something_different_write_seldom_and_the_
             begin = time.time()
             async with running(new):
                 await asyncio.sleep(2)
-            written = [item for item in told(caplog, "slices published") if item.created < begin + 2]
+            written = [item for item in logged(caplog, "slices published") if item.created < begin + 2]
             # the new one's first; of each two at once, then one after 0.2 seconds and one after another second
             assert len(written) <= 1 + 2 * 4
         async with running(new):
             await eventually(lambda: versions() == ["new"])
 
 
-async def test_an_edit_that_is_what_is_wanted_now_is_a_twins(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_edit_that_matches_the_desired_slice_is_not_counted(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with publishing(node) as publisher:
         publish(publisher, "a")
@@ -205,10 +205,10 @@ async def test_an_edit_that_is_what_is_wanted_now_is_a_twins(node: Node, caplog:
             devices.append({"name": "b"})
         publish(publisher, "a", "b")
         assert not await publisher.reconcile()
-    assert not told(caplog, "somebody else")
+    assert not logged(caplog, "by another client")
 
 
-async def test_a_write_whose_answer_was_lost_is_nobody_elses(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_write_without_response_is_not_counted_as_an_edit(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with publishing(node) as publisher:
         publish(publisher, "a")
@@ -216,27 +216,27 @@ async def test_a_write_whose_answer_was_lost_is_nobody_elses(node: Node, caplog:
         publish(publisher, "a", "b")
         with node.api.failing(503, "PUT", below=SLICES), pytest.raises(KubeError):
             await publisher.reconcile()
-        with edited(node) as devices:  # it had been stored all the same
+        with edited(node) as devices:  # it had been stored
             devices.append({"name": "b"})
         publish(publisher, "a", "b", "c")
         assert await publisher.reconcile()
     assert node.published() == ["a", "b", "c"]
-    assert not told(caplog, "somebody else")
+    assert not logged(caplog, "by another client")
 
 
-def test_losses_are_forgotten_after_a_quiet_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_back_off_is_reset_after_a_quiet_period(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("dra_kit.slices.publisher.time", SimpleNamespace(monotonic=lambda: now))
-    brake = OverwriteBackoff()
+    backoff = OverwriteBackoff()
     found = []
     for _ in range(9):
-        brake.lost()
-        found.append(brake.seconds())
+        backoff.lost()
+        found.append(backoff.seconds())
     assert found == [0.0, *RETRY, RETRY[-1], RETRY[-1]]
     now += LOSSES_FORGOTTEN + 1
-    assert brake.seconds() == 0.0
-    assert not brake.lost()
-    assert (brake.in_a_row, brake.seconds()) == (1, 0.0)
+    assert backoff.seconds() == 0.0
+    assert not backoff.lost()
+    assert (backoff.in_a_row, backoff.seconds()) == (1, 0.0)
 
 
 async def test_counters_are_published_after_the_api_server_was_upgraded(node: Node) -> None:
@@ -263,7 +263,7 @@ async def test_counters_are_published_after_the_api_server_was_upgraded(node: No
     assert sorted("sharedCounters" in spec for spec in node.slices()) == [False, True]
 
 
-async def test_nothing_is_remembered_of_slices_that_are_gone(node: Node) -> None:
+async def test_deleted_slices_are_not_cached(node: Node) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "a")
         for _ in range(3):

@@ -20,7 +20,7 @@ from tests.unit.node.role import Node
 from tests.unit.node.slices.test_publication_pace import publish, publishing
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-LEFT = "slices are left to a process that began later"
+LEFT = "a younger process publishes the slices"
 
 
 def writes(node: Node) -> int:
@@ -32,7 +32,7 @@ def change(oven: Oven, *devices: dra.Device | str) -> None:
     oven.context.rescan()
 
 
-def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
+def logged(caplog: pytest.LogCaptureFixture, text: str) -> int:
     return sum(text in item.getMessage() for item in caplog.records)
 
 
@@ -44,7 +44,7 @@ def _quick(node: Node, caplog: pytest.LogCaptureFixture) -> None:
 
 @contextmanager
 def process_of_another_release(node: Node, content: bytes = b"") -> Iterator[None]:
-    """It began later, and tells of itself what every release does: that it is there."""
+    """A younger process of an old release, which only locks its file."""
     path = node.root / "state" / "locks" / "processes" / "other.lock"
     with path.open("xb", buffering=0) as file:
         file.write(content)
@@ -53,7 +53,7 @@ def process_of_another_release(node: Node, content: bytes = b"") -> Iterator[Non
         path.unlink()
 
 
-async def test_each_change_is_one_write_while_two_find_different_devices(
+async def test_each_change_is_one_write_while_two_processes_find_different_devices(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     older, newer = Oven("old"), Oven("new")
@@ -70,11 +70,11 @@ async def test_each_change_is_one_write_while_two_find_different_devices(
             old.stop()
             # one that has not ended yet publishes again when the newer one ends
             await eventually(lambda: old.supervisor.status()["publisher"].state is PartState.STOPPED)
-    assert told(caplog, LEFT) == 1
-    assert not told(caplog, "somebody else")
+    assert logged(caplog, LEFT) == 1
+    assert not logged(caplog, "by another client")
 
 
-async def test_when_the_one_that_began_later_ends_the_other_publishes_again(
+async def test_older_process_publishes_again_when_the_younger_one_exits(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     older = Oven("old")
@@ -84,16 +84,16 @@ async def test_when_the_one_that_began_later_ends_the_other_publishes_again(
         running = asyncio.create_task(agent.run())
         await eventually(lambda: node.published() == ["new"])
         change(older, "old", "hot-plugged")
-        await eventually(lambda: told(caplog, LEFT))
+        await eventually(lambda: logged(caplog, LEFT))
         before = writes(node)
         agent.stop()
         await running
         await eventually(lambda: node.published() == ["old", "hot-plugged"])
         assert writes(node) == before + 1
-    assert not told(caplog, "somebody else")
+    assert not logged(caplog, "by another client")
 
 
-async def test_a_process_of_an_older_release_that_began_later_publishes_in_a_rollback(
+async def test_younger_process_of_an_older_release_publishes_in_a_rollback(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     oven = Oven("a")
@@ -102,12 +102,12 @@ async def test_a_process_of_an_older_release_that_began_later_publishes_in_a_rol
         before = writes(node)
         with process_of_another_release(node):
             change(oven, "b")
-            await eventually(lambda: told(caplog, LEFT))
+            await eventually(lambda: logged(caplog, LEFT))
             assert writes(node) == before
         await eventually(lambda: node.published() == ["b"])
 
 
-async def test_one_that_has_not_found_its_devices_yet_changes_nothing(node: Node) -> None:
+async def test_younger_process_without_inventory_changes_nothing(node: Node) -> None:
     oven = Oven("a")
     async with node.running(driver(provider=oven)):
         await eventually(lambda: node.published() == ["a"])
@@ -120,9 +120,7 @@ async def test_one_that_has_not_found_its_devices_yet_changes_nothing(node: Node
 
 
 @pytest.mark.parametrize("change", ["create", "update", "delete"])
-async def test_a_publication_that_is_tried_out_is_checked_by_the_server_and_stores_nothing(
-    node: Node, change: str
-) -> None:
+async def test_try_out_validates_on_the_server_and_stores_nothing(node: Node, change: str) -> None:
     async with publishing(node) as publisher:
         if change != "create":
             publish(publisher, "before")
@@ -142,7 +140,7 @@ async def test_a_publication_that_is_tried_out_is_checked_by_the_server_and_stor
         assert node.api.objects("resourceslices") != stored
 
 
-async def test_a_try_of_what_is_published_already_asks_for_it_all_the_same(node: Node) -> None:
+async def test_try_out_of_published_slices_still_reads_them(node: Node) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "same")
         await publisher.reconcile()
@@ -154,7 +152,7 @@ async def test_a_try_of_what_is_published_already_asks_for_it_all_the_same(node:
             await publisher.try_out()
 
 
-async def test_a_webhook_that_knows_no_dry_runs_keeps_no_update_from_publishing(node: Node) -> None:
+async def test_webhook_without_dry_run_support_does_not_block_an_update(node: Node) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "pizza")
         with node.api.failing(400, "POST", below=SLICES):

@@ -1,4 +1,4 @@
-"""The checksum of a row: no single damaged byte leaves it as it was, and no value passes for another."""
+"""The checksum of a row: every corrupt byte changes it, and different values have different checksums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VALUES = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_siz
 
 
 @given(VALUES, st.data())
-def test_a_changed_byte_changes_it(values: list[object], data: st.DataObject) -> None:
+def test_a_changed_byte_changes_the_checksum(values: list[object], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(values) - 1))
     text = values[place]
     if not isinstance(text, str) or not text:
@@ -26,11 +26,11 @@ def test_a_changed_byte_changes_it(values: list[object], data: st.DataObject) ->
 
 
 @given(VALUES, VALUES)
-def test_other_values_have_another_one(values: list[object], others: list[object]) -> None:
+def test_different_values_have_different_checksums(values: list[object], others: list[object]) -> None:
     alike = [(type(value), value) for value in values] == [(type(value), value) for value in others]
     assert (checksum(values) == checksum(others)) == alike
 
 
-def test_it_is_what_it_was_in_the_release_before() -> None:
-    """It is stored: another way to count would make every row a damaged one."""
+def test_the_checksum_is_the_same_as_in_earlier_releases() -> None:
+    """It is stored: with another algorithm every row would be corrupt."""
     assert checksum([7, "heat", None]) == zlib.crc32(b"int 1 7str 4 heatNoneType 0 ")

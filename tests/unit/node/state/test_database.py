@@ -1,4 +1,4 @@
-"""The durable state: group commit, isolation of failing jobs, what a full disk does, two processes."""
+"""The database: group commit, isolation of failing writes, a full disk, two processes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def uids(database: Database) -> list[str]:
     return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
 
 
-async def test_a_write_is_read_at_once(database: Database) -> None:
+async def test_a_write_is_visible_at_once(database: Database) -> None:
     await database.write(lambda db: db.execute(insert("a")))
     assert uids(database) == ["a"]
 
 
-async def test_what_waits_is_written_in_one_transaction(database: Database) -> None:
+async def test_pending_writes_are_one_transaction(database: Database) -> None:
     go_on = threading.Event()
     blocked = asyncio.ensure_future(database.write(lambda db: go_on.wait()))
     versions = [
@@ -62,7 +62,7 @@ async def test_what_waits_is_written_in_one_transaction(database: Database) -> N
     other.close()
 
 
-async def test_writes_of_one_round_of_the_event_loop_are_one_transaction(database: Database) -> None:
+async def test_writes_of_one_event_loop_iteration_are_one_transaction(database: Database) -> None:
     with closing(sqlite3.connect(database.path, check_same_thread=False)) as other:
 
         async def count_committed() -> int:
@@ -73,14 +73,14 @@ async def test_writes_of_one_round_of_the_event_loop_are_one_transaction(databas
         assert committed == 0
 
 
-async def test_what_is_written_after_the_end_is_refused(tmp_path: Path) -> None:
+async def test_a_write_after_close_is_rejected(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.sqlite")
     database.close()
-    with pytest.raises(StoreError, match="this process ends"):
+    with pytest.raises(StoreError, match="this process is stopping"):
         await database.write(lambda db: db.execute(insert("a")))
 
 
-async def test_a_failing_job_is_undone_alone(database: Database) -> None:
+async def test_only_a_failing_write_is_rolled_back(database: Database) -> None:
     def fail(db: sqlite3.Connection) -> None:
         db.execute(insert("bad"))
         raise TransientError("released")
@@ -101,7 +101,7 @@ async def test_a_failing_job_is_undone_alone(database: Database) -> None:
     assert uids(database) == ["a", "b"]
 
 
-async def test_a_cancelled_write_is_waited_for(database: Database) -> None:
+async def test_a_cancelled_caller_waits_for_its_write(database: Database) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def slow(db: sqlite3.Connection) -> None:
@@ -120,7 +120,7 @@ async def test_a_cancelled_write_is_waited_for(database: Database) -> None:
     assert uids(database) == ["a"], "cancelled means stored"
 
 
-async def test_the_error_of_a_cancelled_write_comes_first(database: Database) -> None:
+async def test_a_cancelled_write_raises_its_own_error(database: Database) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
     def slow(db: sqlite3.Connection) -> None:
@@ -137,7 +137,7 @@ async def test_the_error_of_a_cancelled_write_comes_first(database: Database) ->
         await writing
 
 
-async def test_what_follows_a_write_comes_after_it_is_durable_and_fails_alone(database: Database) -> None:
+async def test_then_runs_after_the_write_is_durable_and_fails_alone(database: Database) -> None:
     seen = []
 
     def follow() -> None:
@@ -152,7 +152,7 @@ async def test_what_follows_a_write_comes_after_it_is_durable_and_fails_alone(da
     assert uids(database) == ["a"]
 
 
-async def test_closing_finishes_what_waits(tmp_path: Path) -> None:
+async def test_close_finishes_pending_writes(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.sqlite")
     writes = [asyncio.ensure_future(database.write(lambda db, uid=uid: db.execute(insert(uid)))) for uid in "abc"]  # type: ignore[misc]
     await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_two_processes_share_the_file(tmp_path: Path) -> None:
     other.close()
 
 
-async def test_reads_from_many_threads_see_every_answered_write(database: Database) -> None:
+async def test_reads_from_many_threads_see_every_acknowledged_write(database: Database) -> None:
     stop = threading.Event()
 
     def read() -> None:
@@ -195,7 +195,7 @@ async def test_reads_from_many_threads_see_every_answered_write(database: Databa
             thread.join()
 
 
-async def test_a_full_disk_fails_the_write_and_nothing_else(database: Database) -> None:
+async def test_a_full_disk_fails_only_the_write(database: Database) -> None:
     await database.write(lambda db: db.execute(insert("a")))
     pages = database.read("PRAGMA page_count")[0][0]
     await database.write(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
@@ -207,7 +207,7 @@ async def test_a_full_disk_fails_the_write_and_nothing_else(database: Database) 
     assert uids(database) == ["a", "b"]
 
 
-def test_a_file_system_without_space_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+def test_a_full_file_system_loses_no_acknowledged_write(tmp_path: Path) -> None:
     source = """
         import asyncio, resource, signal, sys
         from pathlib import Path
@@ -245,12 +245,12 @@ def test_a_file_system_without_space_loses_nothing_that_was_answered(tmp_path: P
     again.close()
 
 
-def test_only_the_driver_may_read_it(database: Database) -> None:
+def test_the_database_is_readable_by_its_owner_only(database: Database) -> None:
     assert stat.S_IMODE(database.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(database.path.parent.stat().st_mode) == 0o750
 
 
-def test_a_newer_form_is_refused(tmp_path: Path) -> None:
+def test_a_newer_schema_version_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     Database(path).close()
     connection = sqlite3.connect(path)
@@ -258,23 +258,23 @@ def test_a_newer_form_is_refused(tmp_path: Path) -> None:
     connection.execute("UPDATE facts SET number = ? WHERE what = 'form'", ((MAJOR + 1) * 1000,))
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigurationError, match=f"in form {MAJOR + 1}, .* run the release that wrote it"):
+    with pytest.raises(ConfigurationError, match=f"has form {MAJOR + 1}, .* run the release that wrote it"):
         Database(path)
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         Database(tmp_path / "file" / "state.sqlite")
 
 
-def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
+def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)  # root may write everywhere
     try:
-        with pytest.raises(StoreError, match="run as root, or give a --state-dir you may write to"):
+        with pytest.raises(StoreError, match="run as root, or set --state-dir to a writable directory"):
             Database(tmp_path / "state" / "state.sqlite")
     finally:
         os.seteuid(user)
@@ -296,10 +296,10 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 
 def nothing(record: ClaimRecord) -> None:
-    """There are no files."""
+    """Write no files."""
 
 
-async def test_work_begun_before_a_release_is_not_committed(store: StateStore) -> None:
+async def test_work_started_before_a_release_is_not_stored(store: StateStore) -> None:
     began = store.epoch()
     await store.end_epoch("uid-1")
     with pytest.raises(TransientError, match="was released while it was being prepared"):
@@ -315,7 +315,7 @@ async def test_a_release_ends_the_epoch_of_its_own_claim_only(store: StateStore)
     await store.put_claim(record(), epoch=began, then=nothing)
 
 
-async def test_epochs_never_come_again_after_they_were_forgotten(store: StateStore) -> None:
+async def test_forgotten_epochs_are_never_reused(store: StateStore) -> None:
     await store.end_epoch("uid-1")
     began = store.epoch()
     await store.forget_epoch("uid-1")
@@ -325,7 +325,7 @@ async def test_epochs_never_come_again_after_they_were_forgotten(store: StateSto
         await store.put_claim(record(), epoch=began, then=nothing)
 
 
-async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: StateStore) -> None:
+async def test_a_later_epoch_is_not_forgotten(store: StateStore) -> None:
     await store.end_epoch("uid-1")
     known = store.epochs()["uid-1"]
     await store.end_epoch("uid-1")
@@ -335,7 +335,7 @@ async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: StateStore) 
     assert store.epochs()["uid-1"] > known
 
 
-async def test_a_record_that_is_not_understood_is_told(
+async def test_a_record_that_cannot_be_parsed_is_reported(
     store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
@@ -346,23 +346,23 @@ async def test_a_record_that_is_not_understood_is_told(
     assert store.claim("uid-1") is None
     assert store.claims() == []
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
-    assert told["error"].startswith(
-        "row uid-1 of table claims is damaged: its record is not understood: Field required"
-    )
-    assert [str(item.error()) for item in store.damage()] == [told["error"]]
+    assert told["error"].startswith("row uid-1 of table claims is corrupt: its record cannot be parsed: Field required")
+    assert [str(item.error()) for item in store.corrupt_rows()] == [told["error"]]
 
 
-async def test_a_sound_record_that_is_not_understood_is_another_release_s(store: StateStore, tmp_path: Path) -> None:
+async def test_an_intact_record_that_cannot_be_parsed_belongs_to_another_release(
+    store: StateStore, tmp_path: Path
+) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
     values = ("uid-1", "default", "lunch", "prepared", "{}")
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
         db.execute("UPDATE claims SET record = ?, checksum = ?", (values[-1], checksum(values)))
-    with pytest.raises(StoreError, match=r"not understood: Field required .* run the release that wrote it"):
+    with pytest.raises(StoreError, match=r"cannot be parsed: Field required .* run the release that wrote it"):
         store.claim("uid-1")
-    assert store.damage() == []
+    assert store.corrupt_rows() == []
 
 
-async def test_fields_of_a_newer_release_are_kept(store: StateStore) -> None:
+async def test_fields_of_a_newer_release_are_preserved(store: StateStore) -> None:
     newer = ClaimRecord.model_validate({**record().model_dump(), "colour": "red"})
     await store.put_claim(newer, epoch=store.epoch(), then=nothing)
     await store.begin_release(newer)

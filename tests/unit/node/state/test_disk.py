@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or slow, and directories that are removed under the driver."""
+"""Disks that are full, read-only or slow, and directories that are removed while the driver runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 2**20
 # -- full
 
 
-async def test_a_full_disk_for_the_state(node: Node) -> None:
+async def test_a_full_disk_for_the_state_fails_prepares(node: Node) -> None:
     kitchen_driver = kitchen(Baker())
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     with small(node.root / "state", MIB):
@@ -45,7 +45,7 @@ async def test_a_full_disk_for_the_state(node: Node) -> None:
     assert Heat.hardware.on == {}
 
 
-async def test_a_full_disk_for_the_cdi_files(node: Node) -> None:
+async def test_a_full_disk_for_cdi_files_fails_prepares(node: Node) -> None:
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     with small(node.cdi, MIB):
@@ -67,7 +67,7 @@ async def test_a_full_disk_for_the_cdi_files(node: Node) -> None:
 # -- read-only
 
 
-async def test_a_disk_for_the_cdi_files_that_becomes_read_only(node: Node) -> None:
+async def test_a_cdi_directory_that_becomes_read_only_fails_prepares(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         answer = await node.prepare(lunch)
@@ -81,7 +81,7 @@ async def test_a_disk_for_the_cdi_files_that_becomes_read_only(node: Node) -> No
         assert node.is_clean()
 
 
-async def test_a_cdi_directory_that_is_read_only_from_the_start(node: Node) -> None:
+async def test_a_read_only_cdi_directory_prevents_the_start(node: Node) -> None:
     node.cdi.mkdir()
     with (
         read_only(node.cdi),
@@ -90,7 +90,7 @@ async def test_a_cdi_directory_that_is_read_only_from_the_start(node: Node) -> N
         await node.agent(driver())
 
 
-async def test_a_disk_for_the_state_that_becomes_read_only(node: Node) -> None:
+async def test_a_state_disk_that_becomes_read_only_fails_prepares(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         answer = await node.prepare(lunch)
@@ -105,7 +105,7 @@ async def test_a_disk_for_the_state_that_becomes_read_only(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_a_state_directory_that_is_read_only_from_the_start(node: Node) -> None:
+async def test_a_read_only_state_directory_prevents_the_start(node: Node) -> None:
     (node.root / "state").mkdir()
     with read_only(node.root / "state"), pytest.raises(StoreError, match=r"cannot be opened: .*--state-dir"):
         await node.agent(driver())
@@ -116,13 +116,13 @@ async def test_a_state_directory_that_is_read_only_from_the_start(node: Node) ->
 
 @contextmanager
 def disk_that_stands_still(database: Path) -> Iterator[Callable[[], None]]:
-    """Nothing becomes durable until it is told to go on: the writer waits in its commit, as it does in an fsync."""
+    """Nothing becomes durable until it may continue: the writer waits in its commit, as in an fsync."""
     with closing(sqlite3.connect(database, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         yield holder.rollback
 
 
-async def test_a_disk_that_takes_seconds_holds_up_only_what_must_be_durable(node: Node) -> None:
+async def test_a_slow_disk_delays_only_durable_writes(node: Node) -> None:
     entered = []
 
     async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -158,10 +158,10 @@ async def answered(agent: NodeAgent, node: Node, claim: dra.ClaimReference) -> o
         answer = (await node.kubelet.plugin("dra.pizza").prepare([claim]))[claim.uid]
         if not answer.error:
             return answer.devices
-        assert "was removed while the driver runs; it is made again, then try again" in answer.error
+        assert "was removed; the running driver recreates it; try again" in answer.error
 
 
-async def test_a_state_directory_removed_under_us_is_made_again(node: Node) -> None:
+async def test_a_removed_state_directory_is_recreated(node: Node) -> None:
     kitchen_driver = kitchen(Baker())
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     snack = node.claim("snack", ["pizza-2"])
@@ -170,7 +170,7 @@ async def test_a_state_directory_removed_under_us_is_made_again(node: Node) -> N
         shutil.rmtree(node.root / "state")
         assert await answered(agent, node, lunch) == before
         assert node.records() == ["lunch"], "what is answered is durable"
-        # written after all that still waited: nobody makes a file there while the directory is removed again
+        # written after all pending writes: no file is created while the directory is removed again
         await answered(agent, node, snack)
         await node.unprepare(snack)
         shutil.rmtree(node.root / "state")
@@ -184,7 +184,7 @@ async def test_a_state_directory_removed_under_us_is_made_again(node: Node) -> N
     assert Heat.hardware.on == {}
 
 
-async def test_a_release_after_the_state_directory_was_removed(node: Node) -> None:
+async def test_a_claim_is_released_after_the_state_directory_was_removed(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -192,7 +192,7 @@ async def test_a_release_after_the_state_directory_was_removed(node: Node) -> No
 
         async def released() -> bool:
             answer = (await node.kubelet.plugin("dra.pizza").unprepare([lunch]))[lunch.uid]
-            assert not answer or "was removed while the driver runs" in answer
+            assert not answer or "was removed; the running driver recreates it" in answer
             return not answer
 
         while not await released():
@@ -200,15 +200,15 @@ async def test_a_release_after_the_state_directory_was_removed(node: Node) -> No
         await eventually(node.is_clean)
 
 
-async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_asks(
+async def test_a_removed_cdi_directory_is_restored_without_a_kubelet_call(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
 
     def told() -> list[str]:
-        found = [item for item in caplog.records if "files were removed by somebody else" in item.getMessage()]
+        found = [item for item in caplog.records if "files were removed by another program" in item.getMessage()]
         return [item.levelname for item in found]
 
     async with node.running(driver(waiter)):
@@ -223,10 +223,10 @@ async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_ask
         assert len(node.specs()) == 1
 
 
-async def test_a_file_that_cannot_be_made_again_now_holds_up_no_other(
+async def test_a_file_that_cannot_be_restored_does_not_prevent_others(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     claims = [node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("breakfast", "lunch"))]
     async with node.running(driver()):
         await node.prepare(*claims)
@@ -236,13 +236,13 @@ async def test_a_file_that_cannot_be_made_again_now_holds_up_no_other(
         first.mkdir()
         second.unlink()
         await eventually(second.exists)
-        await eventually(lambda: any("files of claims not made again" in item.getMessage() for item in caplog.records))
+        await eventually(lambda: any("files of claims not restored" in item.getMessage() for item in caplog.records))
         first.rmdir()
         await eventually(first.exists)
         assert (first.read_bytes(), second.read_bytes()) == contents
 
 
-async def test_a_cdi_file_removed_under_us_is_written_again_when_the_kubelet_asks(node: Node) -> None:
+async def test_a_removed_cdi_file_is_restored_when_the_kubelet_asks(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         answer = await node.prepare(lunch)
@@ -252,20 +252,20 @@ async def test_a_cdi_file_removed_under_us_is_written_again_when_the_kubelet_ask
         assert node.specs()[0].read_bytes() == content
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"cdiVersion": "0.5.0"}'])
-async def test_damaged_cdi_files_are_mended_by_a_start(node: Node, damage: str) -> None:
+@pytest.mark.parametrize("corrupt", ["", "{", '{"cdiVersion": "0.5.0"}'])
+async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, corrupt: str) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)
     [path] = node.specs()
     content = path.read_bytes()
-    path.write_text(damage)
+    path.write_text(corrupt)
     async with node.running(driver()):
         await eventually(lambda: path.read_bytes() == content)
 
 
-async def test_files_of_others_in_the_cdi_directory_are_no_business_of_ours(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+async def test_cdi_files_of_other_drivers_are_ignored(node: Node) -> None:
+    node.given["repair_interval"] = 0.05
     lunch = node.claim()
     async with node.running(driver()):
         await node.prepare(lunch)

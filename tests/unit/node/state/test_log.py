@@ -1,4 +1,4 @@
-"""The log of the state has room before it is needed and is begun anew in pauses, whatever happens meanwhile."""
+"""The write-ahead log is preallocated, and restarted while the node is idle."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kill(path: Path, left: Path) -> Path:
     return Path(shutil.copytree(path.parent, left)) / path.name
 
 
-async def test_no_commit_makes_it_longer(database: Database, path: Path) -> None:
+async def test_commits_do_not_extend_the_preallocated_log(database: Database, path: Path) -> None:
     await add(database, "first")
     roomy = length(path)
     assert roomy > CHECKPOINT * FRAME
@@ -64,7 +64,7 @@ async def test_no_commit_makes_it_longer(database: Database, path: Path) -> None
     assert len(held(database)) == CHECKPOINT + 1
 
 
-async def test_what_only_reads_makes_no_room(path: Path) -> None:
+async def test_a_reader_does_not_preallocate_the_log(path: Path) -> None:
     with closing(Database(path)) as database:
         await add(database, "a")
     with closing(Database(path)) as database:
@@ -72,7 +72,7 @@ async def test_what_only_reads_makes_no_room(path: Path) -> None:
         assert length(path) < FRAME
 
 
-async def test_it_has_room_again_once_it_was_removed(database: Database, path: Path) -> None:
+async def test_a_removed_log_is_preallocated_again(database: Database, path: Path) -> None:
     await add(database, "before")
     roomy = length(path)
     log_of(path).unlink()
@@ -84,7 +84,7 @@ async def test_it_has_room_again_once_it_was_removed(database: Database, path: P
 
 @pytest.mark.parametrize("zeros", [1, 31, 32, FRAME - 1, FRAME, 10 * FRAME + 100])
 @pytest.mark.parametrize("fresh", [True, False], ids=["an empty log", "a log in use"])
-async def test_a_process_that_is_killed_while_it_makes_room_loses_nothing(
+async def test_a_process_killed_during_preallocation_loses_nothing(
     tmp_path: Path, path: Path, fresh: bool, zeros: int
 ) -> None:
     with closing(Database(path)) as database:
@@ -103,26 +103,26 @@ async def test_a_process_that_is_killed_while_it_makes_room_loses_nothing(
         assert held(database) == ["a", "b"]
 
 
-async def test_room_that_is_damaged_or_cut_off_is_no_loss(
+async def test_corrupt_or_truncated_preallocation_loses_nothing(
     tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(Database(path)) as database:
         for uid in "abc":
             await add(database, uid)
-        damaged, cut_off = kill(path, tmp_path / "damaged"), kill(path, tmp_path / "cut")
-    data = bytearray(log_of(damaged).read_bytes())
+        corrupt, cut_off = kill(path, tmp_path / "corrupt"), kill(path, tmp_path / "cut")
+    data = bytearray(log_of(corrupt).read_bytes())
     end = in_use(data)
     for place in (*range(end, end + 24), len(data) - 1):
         data[place] ^= 0x40
-    log_of(damaged).write_bytes(data)
+    log_of(corrupt).write_bytes(data)
     os.truncate(log_of(cut_off), end)
-    for left in (damaged, cut_off):
+    for left in (corrupt, cut_off):
         with closing(Database(left)) as database:
             assert held(database) == ["a", "b", "c"]
     assert caplog.records == []
 
 
-async def test_what_the_other_process_has_written_stays(database: Database, path: Path) -> None:
+async def test_preallocation_keeps_writes_of_the_other_process(database: Database, path: Path) -> None:
     other = Database(path)
     many = [f"{number:04}" for number in range(20_000)]
     await other.write(lambda db: db.executemany("INSERT INTO epochs (uid) VALUES (?)", [(uid,) for uid in many]))
@@ -134,7 +134,7 @@ async def test_what_the_other_process_has_written_stays(database: Database, path
     assert held(database) == sorted([*many, "first", "second"])
 
 
-async def test_a_process_that_comes_later_writes_over_nothing(path: Path) -> None:
+async def test_a_later_process_overwrites_nothing(path: Path) -> None:
     """Each of them makes room at its first write, amid the writes of those before it."""
     opened: list[Database] = []
     expected = []
@@ -153,14 +153,14 @@ async def test_a_process_that_comes_later_writes_over_nothing(path: Path) -> Non
             assert held(database) == sorted(expected)
 
 
-async def test_no_room_is_made_in_the_log_of_another_database(path: Path) -> None:
+async def test_the_log_of_another_database_is_not_preallocated(path: Path) -> None:
     mine = Database(path)
     shutil.rmtree(path.parent)
     theirs = Database(path)
     await add(theirs, "theirs")
     os.truncate(log_of(path), in_use(log_of(path).read_bytes()))
     before = log_of(path).read_bytes()
-    with pytest.raises(StoreError, match="was replaced by another one"):
+    with pytest.raises(StoreError, match="was replaced by another file"):
         await add(mine, "mine")
     assert log_of(path).read_bytes() == before
     mine.close()
@@ -168,7 +168,7 @@ async def test_no_room_is_made_in_the_log_of_another_database(path: Path) -> Non
     theirs.close()
 
 
-# -- begun anew
+# -- restarted
 
 
 def held_without_log(path: Path, elsewhere: Path) -> list[str]:
@@ -184,7 +184,7 @@ def held_without_log(path: Path, elsewhere: Path) -> list[str]:
         shutil.rmtree(elsewhere)
 
 
-async def test_it_is_copied_and_begun_anew_at_rest(tmp_path: Path, path: Path) -> None:
+async def test_an_idle_node_checkpoints_and_restarts_the_log(tmp_path: Path, path: Path) -> None:
     names = [f"{number:02}" for number in range(40)]
     with closing(Database(path)) as database:
         for name in names:
@@ -199,8 +199,8 @@ async def test_it_is_copied_and_begun_anew_at_rest(tmp_path: Path, path: Path) -
         assert held(database) == [*names, "next"]
 
 
-async def test_a_few_writes_are_left_in_it(database: Database, path: Path) -> None:
-    """To begin it anew costs the next commit a sync more."""
+async def test_a_short_log_is_not_checkpointed(database: Database, path: Path) -> None:
+    """A restart costs the next commit one more sync."""
     await add(database, "first")
     before = path.read_bytes()
     for number in range(10):
@@ -209,7 +209,7 @@ async def test_a_few_writes_are_left_in_it(database: Database, path: Path) -> No
     assert path.read_bytes() == before
 
 
-async def test_it_is_left_alone_while_others_wait_for_their_writes(database: Database, path: Path) -> None:
+async def test_the_log_is_not_checkpointed_while_writes_are_pending(database: Database, path: Path) -> None:
     await add(database, "first")
     before = path.read_bytes()
     for number in range(40):
@@ -225,7 +225,7 @@ async def test_it_is_left_alone_while_others_wait_for_their_writes(database: Dat
     assert await long
 
 
-async def test_a_call_of_a_hundred_claims_is_not_held_up_by_a_copy(path: Path) -> None:
+async def test_a_checkpoint_does_not_delay_a_call_of_a_hundred_claims(path: Path) -> None:
     with closing(StateStore(path)) as store:
         await store.end_epoch("another")
         before = path.read_bytes()
@@ -249,7 +249,7 @@ def record(number: int) -> ClaimRecord:
     )  # fmt: skip
 
 
-async def test_a_disk_without_space_for_the_copy_loses_nothing(path: Path, tmp_path: Path) -> None:
+async def test_a_failing_checkpoint_on_a_full_disk_loses_nothing(path: Path, tmp_path: Path) -> None:
     names = [f"{number:02} {'x' * 3000}" for number in range(60)]
     with small(path.parent, 6 * 2**20), closing(Database(path)) as database:
         await add(database, "")
@@ -266,7 +266,7 @@ async def test_a_disk_without_space_for_the_copy_loses_nothing(path: Path, tmp_p
         await eventually(lambda: held_without_log(path, tmp_path / "left") == ["", *names, *more])
 
 
-async def test_it_is_left_alone_where_its_database_was_removed(database: Database, path: Path) -> None:
+async def test_the_log_of_a_removed_database_is_not_checkpointed(database: Database, path: Path) -> None:
     for number in range(40):
         await add(database, f"{number:02}")
     shutil.rmtree(path.parent)
@@ -278,7 +278,7 @@ async def test_it_is_left_alone_where_its_database_was_removed(database: Databas
 # -- disks without space
 
 
-async def test_without_space_for_it_everything_is_as_it_was(path: Path) -> None:
+async def test_a_failed_preallocation_leaves_the_log_unchanged(path: Path) -> None:
     with small(path.parent, 512 * 1024), closing(Database(path)) as database:
         await add(database, "first")
         assert length(path) < 50 * FRAME, "the space is left for what has to be written"
@@ -304,7 +304,7 @@ async def add_until_refused(database: Database, first: int) -> list[str]:
     return answered
 
 
-async def test_a_disk_that_becomes_full_loses_nothing_that_was_answered(path: Path) -> None:
+async def test_a_disk_that_becomes_full_loses_no_acknowledged_write(path: Path) -> None:
     with small(path.parent, 4 * 2**20):
         with closing(Database(path)) as database:
             await add(database, "0000")

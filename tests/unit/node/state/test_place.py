@@ -1,4 +1,4 @@
-"""A database whose files are removed while it is open: nothing is answered that the next process would not find."""
+"""Files of an open database that are removed: the driver answers nothing that the next process would not find."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ REMOVED = [the_directory, the_database, all_files, the_log]
 
 
 @pytest.mark.parametrize("remove", REMOVED)
-async def test_a_write_makes_what_was_removed_again(
-    database: Database, path: Path, remove: Callable[[Path], None]
-) -> None:
+async def test_a_write_recreates_removed_files(database: Database, path: Path, remove: Callable[[Path], None]) -> None:
     await add(database, "before")
     remove(path)
     await add(database, "after")
@@ -80,12 +78,12 @@ async def test_a_write_makes_what_was_removed_again(
 
 
 @pytest.mark.parametrize("remove", REMOVED)
-async def test_nothing_is_read_that_is_not_in_its_place(
+async def test_reads_fail_while_files_are_missing(
     database: Database, path: Path, remove: Callable[[Path], None]
 ) -> None:
     await add(database, "before")
     remove(path)
-    with pytest.raises(StoreError, match="was removed while the driver runs; it is made again, then try again"):
+    with pytest.raises(StoreError, match="was removed; the running driver recreates it; try again"):
         held(database)
 
     def read_again() -> bool:
@@ -99,14 +97,14 @@ async def test_nothing_is_read_that_is_not_in_its_place(
 
 
 @pytest.mark.parametrize("remove", [the_directory, the_database])
-async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
+async def test_one_of_two_processes_recreates_the_files_and_both_use_them(
     database: Database, path: Path, remove: Callable[[Path], None]
 ) -> None:
     other = Database(path)
     await add(database, "before")
     remove(path)
     await add(database, "first")
-    with pytest.raises(StoreError, match="was replaced by another one while the driver runs; try again"):
+    with pytest.raises(StoreError, match="was replaced by another file while the driver was running; try again"):
         await add(other, "second")
     await add(other, "second")
     await add(database, "third")
@@ -117,7 +115,7 @@ async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
     assert found(path) == ["before", "first", "last", "second", "third"]
 
 
-async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
+async def test_a_removal_of_only_the_log_loses_nothing(
     database: Database, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [path]
@@ -136,7 +134,7 @@ async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
     assert found(path) == ["after", "before"]
 
 
-async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
+async def test_nothing_is_recreated_without_the_kubelet_directory(tmp_path: Path) -> None:
     kubelet = tmp_path / "kubelet"
     database = Database(kubelet / "plugins" / "dra.pizza" / "state.sqlite")
     await add(database, "before")
@@ -149,7 +147,7 @@ async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> N
     assert not kubelet.exists()
 
 
-async def test_a_place_where_nothing_can_be_made_is_told_until_it_can(database: Database, path: Path) -> None:
+async def test_writes_fail_until_the_directory_can_be_created(database: Database, path: Path) -> None:
     await add(database, "before")
     shutil.rmtree(path.parent)
     path.parent.write_text("in the way")

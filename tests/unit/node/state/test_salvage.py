@@ -1,4 +1,4 @@
-"""A damaged database: set aside, told, and what can be read of it carried over."""
+"""A corrupt database is moved away and reported, and its readable rows are copied."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_page_overwritten(path: Path) -> None:
     path.write_bytes(data)
 
 
-DAMAGES = [no_database_any_more, cut_off, a_page_overwritten]
+CORRUPTIONS = [no_database_any_more, cut_off, a_page_overwritten]
 
 
 def database(node: Node) -> Path:
@@ -43,20 +43,20 @@ def database(node: Node) -> Path:
 
 
 def aside(node: Node) -> list[Path]:
-    return [path for path in database(node).parent.glob("*.damaged-*") if not path.name.endswith(("-wal", "-shm"))]
+    return [path for path in database(node).parent.glob("*.corrupt-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-async def test_claims_of_a_damaged_database_are_served_and_released(
-    node: Node, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("corrupt", CORRUPTIONS)
+async def test_claims_of_a_corrupt_database_are_served_and_released(
+    node: Node, corrupt: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         answers = await node.prepare(lunch, dinner)
-    damage(database(node))
+    corrupt(database(node))
     before = node.contents()
     async with node.running(driver()):
-        assert [item.getMessage() for item in caplog.records if "set aside" in item.getMessage()]
+        assert [item.getMessage() for item in caplog.records if "moved away" in item.getMessage()]
         assert node.contents() == before  # containers may start again with them
         assert await node.prepare(lunch) == answers[:1]
         await node.unprepare(lunch, dinner)
@@ -65,7 +65,7 @@ async def test_claims_of_a_damaged_database_are_served_and_released(
 
 
 @pytest.mark.parametrize("directory", ["state", "a#b?c=%41"])
-async def test_what_can_be_read_is_carried_over(node: Node, directory: str) -> None:
+async def test_readable_rows_are_copied_to_the_new_database(node: Node, directory: str) -> None:
     state = node.root / directory
     claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(3)]
     async with node.running(driver(), state_dir=state):
@@ -77,7 +77,7 @@ async def test_what_can_be_read_is_carried_over(node: Node, directory: str) -> N
     path.write_bytes(data)
     async with node.running(driver(), state_dir=state):
         assert [item["name"] for item in node.state(state_dir=state)["claims"]] == ["lunch-0", "lunch-1", "lunch-2"]
-    assert len(list(state.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(state.glob("*.corrupt-*[0-9]"))) == 1
 
 
 NOT_UNDERSTOOD = [
@@ -93,7 +93,7 @@ NOT_UNDERSTOOD = [
 
 
 @pytest.mark.parametrize("text", NOT_UNDERSTOOD)
-async def test_a_record_that_is_damaged_costs_no_other(node: Node, text: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_corrupt_record_does_not_affect_others(node: Node, text: str, caplog: pytest.LogCaptureFixture) -> None:
     claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(3)]
     async with node.running(driver()):
         answers = [await node.prepare(claim) for claim in claims]
@@ -103,7 +103,7 @@ async def test_a_record_that_is_damaged_costs_no_other(node: Node, text: str, ca
     unreadable_to_sqlite(database(node))
     before = node.contents()
     async with node.running(driver()):
-        [told] = [item for item in caplog.records if "its record is damaged" in item.getMessage()]
+        [told] = [item for item in caplog.records if "claim record is corrupt" in item.getMessage()]
         assert vars(told)["claim_uid"] == "uid-lunch-1"
         assert [await node.prepare(claim) for claim in (claims[0], claims[2])] == [answers[0], answers[2]]
         assert "default/lunch-2" in await node.error(node.claim("dinner", ["pizza-2"]))
@@ -113,7 +113,7 @@ async def test_a_record_that_is_damaged_costs_no_other(node: Node, text: str, ca
 # -- files of claims whose records are lost: containers that run may start again with them
 
 
-async def test_files_are_kept_at_all_later_starts(node: Node) -> None:
+async def test_files_stay_at_all_starts_after_a_salvage(node: Node) -> None:
     async with node.running(driver()):
         await node.prepare(node.claim())
     no_database_any_more(database(node))
@@ -124,7 +124,7 @@ async def test_files_are_kept_at_all_later_starts(node: Node) -> None:
     assert before
 
 
-async def test_files_are_kept_by_a_process_that_was_there_before(node: Node) -> None:
+async def test_files_stay_with_a_process_started_before_the_salvage(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(), pod_uid="old") as old:
         await node.prepare(lunch)
@@ -147,7 +147,7 @@ async def test_files_are_kept_by_a_process_that_was_there_before(node: Node) -> 
         assert node.contents() == before
 
 
-async def test_files_are_kept_when_the_database_is_gone(node: Node) -> None:
+async def test_files_stay_when_the_database_is_removed(node: Node) -> None:
     async with node.running(driver()):
         await node.prepare(node.claim())
     before = node.contents()
@@ -159,7 +159,7 @@ async def test_files_are_kept_when_the_database_is_gone(node: Node) -> None:
     assert before
 
 
-async def test_leftovers_are_removed_again_when_the_claims_that_were_lost_are_released(node: Node) -> None:
+async def test_leftovers_are_removed_once_the_lost_claims_are_released(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -168,12 +168,12 @@ async def test_leftovers_are_removed_again_when_the_claims_that_were_lost_are_re
         await node.prepare(dinner)
         await node.unprepare(lunch)
     [path] = node.specs()
-    leftover = path.rename(path.with_name(path.name.replace("uid-dinner", "uid-nobody")))
+    leftover = path.rename(path.with_name(path.name.replace("uid-dinner", "uid-missing")))
     async with node.running(driver()):
         assert not leftover.exists()
 
 
-async def test_a_sound_database_is_left_alone(node: Node) -> None:
+async def test_an_intact_database_is_not_salvaged(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -182,7 +182,7 @@ async def test_a_sound_database_is_left_alone(node: Node) -> None:
     assert aside(node) == []
 
 
-async def test_a_device_of_a_carried_over_claim_is_not_given_away(node: Node) -> None:
+async def test_a_device_of_a_salvaged_claim_stays_reserved(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -234,7 +234,7 @@ def unreadable_to_sqlite(path: Path) -> None:
         file.write(b"\x00\x00\x00\x7f\x00\x00\x00\x05")
 
 
-def test_nothing_that_another_process_was_answered_is_lost(tmp_path: Path) -> None:
+def test_a_salvage_keeps_acknowledged_writes_of_another_process(tmp_path: Path) -> None:
     path, stop = tmp_path / "state.sqlite", tmp_path / "stop"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(stop)], stdout=subprocess.PIPE, text=True, bufsize=1
@@ -242,8 +242,8 @@ def test_nothing_that_another_process_was_answered_is_lost(tmp_path: Path) -> No
     assert writer.stdout is not None
     lines = [writer.stdout.readline() for _ in range(20)]
     for _ in range(3):
-        damaged = set(tmp_path.glob("*.damaged-*"))
-        while damaged == set(tmp_path.glob("*.damaged-*")):  # the writer may have written the broken page anew
+        moved = set(tmp_path.glob("*.corrupt-*"))
+        while moved == set(tmp_path.glob("*.corrupt-*")):  # the writer may have rewritten the broken page
             unreadable_to_sqlite(path)
             Database(path).close()
         lines += [writer.stdout.readline() for _ in range(20)]
@@ -254,17 +254,17 @@ def test_nothing_that_another_process_was_answered_is_lost(tmp_path: Path) -> No
     database = Database(path)
     assert answered <= {row[0] for row in database.read("SELECT uid FROM epochs")}
     database.close()
-    assert len(list(tmp_path.glob("*.damaged-*"))) >= 3
+    assert len(list(tmp_path.glob("*.corrupt-*"))) >= 3
     assert all("try again" in line or "malformed" in line for line in refused), refused
 
 
-async def test_whoever_has_it_open_goes_on_with_the_new_one(tmp_path: Path) -> None:
+async def test_a_process_with_the_corrupt_database_open_switches_to_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     first = Database(path)
     await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('before')"))
     unreadable_to_sqlite(path)
     second = Database(path)
-    assert list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.glob("*.corrupt-*"))
     with pytest.raises(StoreError, match="try again"):
         await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('lost')"))
     await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('after')"))
@@ -275,7 +275,7 @@ async def test_whoever_has_it_open_goes_on_with_the_new_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("first", ["read", "write"])
-async def test_one_that_is_damaged_while_it_is_open_is_put_right(tmp_path: Path, first: str) -> None:
+async def test_an_open_database_that_becomes_corrupt_is_salvaged(tmp_path: Path, first: str) -> None:
     path = tmp_path / "state.sqlite"
     database = Database(path)
     await add(database, "before")
@@ -287,11 +287,13 @@ async def test_one_that_is_damaged_while_it_is_open_is_put_right(tmp_path: Path,
         file.write(b"\xff" * 4096)
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("INSERT INTO incomplete (what) VALUES ('something')")  # what the others remember of pages is old
-    with pytest.raises(StoreError, match="malformed; it is set aside and what can be read of it is carried over"):
+    with pytest.raises(
+        StoreError, match="malformed; the driver moves it away and copies its readable rows to a new file"
+    ):
         held_by(database) if first == "read" else await add(database, "lost")
     await add(database, "after")
     assert "after" in held_by(database)
-    assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == 1
     database.close()
 
 
@@ -299,7 +301,7 @@ def held_by(database: Database) -> list[str]:
     return [row[0] for row in database.read("SELECT uid, epoch FROM epochs ORDER BY epoch")]  # not from an index
 
 
-async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None:
+async def test_a_salvage_does_not_reuse_numbers(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     store = StateStore(path)
     await store.end_epoch("uid-1")
@@ -310,7 +312,7 @@ async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None
     store.close()
     unreadable_to_sqlite(path)
     again = StateStore(path)
-    assert list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.glob("*.corrupt-*"))
     await again.end_epoch("uid-1")
     assert again.epochs()["uid-1"] > began
     again.close()
@@ -337,21 +339,21 @@ def held(path: Path) -> list[str]:
         database.close()
 
 
-async def test_a_salvage_that_was_cut_off_is_finished(tmp_path: Path) -> None:
+async def test_an_interrupted_salvage_is_finished(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     first = Database(path)
     await add(first, "before")
     first.close()
     complete = path.rename(path.with_name(f"{path.name}.rebuilt-20260102T030405000000"))
-    aside = path.with_name(f"{path.name}.damaged-20260102T030405000000")
+    aside = path.with_name(f"{path.name}.corrupt-20260102T030405000000")
     aside.write_bytes(b"x" * 8192)
     assert held(path) == ["before"]
     assert not complete.exists()
     assert aside.read_bytes() == b"x" * 8192
 
 
-@pytest.mark.parametrize("damaged", [False, True])
-async def test_where_a_database_is_nothing_is_used_that_was_rebuilt_before(tmp_path: Path, damaged: bool) -> None:
+@pytest.mark.parametrize("corrupt", [False, True])
+async def test_an_existing_database_is_not_replaced_by_an_older_rebuilt_one(tmp_path: Path, corrupt: bool) -> None:
     path = tmp_path / "state.sqlite"
     first = Database(path)
     stale = path.with_name(f"{path.name}.rebuilt-20260102T030405000000")
@@ -359,15 +361,15 @@ async def test_where_a_database_is_nothing_is_used_that_was_rebuilt_before(tmp_p
         db.backup(copy)
     await add(first, "since")
     first.close()
-    if damaged:
+    if corrupt:
         unreadable_to_sqlite(path)
     assert held(path) == ["since"]
     assert not stale.exists()
-    assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == damaged
+    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == corrupt
 
 
-@pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_SET_ASIDE])
-async def test_nothing_is_lost_that_was_answered_after_a_salvage_was_cut_off(tmp_path: Path, step: Failpoint) -> None:
+@pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_MOVED_AWAY])
+async def test_writes_after_an_interrupted_salvage_are_kept(tmp_path: Path, step: Failpoint) -> None:
     path = tmp_path / "state.sqlite"
     old = Database(path)
     await add(old, "before")
@@ -394,7 +396,7 @@ RENAMES = ["the new one is complete", "the database is aside", "and its log", "a
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "beside another"])
 @pytest.mark.parametrize("last", range(len(RENAMES)), ids=RENAMES)
-async def test_a_salvage_is_killed_after_any_renaming(
+async def test_a_salvage_killed_after_any_rename_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, goes_on: bool
 ) -> None:
     path = tmp_path / "state.sqlite"
@@ -432,7 +434,7 @@ async def test_a_salvage_is_killed_after_any_renaming(
     assert not list(tmp_path.glob("*.rebuilt-*"))
 
 
-def test_what_a_killed_process_had_not_finished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_copies_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     unfinished = path.with_name(f"{path.name}.new-0123abcd")
     unfinished.write_bytes(b"half")

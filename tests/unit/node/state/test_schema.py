@@ -1,4 +1,4 @@
-"""A schema that is damaged: the database is set aside, and rows whose tables can still be found are carried over."""
+"""A corrupt schema: the database is moved away, and rows of tables that can still be found are copied."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def held(path: Path) -> tuple[list[ClaimRecord], list[str]]:
     ],
     ids=str,
 )
-async def test_what_can_be_found_is_carried_over(path: Path, text: bytes, wrong: bytes) -> None:
+async def test_rows_of_recognizable_tables_are_copied(path: Path, text: bytes, wrong: bytes) -> None:
     data = path.read_bytes()
     assert text in data
     path.write_bytes(data.replace(text, wrong, 1))
     assert is_corrupt(path)
     claims, effects = held(path)
-    assert len(list(path.parent.glob("*.damaged-*[0-9]"))) == 1
+    assert len(list(path.parent.glob("*.corrupt-*[0-9]"))) == 1
     assert claims == [LUNCH] or b"record" in text
     assert effects == ["heat"] or b"UNIQUE" in text
     assert not is_corrupt(path)
 
 
-async def test_any_byte_of_the_schema(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever it is, the next process opens it; what is gone is told."""
+async def test_rows_lost_to_a_corrupt_schema_byte_are_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next process opens the database and reports lost rows."""
     sound, chance = path.read_bytes(), random.Random(1)  # noqa: S311 - to be repeated
     for _ in range(60):
         for file in path.parent.iterdir():
@@ -74,18 +74,20 @@ async def test_any_byte_of_the_schema(path: Path, caplog: pytest.LogCaptureFixtu
             assert [item for item in caplog.records if item.levelname == "ERROR"]
 
 
-async def test_a_form_that_is_damaged_is_written_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_corrupt_form_is_repaired(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     form = MAJOR * 1000 + MINOR
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {form + (1 << 20)}")
     assert held(path) == ([LUNCH], ["heat"])
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (form,)
-    assert [item.getMessage() for item in caplog.records] == ["form of the state is damaged, it is written again"]
+    assert [item.getMessage() for item in caplog.records] == ["corrupt form of the state repaired"]
 
 
 @pytest.mark.parametrize(("form", "unknown"), [(1002, ("undo", "defaults")), (1003, ("undo",))])
-async def test_a_database_of_a_form_before_is_read_and_written(path: Path, form: int, unknown: Sequence[str]) -> None:
+async def test_a_database_of_an_older_form_is_readable_and_writable(
+    path: Path, form: int, unknown: Sequence[str]
+) -> None:
     with closing(sqlite3.connect(path)) as db, db:
         for column in unknown:
             db.execute(f"ALTER TABLE effects DROP COLUMN {column}")
@@ -98,15 +100,15 @@ async def test_a_database_of_a_form_before_is_read_and_written(path: Path, form:
         )
         found = [(effect.effect, effect.defaults, effect.undo) for effect in store.effects()]
         assert found == [("heat", (), ""), ("cold", ("deep",), "{}")]
-    assert list(path.parent.glob("*.damaged-*")) == []
+    assert list(path.parent.glob("*.corrupt-*")) == []
 
 
-async def test_a_database_of_somebody_else_is_set_aside_as_it_is(tmp_path: Path) -> None:
+async def test_a_foreign_database_is_moved_away_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE shopping (what TEXT)")
         db.execute("INSERT INTO shopping VALUES ('flour')")
     assert held(path) == ([], [])
-    [aside] = path.parent.glob("*.damaged-*[0-9]")
+    [aside] = path.parent.glob("*.corrupt-*[0-9]")
     with closing(sqlite3.connect(aside)) as db:
         assert db.execute("SELECT * FROM shopping").fetchall() == [("flour",)]

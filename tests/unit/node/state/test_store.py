@@ -1,4 +1,4 @@
-"""Who has which device: what is stored of a claim's devices follows its record, whatever was stored before."""
+"""The table of devices in use follows the records of claims."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STEPS = st.tuples(st.sampled_from(("uid-1", "uid-2")), st.none() | st.lists(RESU
 
 
 def written(_: ClaimRecord | str) -> None:
-    """There are no files."""
+    """Write no files."""
 
 
 @given(st.lists(STEPS, max_size=10))
-def test_holders_are_those_whose_records_say_so(steps: list[tuple[str, list[DeviceRecord] | None]]) -> None:
+def test_holders_of_a_device_match_the_records(steps: list[tuple[str, list[DeviceRecord] | None]]) -> None:
     async def play(store: StateStore) -> None:
         stored: dict[str, list[DeviceRecord]] = {}
         for uid, devices in steps:

@@ -1,4 +1,4 @@
-"""A database that has lost transactions is known to have: nothing that it does not tell of is removed or undone."""
+"""A database reports lost transactions; then nothing without a record is removed or reverted."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def copied(path: Path) -> int:
 # -- the count
 
 
-async def test_each_transaction_that_changes_something_is_counted_once(tmp_path: Path) -> None:
+async def test_each_changing_transaction_is_counted_once(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     database = Database(path)
     for number in range(3):
         await add(database, f"uid-{number}")
         await database.write(lambda db: db.execute("SELECT 1").fetchall())
-        await database.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = 'nobody'"))
+        await database.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = 'missing'"))
     assert copied(path) == 3
     assert database.read("SELECT number FROM facts WHERE what = 'transactions'") == [(3,)]
     database.close()
 
 
-async def test_two_processes_count_together(tmp_path: Path) -> None:
+async def test_two_processes_share_the_transaction_count(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     one, other = Database(path), Database(path)
     for number in range(5):
@@ -78,7 +78,7 @@ async def test_two_processes_count_together(tmp_path: Path) -> None:
     other.close()
 
 
-async def test_a_copy_that_is_removed_is_made_again(tmp_path: Path) -> None:
+async def test_a_removed_copy_of_the_count_is_recreated(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     with closing(Database(path)) as database:
         await add(database, "a")
@@ -87,7 +87,7 @@ async def test_a_copy_that_is_removed_is_made_again(tmp_path: Path) -> None:
         assert copied(path) == 2
 
 
-async def test_a_file_that_lags_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lagging_copy_of_the_count_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As after a loss of power, which may take what was never synced."""
     path = tmp_path / "state.sqlite"
     copy = path.with_name(f"{path.name}-transactions")
@@ -100,7 +100,9 @@ async def test_a_file_that_lags_says_nothing(tmp_path: Path, caplog: pytest.LogC
     assert messages(caplog) == []
 
 
-async def test_a_count_that_cannot_be_copied_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_to_copy_the_count_does_not_fail_writes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "state.sqlite"
     path.with_name(f"{path.name}-transactions").mkdir()
     database = Database(path)
@@ -111,9 +113,9 @@ async def test_a_count_that_cannot_be_copied_costs_nothing(tmp_path: Path, caplo
     assert messages(caplog) == ["count of transactions not copied"]
 
 
-@pytest.mark.parametrize("damage", ["header", "first frame", "in the middle", "cut off", "gone"])
-async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
-    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("log", ["header", "first frame", "in the middle", "cut off", "gone"])
+async def test_a_corrupt_log_is_reported_as_lost_transactions(
+    tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "state" / "state.sqlite"
     database = Database(path)
@@ -123,12 +125,12 @@ async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
     database.close()
     killed.left()
     size = in_use(log_of(path).read_bytes())
-    if damage == "gone":
+    if log == "gone":
         log_of(path).unlink()
-    elif damage == "cut off":
+    elif log == "cut off":
         os.truncate(log_of(path), size - 100)
     else:
-        flip(log_of(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[damage])
+        flip(log_of(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[log])
     store = StateStore(path)
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
     assert told["message"] == "state has lost transactions"
@@ -141,7 +143,7 @@ async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
     assert messages(caplog) == [], "told once"
 
 
-async def test_a_database_that_is_back_from_a_backup_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_restored_backup_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "state.sqlite"
     database = Database(path)
     await add(database, "old")
@@ -159,7 +161,7 @@ async def test_a_database_that_is_back_from_a_backup_is_told(tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("place", [30, 40, 5000])
-async def test_twenty_claims_of_a_damaged_log_lose_nothing(
+async def test_a_corrupt_log_loses_no_files_of_twenty_claims(
     node: Node, place: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     claims = [node.claim(f"lunch-{index:02}", [f"pizza-{index}"]) for index in range(20)]
@@ -182,7 +184,7 @@ async def test_twenty_claims_of_a_damaged_log_lose_nothing(
         assert node.state()["incomplete"] == ["claims", "transactions"]
         await eventually(lambda: "lunch-19" not in node.records())
         assert node.contents() == before, "containers may start again with them"
-        assert len(hardware.on) == 20, "nothing is undone that somebody may need"
+        assert len(hardware.on) == 20, "nothing is reverted that a claim may need"
         assert [entry for entry in hardware.log if entry[0] == "revert"] == []
         for claim in claims[:10]:
             assert await node.prepare(claim) == answers[claim.uid]
@@ -193,7 +195,7 @@ async def test_twenty_claims_of_a_damaged_log_lose_nothing(
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_claim_that_was_lost_is_released_when_it_is_gone(node: Node, gone: bool) -> None:
+async def test_a_lost_claim_is_released_when_it_is_deleted(node: Node, gone: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     baker = Baker()
     baker.ovens |= {"lunch": "left", "dinner": "right"}

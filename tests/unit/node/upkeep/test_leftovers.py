@@ -1,4 +1,4 @@
-"""What a process leaves when it ends, killed or in order, seen by another one that goes on."""
+"""A running process cleans up after another process of the driver that stopped or was killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def end_epoch(node: Node) -> None:
 
 
 def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Repreparer]:
-    """Who looks at what others have prepared is told here of each process that has ended."""
+    """Counts the notifications about stopped processes."""
     told: list[Repreparer] = []
 
     def ended(replugging: Repreparer) -> None:
@@ -74,7 +74,9 @@ class SlowToStart(Waiter):
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
-async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool) -> None:
+async def test_the_unfinished_work_of_a_stopped_process_is_undone(
+    node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool
+) -> None:
     node.given["leftovers_interval"] = 0.05
     resume, resumed, failures = ClaimRecovery.resume, list[ClaimRecovery](), list[StoreError]()
 
@@ -104,7 +106,7 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
         assert not failures
 
 
-async def test_one_that_ended_while_this_one_was_starting_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_stopped_during_the_start_is_detected(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = told_of_ended(monkeypatch)
     preparer = SlowToStart()
     async with AsyncExitStack() as stack:
@@ -120,7 +122,7 @@ async def test_one_that_ended_while_this_one_was_starting_is_told(node: Node, mo
         await eventually(lambda: not node.state()["epochs"])
 
 
-async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgotten(
+async def test_epochs_of_a_process_that_ran_between_two_checks_are_forgotten(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
@@ -138,9 +140,7 @@ async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgot
         assert not any(looked)
 
 
-async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_stops_during_a_sweep_is_detected(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.given["leftovers_interval"] = 0.05
     looks: list[tuple[int, int]] = []
     monkeypatch.setattr(DriverProcesses, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
@@ -151,7 +151,7 @@ async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
         await eventually(lambda: len(ended) == 2)
 
 
-async def test_state_that_cannot_be_read_is_told_once(
+async def test_unreadable_state_is_logged_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.given["leftovers_interval"] = 0.05
@@ -165,12 +165,12 @@ async def test_state_that_cannot_be_read_is_told_once(
         with monkeypatch.context() as away:
             away.setattr(StateStore, "epochs", unreadable)
             await eventually(lambda: len(looked) >= 3)
-    assert caplog.messages.count("leftovers not looked for") == 1
+    assert caplog.messages.count("leftovers not searched for") == 1
 
 
-async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unwritten_files_of_a_stopped_process_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.given["leftovers_interval"] = 0.05
-    node.given["mending_interval"] = 0.05
+    node.given["repair_interval"] = 0.05
     looks: list[tuple[int, int]] = []
     monkeypatch.setattr(DriverProcesses, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))

@@ -1,4 +1,4 @@
-"""Claims that vanished without an unprepare."""
+"""Claims that were deleted without an unprepare."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def clock(node: Node) -> Clock:
 
 
 @pytest.mark.parametrize("what", ["gone", "came again with another UID", "deallocated"])
-async def test_a_claim_that_is_over_at_two_looks_far_apart_is_released(node: Node, clock: Clock, what: str) -> None:
+async def test_an_orphan_at_two_checks_is_released(node: Node, clock: Clock, what: str) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(), orphan_after=600.0) as agent:
         await node.prepare(lunch, dinner)
@@ -99,7 +99,7 @@ async def test_a_claim_that_the_kubelet_lists_is_never_released(node: Node, cloc
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"Data": "{}", "Checksum": 1}', None])
-async def test_a_checkpoint_that_cannot_be_read_leaves_it_to_time(
+async def test_an_unreadable_checkpoint_does_not_prevent_a_release(
     node: Node, clock: Clock, content: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -115,10 +115,10 @@ async def test_a_checkpoint_that_cannot_be_read_leaves_it_to_time(
         clock.now += 600.0
         await agent.orphans.look()
         assert node.records() == []
-    assert caplog.messages.count("checkpoint of the kubelet not read, time alone decides") == 1
+    assert caplog.messages.count("checkpoint of the kubelet not read, using the age of claims only") == 1
 
 
-async def test_a_claim_that_is_not_understood_is_kept_and_ends_no_search(node: Node, clock: Clock) -> None:
+async def test_a_claim_that_cannot_be_parsed_stays_and_the_search_continues(node: Node, clock: Clock) -> None:
     strange, lunch = node.claim("a-strange", ["pizza-0"]), node.claim("lunch", ["pizza-1"])
     async with node.running(driver(), orphan_after=600.0) as agent:
         await node.prepare(strange, lunch)
@@ -130,7 +130,7 @@ async def test_a_claim_that_is_not_understood_is_kept_and_ends_no_search(node: N
         assert node.records() == ["a-strange"]
 
 
-async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -> None:
+async def test_a_claim_deleted_while_the_driver_was_stopped_is_released(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -139,7 +139,7 @@ async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -
         await released(node, keep=[])
 
 
-async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> None:
+async def test_an_orphan_with_a_hanging_release_does_not_delay_others(node: Node) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
     async with node.running(driver(preparer), orphan_after=0.1) as agent:
@@ -152,7 +152,9 @@ async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> No
         await released(node, keep=[])
 
 
-async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_release_at_the_start_does_not_delay_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loop, alarms = asyncio.get_running_loop(), list[Callable[[], object]]()
     call_later = loop.call_later
 
@@ -181,7 +183,7 @@ async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node, mon
 
 
 @pytest.mark.parametrize("code", [503, 404])
-async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, code: int) -> None:
+async def test_an_unavailable_api_server_makes_no_orphans(node: Node, code: int) -> None:
     """A 404 that is not about the claim: the API is switched off, or a proxy answers."""
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(), orphan_after=0.02):
@@ -192,7 +194,7 @@ async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, cod
         assert node.records() == ["lunch"]
 
 
-async def test_a_claim_that_was_there_between_two_looks_is_kept(node: Node, clock: Clock) -> None:
+async def test_a_claim_that_reappears_between_two_checks_stays(node: Node, clock: Clock) -> None:
     """A list that lags, or a claim that is made again at once with its old UID by a restore."""
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(), orphan_after=600.0) as agent:
@@ -208,14 +210,16 @@ async def test_a_claim_that_was_there_between_two_looks_is_kept(node: Node, cloc
         assert node.records() == ["lunch"]
 
 
-async def test_a_look_is_one_get_for_each_claim(node: Node) -> None:
+async def test_a_check_costs_one_get_for_each_claim(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(), orphan_after=3600):
         await node.prepare(lunch)
         assert node.gets(lunch) == 1
 
 
-async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_temporarily_unreadable_state_does_not_stop_the_process(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     def told(text: str) -> bool:
         return any(text in record.getMessage() for record in caplog.records)
 
@@ -225,14 +229,14 @@ async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, ca
         in_the_way.mkdir()
         with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
             db.execute("ALTER TABLE claims RENAME TO elsewhere")
-            await eventually(lambda: told("orphans not looked for") and told("leftovers not looked for"))
+            await eventually(lambda: told("orphaned claims not searched for") and told("leftovers not searched for"))
             db.execute("ALTER TABLE elsewhere RENAME TO claims")
         in_the_way.rmdir()
         await node.prepare(lunch)
         assert node.records() == ["lunch"]
 
 
-async def test_an_orphan_that_is_allocated_again_before_its_turn_comes_is_kept(node: Node, clock: Clock) -> None:
+async def test_an_orphan_allocated_again_before_its_release_stays(node: Node, clock: Clock) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
     async with node.running(driver(preparer), orphan_after=600.0) as agent:

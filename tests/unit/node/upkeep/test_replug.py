@@ -34,7 +34,7 @@ def doughs(node: Node) -> set[str]:
     return {device["attributes"]["dough"]["string"] for device in devices}
 
 
-async def test_replugged_while_it_is_being_prepared(node: Node) -> None:
+async def test_a_device_replugged_during_prepare_is_prepared_again(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -53,7 +53,7 @@ async def test_replugged_while_it_is_being_prepared(node: Node) -> None:
         await eventually(lambda: node.env(lunch) == ["DOUGH=pan"])
 
 
-async def test_replugged_while_it_is_being_released(node: Node) -> None:
+async def test_a_device_replugged_during_release_is_released(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(Doing):
@@ -81,10 +81,10 @@ async def test_replugged_while_it_is_being_released(node: Node) -> None:
         go_on.set()
         await asyncio.gather(preparing, releasing)
     assert node.records() == ["dinner"]
-    assert node.gets(lunch) == asked, "nobody has asked for it again"
+    assert node.gets(lunch) == asked, "it was not prepared again"
 
 
-async def test_an_effect_of_the_device_before_makes_way(node: Node) -> None:
+async def test_the_effect_of_the_former_device_is_reverted(node: Node) -> None:
     async def heated(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         await device.ensure(Heat(oven="oven", temperature=200 if dough_of(device) == "thin" else 300))
         return dra.Prepared(env={"DOUGH": dough_of(device)})
@@ -116,7 +116,9 @@ class Picky(dra.Preparer):
         return dra.Prepared(env={"DOUGH": dough_of(device)})
 
 
-async def test_what_fails_for_the_moment_is_tried_again_unasked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transient_failure_is_retried_without_a_kubelet_call(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
     oven, picky, lunch = Oven(pizza("thin")), Picky(), node.claim()
     async with node.running(driver(picky, oven)):
@@ -129,7 +131,7 @@ async def test_what_fails_for_the_moment_is_tried_again_unasked(node: Node, monk
         await eventually(lambda: node.env(lunch) == ["DOUGH=pan"])
 
 
-async def test_what_fails_for_good_is_tried_again_with_the_next_change(
+async def test_a_permanent_failure_is_retried_after_the_next_change(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))

@@ -1,4 +1,4 @@
-"""Devices that change while a claim has them, and preparations that fail then."""
+"""Devices that change while claims use them, and failing prepares after that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
 
 
-async def test_a_device_that_changes_back_gets_its_effects_back(node: Node) -> None:
+async def test_a_device_that_changes_back_gets_its_effects_again(node: Node) -> None:
     heated, oven, lunch = Heated(), Oven(pizza("thin")), node.claim()
     async with node.running(driver(Doing(heated.prepare), oven, effects=[Heat])):
         await node.prepare(lunch)
@@ -54,7 +54,7 @@ async def test_a_device_that_changes_back_gets_its_effects_back(node: Node) -> N
         assert node.effects() == [("heat", "applied", ["lunch"])]
 
 
-async def test_a_record_whose_effects_made_way_is_not_answered_from_by_a_process_that_knows_no_change(
+async def test_an_outdated_record_is_not_answered_by_another_process(
     node: Node,
 ) -> None:
     heated, lunch = Heated(), node.claim()

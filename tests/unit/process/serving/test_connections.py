@@ -75,7 +75,7 @@ async def test_clients_that_reconnect_from_many_addresses_do_not_cut_a_request_o
         await asyncio.gather(*attackers, return_exceptions=True)
 
 
-async def test_connections_that_have_brought_a_request_leave_half_to_new_ones() -> None:
+async def test_served_connections_leave_half_of_the_places_to_new_ones() -> None:
     async with serving(ConnectionLimits(connections=4)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         for reader, writer in held:
@@ -88,7 +88,7 @@ async def test_connections_that_have_brought_a_request_leave_half_to_new_ones() 
             writer.transport.abort()
 
 
-async def test_new_connections_do_not_push_out_those_that_have_brought_a_request() -> None:
+async def test_new_connections_do_not_evict_served_ones() -> None:
     limits = ConnectionLimits(connections=4, grace_seconds=0)
     async with serving(limits) as port, connected(port, GET) as (reader, writer):
         assert b"200" in await status(reader)
@@ -155,7 +155,7 @@ async def test_clients_that_ask_all_the_time_leave_half_of_the_places_to_others(
             assert b"200" in await status(other)
 
 
-async def test_a_connection_that_has_just_got_its_place_makes_no_room() -> None:
+async def test_connection_is_not_evicted_right_after_it_gets_its_place() -> None:
     limits = ConnectionLimits(connections=1, grace_seconds=3600)
     async with serving(limits) as port, connected(port, GET[:5]) as (reader, writer):
         await asyncio.sleep(0.1)
@@ -167,7 +167,7 @@ async def test_a_connection_that_has_just_got_its_place_makes_no_room() -> None:
         assert b"200" in await other
 
 
-async def test_a_request_that_is_answered_with_an_error_earns_no_place() -> None:
+async def test_failed_request_does_not_make_its_connection_a_served_one() -> None:
     async def refuse(_: web.BaseRequest) -> web.Response:
         return web.Response(status=401, text="ok")
 

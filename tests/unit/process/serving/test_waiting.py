@@ -94,7 +94,7 @@ async def test_a_known_address_is_next_however_long_it_waits(stack: ExitStack, m
     assert room.order() == "2341"
 
 
-async def test_so_many_connections_of_a_known_address_are_before_others(
+async def test_limited_number_of_connections_of_a_known_address_has_priority(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(stack)
@@ -113,7 +113,7 @@ async def test_an_address_that_has_more_than_its_share_is_last(stack: ExitStack)
     assert room.order(much=1, more=2) == "312"
 
 
-async def test_so_many_addresses_are_remembered(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_remembered_addresses_is_limited(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(stack)
     monkeypatch.setattr("dra_kit.process.waiting_connections._KNOWN", 2)
     for peer in ("a", "b", "a", "c"):
@@ -169,12 +169,12 @@ async def test_a_connection_whose_first_bytes_were_not_read_yet_makes_no_room(
     assert not room.waiting.make_room()
 
 
-async def test_those_that_wait_are_closed_when_the_server_stops(stack: ExitStack) -> None:
+async def test_waiting_connections_are_closed_when_the_server_stops(stack: ExitStack) -> None:
     room = Room(stack)
     clients = [room.come("1"), await room.send("2")]
     room.waiting.close()
     for client in clients:
-        with suppress(ConnectionResetError):  # there are bytes that nobody read
+        with suppress(ConnectionResetError):  # some bytes were not read
             assert client.recv(1) == b""
     assert len(room.waiting) == 0
 

@@ -47,7 +47,7 @@ def test_no_address_is_in_it() -> None:
     assert "://" not in FILE.read_text()
 
 
-def test_what_dra_kit_needs_itself_is_told() -> None:
+def test_sbom_lists_dependencies_of_dra_kit() -> None:
     made = json.loads(FILE.read_text())
     [edges] = made["dependencies"]
     assert edges["ref"] == made["metadata"]["component"]["bom-ref"]
@@ -82,7 +82,7 @@ def test_the_licence_is_what_the_distribution_says(metadata: str, licence: str, 
     assert component.licence == licence
 
 
-def test_what_is_not_installed_is_required_by_nobody(tmp_path: Path) -> None:
+def test_sbom_omits_requirements_that_are_not_installed(tmp_path: Path) -> None:
     metadata = "Requires-Dist: other>=1\nRequires-Dist: absent\nRequires-Dist: extra; extra == 'all'\n"
     found = installed_components(
         [distribution(tmp_path, name, metadata if name == "thing" else "") for name in ("thing", "other", "extra")]
@@ -102,10 +102,10 @@ def test_one_component_is_one_line() -> None:
     assert sum('"pkg:pypi/b@1", "name"' in line for line in whole.splitlines()) == 1
 
 
-def test_the_command_tells_of_this_environment() -> None:
+def test_sbom_command_describes_this_environment() -> None:
     made = json.loads(CliRunner().invoke(cli, ["sbom"]).output)
     assert made["metadata"]["component"]["name"] == "dra-kit"
     assert "pydantic" in {item["name"] for item in made["components"]}
     refused = CliRunner().invoke(cli, ["sbom", "--name", "no-such-driver"])
     assert refused.exit_code == 2
-    assert "there is no distribution no-such-driver here" in refused.output
+    assert "distribution no-such-driver is not installed" in refused.output

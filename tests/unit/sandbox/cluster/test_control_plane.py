@@ -27,7 +27,7 @@ spec: {spec: {devices: {requests: [{name: a, exactly: {deviceClassName: pizza}}]
 NAMESPACE = "{apiVersion: v1, kind: Namespace, metadata: {name: team}}"
 
 
-async def test_a_failure_of_a_part_ends_what_waits() -> None:
+async def test_failed_component_cancels_waiting_work() -> None:
     def fail(_: SchedulingDecision) -> None:
         raise SandboxError("no kitchen")
 
@@ -40,13 +40,13 @@ async def test_a_failure_of_a_part_ends_what_waits() -> None:
             await control_plane.or_fail(asyncio.Event().wait())
 
 
-async def test_it_knows_nothing_before_it_is_started() -> None:
+async def test_control_plane_is_empty_before_its_start() -> None:
     with pytest.raises(InternalError, match="has not been started"):
         _ = ControlPlane().informers
 
 
 @pytest.mark.parametrize(("room", "over_tls"), [("4096\n", False), ("128\n", True), ("", True)])
-async def test_clients_in_the_process_come_over_a_unix_socket_where_enough_of_them_may_wait(
+async def test_clients_in_the_process_use_a_unix_socket_with_a_large_backlog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str, over_tls: bool
 ) -> None:
     monkeypatch.setattr("dra_kit.sandbox.control_plane.SOMAXCONN", tmp_path / "somaxconn")
@@ -62,7 +62,7 @@ async def test_clients_in_the_process_come_over_a_unix_socket_where_enough_of_th
         assert (tmp_path / "api.sock").is_socket() != over_tls
 
 
-async def test_a_workload_is_followed_from_the_first_one_on() -> None:
+async def test_controller_reconciles_the_first_workload() -> None:
     async with ControlPlane() as control_plane:
         client, known = await control_plane.connect("test"), control_plane.informers.objects(DEPLOYMENTS)
         requests = control_plane.server.requests
@@ -98,7 +98,7 @@ async def test_a_node_takes_pods_once_it_is_ready() -> None:
         assert not nodes["", "node-1"]["spec"].get("taints")
 
 
-async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path) -> None:
+async def test_files_are_applied_in_a_working_order_and_can_be_reapplied(tmp_path: Path) -> None:
     (tmp_path / "1-pod.yaml").write_text(f"{POD}---\n{TEMPLATE}")
     (tmp_path / "2-namespace.yml").write_text(NAMESPACE)
     async with ControlPlane() as control_plane:
@@ -117,13 +117,13 @@ async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("- 1", "is no object"),
-        ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
+        ("- 1", "is not an object"),
+        ("{apiVersion: v1, kind: Pod}", "lacks metadata.name"),
         ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
         ("{", "cannot be read: line 1, column 2"),
     ],
 )
-async def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
+async def test_invalid_file_is_reported_by_name(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "order.yaml"
     file.write_text(text)
     async with ControlPlane() as control_plane:

@@ -65,7 +65,7 @@ def killed(temporary: Path) -> Path:
     return directory
 
 
-def test_it_is_removed_in_the_end(temporary: Path) -> None:
+def test_sandbox_directory_is_removed(temporary: Path) -> None:
     with sandbox_directory() as directory:
         (directory / "node-1").mkdir()
         assert directory.parent == temporary
@@ -73,13 +73,13 @@ def test_it_is_removed_in_the_end(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_folders_in_which_nobody_may_write_are_removed_too(temporary: Path) -> None:
+def test_read_only_folders_are_removed(temporary: Path) -> None:
     subprocess.run([sys.executable, "-c", LOCK_UP, str(temporary)], check=True, timeout=60)
 
     assert list(temporary.iterdir()) == []
 
 
-def test_that_of_a_killed_process_is_removed_by_the_next_one(temporary: Path) -> None:
+def test_directory_of_a_killed_sandbox_is_removed_by_the_next(temporary: Path) -> None:
     abandoned = killed(temporary)
     assert abandoned.exists()
 
@@ -87,7 +87,7 @@ def test_that_of_a_killed_process_is_removed_by_the_next_one(temporary: Path) ->
         assert list(temporary.iterdir()) == [directory]
 
 
-def test_that_of_a_running_one_stays(temporary: Path) -> None:
+def test_directory_of_a_running_sandbox_is_kept(temporary: Path) -> None:
     with sandbox_directory() as first, sandbox_directory() as second:
         assert sorted(temporary.iterdir()) == sorted([first, second])
 
@@ -105,7 +105,7 @@ def test_that_of_a_running_one_stays(temporary: Path) -> None:
         {".dra-kit-sandbox": "[" * 50_000},
     ],
 )
-def test_what_no_sandbox_has_signed_stays(temporary: Path, name: str, files: dict[str, str]) -> None:
+def test_unmarked_directory_is_kept(temporary: Path, name: str, files: dict[str, str]) -> None:
     work = temporary / name
     work.mkdir(0o700)
     for file, text in {"thesis": "years of work", **files}.items():
@@ -119,7 +119,7 @@ def test_what_no_sandbox_has_signed_stays(temporary: Path, name: str, files: dic
     assert {path.name for path in work.iterdir()} == {"thesis", *files}
 
 
-def test_a_copy_of_a_sandbox_is_its_owners(temporary: Path) -> None:
+def test_copy_of_a_sandbox_directory_is_kept(temporary: Path) -> None:
     abandoned = killed(temporary)
     copy = temporary / "dra-copy"
     shutil.copytree(abandoned, copy)
@@ -129,7 +129,7 @@ def test_a_copy_of_a_sandbox_is_its_owners(temporary: Path) -> None:
         assert sorted(temporary.iterdir()) == sorted([copy, directory])
 
 
-def test_a_link_to_one_that_was_abandoned_is_not_followed(temporary: Path) -> None:
+def test_link_to_an_abandoned_directory_is_not_followed(temporary: Path) -> None:
     abandoned = killed(temporary)
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir()
@@ -145,7 +145,7 @@ def test_a_link_to_one_that_was_abandoned_is_not_followed(temporary: Path) -> No
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
-def test_one_that_others_could_write_to_or_look_into_is_not_trusted(temporary: Path, mode: int) -> None:
+def test_directory_that_others_can_access_is_not_trusted(temporary: Path, mode: int) -> None:
     abandoned = killed(temporary)
     abandoned.chmod(mode)
 
@@ -153,7 +153,7 @@ def test_one_that_others_could_write_to_or_look_into_is_not_trusted(temporary: P
         assert abandoned.exists()
 
 
-def test_links_in_an_abandoned_one_are_removed_and_not_followed(temporary: Path) -> None:
+def test_links_in_an_abandoned_directory_are_removed_and_not_followed(temporary: Path) -> None:
     abandoned = killed(temporary)
     mine = temporary / "mine"
     mine.mkdir()
@@ -167,7 +167,7 @@ def test_links_in_an_abandoned_one_are_removed_and_not_followed(temporary: Path)
     assert (mine / "thesis").exists()
 
 
-def test_one_that_was_killed_while_it_removed_its_directory_is_finished(temporary: Path) -> None:
+def test_interrupted_removal_is_completed_by_the_next_sandbox(temporary: Path) -> None:
     abandoned = killed(temporary)
     (abandoned / "node-1").mkdir()
     abandoned.rename(abandoned.with_suffix(".gone"))
@@ -176,13 +176,13 @@ def test_one_that_was_killed_while_it_removed_its_directory_is_finished(temporar
         assert list(temporary.iterdir()) == [directory]
 
 
-def test_it_is_for_its_owner_alone(temporary: Path) -> None:
+def test_sandbox_directory_is_private(temporary: Path) -> None:
     with sandbox_directory() as directory:
         assert directory.stat().st_mode & 0o777 == 0o700
         assert (directory / ".dra-kit-sandbox").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_processes_of_a_killed_one_are_ended_wherever_they_have_gone(temporary: Path) -> None:
+def test_all_processes_of_a_killed_sandbox_are_killed(temporary: Path) -> None:
     abandoned = killed(temporary)
     environment = {**os.environ, MARK_VARIABLE: mark_of(abandoned)}
     nested = "import subprocess, sys; print(subprocess.Popen(['setsid', 'sleep', '3600'], stdout=2).pid, flush=True)"
@@ -203,7 +203,7 @@ def test_the_processes_of_a_killed_one_are_ended_wherever_they_have_gone(tempora
             bystander.kill()
 
 
-def test_those_of_a_running_one_are_left_alone(temporary: Path) -> None:
+def test_processes_of_a_running_sandbox_are_kept(temporary: Path) -> None:
     with sandbox_directory() as directory:
         environment = {**os.environ, MARK_VARIABLE: mark_of(directory)}
         with subprocess.Popen(["/bin/sleep", "3600"], env=environment) as process:
@@ -212,7 +212,7 @@ def test_those_of_a_running_one_are_left_alone(temporary: Path) -> None:
             process.kill()
 
 
-def test_what_a_killed_reaper_left_ends_with_the_sandbox(temporary: Path) -> None:
+def test_orphans_of_a_killed_reaper_end_with_the_sandbox(temporary: Path) -> None:
     with sandbox_directory() as directory:
         environment = {**os.environ, MARK_VARIABLE: mark_of(directory)}
         process = subprocess.Popen(["/bin/sleep", "3600"], env=environment)
@@ -245,7 +245,7 @@ def _has_mounts() -> bool:
 
 @pytest.mark.skipif(not _has_mounts(), reason="what a driver mounts is NOT tested: this process may not mount")
 @pytest.mark.parametrize("abandoned", [False, True], ids=["in order", "killed"])
-def test_what_a_driver_mounted_in_the_directory_goes_with_it(temporary: Path, abandoned: bool) -> None:
+def test_mounts_in_the_directory_are_unmounted(temporary: Path, abandoned: bool) -> None:
     directory = killed(temporary) if abandoned else None
     with sandbox_directory() if directory is None else nullcontext(directory) as made:
         outer = made / "node-1" / "memory"

@@ -14,7 +14,7 @@ from dra_kit.sandbox.directory import write_kubeconfig
 DOCUMENT = ApiServer().kubeconfig()
 
 
-def test_it_is_for_its_owner_alone_and_goes_in_the_end(tmp_path: Path) -> None:
+def test_kubeconfig_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
 
     with write_kubeconfig(path, DOCUMENT):
@@ -24,7 +24,7 @@ def test_it_is_for_its_owner_alone_and_goes_in_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_takes_the_place_of_an_empty_file_and_of_what_a_killed_sandbox_left(tmp_path: Path) -> None:
+def test_kubeconfig_replaces_an_empty_file_and_that_of_a_killed_sandbox(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.touch()
 
@@ -48,7 +48,7 @@ def test_it_takes_the_place_of_an_empty_file_and_of_what_a_killed_sandbox_left(t
     ],
     ids=["yaml", "context", "clusters", "deep", "text"],
 )
-def test_what_somebody_else_wrote_stays(tmp_path: Path, text: str) -> None:
+def test_kubeconfig_does_not_replace_other_files(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     path.chmod(0o600)
@@ -72,7 +72,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, target: str) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_what_took_its_place_meanwhile_stays(tmp_path: Path) -> None:
+def test_replaced_kubeconfig_is_kept_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     (tmp_path / "mine").write_text("mine")
 
@@ -87,7 +87,7 @@ def test_what_took_its_place_meanwhile_stays(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_what_somebody_added_to_it_stays(tmp_path: Path) -> None:
+def test_edited_kubeconfig_is_kept_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
 
     with write_kubeconfig(path, DOCUMENT):
@@ -96,7 +96,7 @@ def test_what_somebody_added_to_it_stays(tmp_path: Path) -> None:
     assert "production" in path.read_text()
 
 
-def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_path_of_a_kubeconfig_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "kubeconfig"
 
     with pytest.raises(ConfigurationError, match="cannot be written"), write_kubeconfig(path, DOCUMENT):

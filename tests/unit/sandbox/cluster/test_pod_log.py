@@ -39,7 +39,7 @@ def ended(identity: str) -> dict[str, Any]:
         (pod({"waiting": {"reason": "CrashLoopBackOff"}}, ended("r://old")), True, "r://old"),
     ],
 )
-def test_which_container_is_meant(found: dict[str, Any], previous: bool, expected: str) -> None:
+def test_container_of_a_log_request_is_found(found: dict[str, Any], previous: bool, expected: str) -> None:
     assert find_log(found, "c", previous=previous) == expected
 
 
@@ -58,7 +58,7 @@ def test_which_container_is_meant(found: dict[str, Any], previous: bool, expecte
         (pod({"running": {}}), True, 'previous terminated container "c" in pod "p" not found'),
     ],
 )  # fmt: skip
-def test_what_has_no_log(found: dict[str, Any], previous: bool, expected: str) -> None:
+def test_log_request_without_a_log_is_rejected(found: dict[str, Any], previous: bool, expected: str) -> None:
     with pytest.raises(PodLogUnavailable) as told:
         find_log(found, "c", previous=previous)
 
@@ -100,11 +100,11 @@ async def read(log: ContainerLog, **options: Any) -> bytes:
         ({"timestamps": True, "limit_bytes": 30}, b"2023-11-14T22:13:17.000000000Z"),
     ],
 )
-async def test_what_is_asked_for(options: dict[str, Any], expected: bytes) -> None:
+async def test_log_options_select_the_lines(options: dict[str, Any], expected: bytes) -> None:
     assert await read(log_of(b"1\n", b"2\n", b"3\n"), **options) == expected
 
 
-async def test_lines_that_come_together_have_a_time_each_and_parts_of_one_have_one() -> None:
+async def test_each_line_has_a_timestamp_and_parts_of_a_line_share_one() -> None:
     part = b"x" * LINE_MAX
     time = b"2023-11-14T22:13:19.000000000Z "
 
@@ -117,7 +117,7 @@ async def test_a_tail_counts_the_parts_of_a_long_line() -> None:
     assert await read(log_of(b"x" * (2 * LINE_MAX) + b"yz\n"), tail_lines=2) == b"x" * LINE_MAX + b"yz\n"
 
 
-async def test_without_following_it_ends_where_the_log_ended_when_it_was_asked_for() -> None:
+async def test_log_without_follow_ends_at_the_time_of_the_request() -> None:
     log = log_of(*[b"x" * 60_000 + b"\n"] * 3, ended=False)
 
     parts: list[bytes] = []
@@ -129,7 +129,7 @@ async def test_without_following_it_ends_where_the_log_ended_when_it_was_asked_f
     assert b"".join(parts).endswith(b"x\n")
 
 
-async def test_what_came_later_than_since_in_the_future_is_left_out() -> None:
+async def test_future_since_time_selects_nothing() -> None:
     log = log_of(b"1\n", ended=False)
     reading = asyncio.create_task(read(log, follow=True, since_time=MOMENT + dt.timedelta(seconds=9)))
     await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_what_came_later_than_since_in_the_future_is_left_out() -> None:
     assert await reading == b"3\n"
 
 
-async def test_a_reader_that_is_too_slow_is_told_what_it_missed() -> None:
+async def test_slow_reader_sees_how_much_it_missed() -> None:
     log = ContainerLog(1_000)
     log.append(b"first\n", NOW)
 
@@ -157,5 +157,5 @@ async def test_a_reader_that_is_too_slow_is_told_what_it_missed() -> None:
     told = b"".join(parts).splitlines()
     assert told[0] == b"first"
     assert told[1].startswith(b"dra-kit: 3,")
-    assert told[1].endswith(b" bytes went before they were read")
+    assert told[1].endswith(b" bytes were dropped before they were read")
     assert told[-1] == b"999"

@@ -15,7 +15,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_what_is_written_is_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+def test_written_file_is_private(tmp_path: Path, umask: int) -> None:
     former = os.umask(umask)
     try:
         replace_private(tmp_path / "a", b"secret")
@@ -27,7 +27,7 @@ def test_what_is_written_is_for_its_owner_alone(tmp_path: Path, umask: int) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_what_others_could_read_is_replaced_by_a_new_file(tmp_path: Path) -> None:
+def test_file_that_others_can_read_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     (tmp_path / "a").chmod(0o644)
     with (tmp_path / "a").open() as held:
@@ -56,14 +56,14 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_new_file_is_no_link_to_nothing(tmp_path: Path) -> None:
+def test_new_file_does_not_follow_a_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("nowhere")
 
     with pytest.raises(FileExistsError):
         create_private(tmp_path / "a")
 
 
-def test_only_a_small_file_of_its_own_is_read(tmp_path: Path) -> None:
+def test_only_a_small_file_of_the_same_user_is_read(tmp_path: Path) -> None:
     own = tmp_path / "own"
     replace_private(own, b"mine")
     (tmp_path / "link").symlink_to("own")
@@ -81,7 +81,7 @@ def test_only_a_small_file_of_its_own_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_belongs_to_somebody_else_is_not_its_own(tmp_path: Path) -> None:
+def test_file_of_another_user_is_not_owned(tmp_path: Path) -> None:
     replace_private(tmp_path / "file", b"planted")
     (tmp_path / "directory").mkdir(0o700)
     for name in ("file", "directory"):
@@ -91,7 +91,7 @@ def test_what_belongs_to_somebody_else_is_not_its_own(tmp_path: Path) -> None:
     assert not is_own_directory(tmp_path / "directory")
 
 
-def test_an_own_directory_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
+def test_private_directory_is_not_a_link_and_not_accessible_to_others(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir(0o700)
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)

@@ -1,4 +1,4 @@
-"""A driver that does not answer: it is told while the kubelet waits."""
+"""Calls that a driver does not answer are reported while the kubelet waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Waiter(dra.Preparer):
         return dra.Prepared()
 
 
-async def test_a_call_that_is_not_answered_is_told_with_the_code_that_runs() -> None:
+async def test_overdue_call_is_reported_with_the_running_code() -> None:
     waiter, told, problems = Waiter(), io.StringIO(), PodProblems()
     view = LiveView(told)
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=waiter),))
@@ -51,7 +51,7 @@ async def test_a_call_that_is_not_answered_is_told_with_the_code_that_runs() -> 
             await sandbox.client.create(resource, item)
         guest = await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         try:
-            # the call is told once, with what runs then; nobody looks before
+            # the call is reported once, with the code that runs at that time
             await until(waiter.entered.is_set)
             await until(lambda: tells("NodePrepareResources for lunch is not answered after 3 s"))
             assert "claim default/lunch: Waiter.prepare has not returned for " in told.getvalue()

@@ -51,7 +51,7 @@ async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> 
 
 @pytest.fixture
 async def user(tmp_path: Path) -> AsyncIterator[User]:
-    """Somebody with a cluster of two nodes, whose waits are short."""
+    """A user of a cluster with two nodes and short waits."""
     async with ControlPlane(time_scale=100) as control_plane:
         client = await control_plane.connect("kubelet")
         changes: asyncio.Queue[ObjectChange] = asyncio.Queue()
@@ -105,7 +105,7 @@ async def test_the_rollout_of_a_deployment_whose_pods_do_not_get_ready_ends_too(
     assert (done.returncode, "exceeded its progress deadline" in done.stderr) == (1, True)
 
 
-async def test_kubectl_scale_changes_how_many_pods_there_are(user: User) -> None:
+async def test_kubectl_scale_changes_the_number_of_pods(user: User) -> None:
     await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
     await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
 
@@ -119,7 +119,7 @@ async def test_kubectl_scale_changes_how_many_pods_there_are(user: User) -> None
     assert shown == "4"
 
 
-async def test_pods_of_a_deleted_workload_go(user: User) -> None:
+async def test_pods_of_a_deleted_workload_are_deleted(user: User) -> None:
     await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
     await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
 
@@ -143,11 +143,11 @@ async def test_helm_waits_for_the_chart_of_a_driver(user: User) -> None:
     assert (node["status"]["desiredNumberScheduled"], node["status"]["updatedNumberScheduled"]) == (2, 2)
 
 
-async def test_a_pod_that_the_api_server_refuses_is_told(user: User) -> None:
-    manifest = MANIFEST.split("---", maxsplit=1)[0].replace("containers:", "serviceAccountName: nobody, containers:")
+async def test_rejected_pod_of_a_workload_is_reported(user: User) -> None:
+    manifest = MANIFEST.split("---", maxsplit=1)[0].replace("containers:", "serviceAccountName: missing, containers:")
     await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=manifest)
 
     async with asyncio.timeout(60):
         told = ""
-        while 'serviceaccount "nobody" not found' not in told:
+        while 'serviceaccount "missing" not found' not in told:
             told = await asyncio.to_thread(user.kubectl, "get", "events")

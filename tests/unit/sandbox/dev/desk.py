@@ -154,5 +154,5 @@ def ended(processes: Iterable[int]) -> None:
 
 
 def times(text: str, pattern: str) -> int:
-    """How often something was told."""
+    """Return how often a pattern occurs."""
     return len(re.findall(pattern, text))

@@ -45,7 +45,7 @@ CHEESE = """devices:
 """
 
 
-def test_new_code_serves_and_claims_and_pods_live_on(desk: Desk) -> None:
+def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
@@ -61,13 +61,13 @@ def test_new_code_serves_and_claims_and_pods_live_on(desk: Desk) -> None:
 
     assert desk.end() == 0
     assert times(desk.text, CALLS) == 1
-    before_end = desk.text.partition("taking everything down")[0]
+    before_end = desk.text.partition("shutting down")[0]
     assert "is being deleted" not in before_end
     assert "is lost" not in before_end  # the kubelet always had a connection
-    assert desk.text.endswith("everything is down\n")
+    assert desk.text.endswith("everything is stopped\n")
 
 
-def test_effects_in_force_are_taken_over_and_reverted_by_the_new_code(desk: Desk) -> None:
+def test_new_code_takes_over_and_reverts_effects(desk: Desk) -> None:
     text = DRIVER.replace("    def prepare(", "    async def prepare(").replace(
         "        print(f", "        await device.ensure(Heat(oven=device.name))\n        print(f"
     )
@@ -85,7 +85,7 @@ def test_effects_in_force_are_taken_over_and_reverted_by_the_new_code(desk: Desk
     assert times(desk.text, "cold is pizza-0") == 1
 
 
-def test_a_new_pod_is_served_by_the_new_code(desk: Desk) -> None:
+def test_new_code_serves_new_pods(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
@@ -95,16 +95,16 @@ def test_a_new_pod_is_served_by_the_new_code(desk: Desk) -> None:
 
     desk.until("Pod host is Running")
     assert "CHEESE=brie" in desk.text
-    assert "manifests: made Pod host\n" in desk.text
+    assert "manifests: created Pod host\n" in desk.text
 
 
-def test_code_that_does_not_import_is_told_and_the_code_before_serves(desk: Desk) -> None:
+def test_import_error_is_reported_and_the_previous_code_serves(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py").until("the driver serves")
 
     desk.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
     desk.until(
-        "pizzeria.py: the new code cannot be used; the code before serves on\n",
+        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
         "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
     )
     desk.edit("x = (\n", "import pizza_boxes\n")
@@ -114,14 +114,14 @@ def test_code_that_does_not_import_is_told_and_the_code_before_serves(desk: Desk
     desk.until(SERVES)
 
 
-def test_a_driver_that_does_not_come_up_leaves_the_place_to_the_one_before(desk: Desk) -> None:
+def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
     desk.edit(
         "    def discover", '    def startup(self, context):\n        raise ValueError("no oven")\n\n    def discover'
     )
-    desk.until("cannot be used; the code before serves on", "ValueError: no oven at pizzeria.py:7")
+    desk.until("cannot be used; the previous code keeps serving", "ValueError: no oven at pizzeria.py:7")
     desk.order("guest", "host")
 
     desk.until("Pod host is Running")
@@ -131,7 +131,7 @@ def test_a_driver_that_does_not_come_up_leaves_the_place_to_the_one_before(desk:
     desk.until("discover failed: KeyError: 'dough' at pizzeria.py:10")
 
 
-def test_code_that_hangs_is_not_waited_for_once_it_is_mended(desk: Desk) -> None:
+def test_hanging_start_is_abandoned_after_the_code_is_fixed(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
 
     desk.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
@@ -141,17 +141,17 @@ def test_code_that_hangs_is_not_waited_for_once_it_is_mended(desk: Desk) -> None
     desk.until("it did not serve yet when a file changed again", SERVES)
 
 
-def test_refused_definitions_and_another_name_are_told(desk: Desk) -> None:
+def test_invalid_definition_and_changed_driver_name_are_reported(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
 
     desk.edit('"dra.pizza"', '"dra_pizza"')
-    desk.until("cannot be used; the code before serves on", "at pizzeria.py:16")
+    desk.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
     desk.edit('"dra_pizza"', '"dra.pasta"')
 
-    desk.until("the driver's name was dra.pizza and is dra.pasta now: end dra-kit dev and start it again")
+    desk.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
 
 
-def test_a_driver_that_is_killed_is_told_and_started_again(desk: Desk) -> None:
+def test_killed_driver_is_reported_and_restarted(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
@@ -164,7 +164,7 @@ def test_a_driver_that_is_killed_is_told_and_started_again(desk: Desk) -> None:
     assert times(desk.text, r"preparing pizza-\d for guest") == 1
 
 
-def test_a_killed_driver_is_started_again_though_a_file_of_its_own_changed_with_it(desk: Desk) -> None:
+def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
     notes = desk.project / "notes.txt"
     desk.edit("        yield [", f"        open({str(notes)!r}, 'a').write('on')\n        yield [")
@@ -178,16 +178,16 @@ def test_a_killed_driver_is_started_again_though_a_file_of_its_own_changed_with_
         desk.until("start again: the driver serves")
 
 
-def test_a_driver_that_ends_its_process_is_told_with_its_last_words(desk: Desk) -> None:
+def test_exited_driver_process_is_reported_with_its_output(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
 
     desk.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
               "        os._exit(3)\n        yield [")  # fmt: skip
 
-    desk.until("the code before serves on", "its process ended with exit code 3: out of flour")
+    desk.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
 
 
-def test_code_that_is_broken_at_first_is_waited_for(desk: Desk) -> None:
+def test_dev_waits_until_initially_broken_code_is_fixed(desk: Desk) -> None:
     desk.file.write_text("x = (\n")
     desk.start("pizzeria.py").until(f"waiting for a file below {desk.project} to change")
 
@@ -196,7 +196,7 @@ def test_code_that_is_broken_at_first_is_waited_for(desk: Desk) -> None:
     desk.until("offers 2 devices on node-1")
 
 
-def test_manifests_follow_their_file(desk: Desk) -> None:
+def test_changed_manifests_are_applied(desk: Desk) -> None:
     desk.order("guest", "host")
     desk.start("pizzeria.py", "-f", "order.yaml").until("Pod host is Running")
     order = desk.project / "order.yaml"
@@ -207,11 +207,11 @@ def test_manifests_follow_their_file(desk: Desk) -> None:
     desk.until("manifests: deleted Pod guest\n")
     desk.save(order, order.read_text().replace("4321", "1234"))
 
-    desk.until("manifests: made anew Pod host\n")
+    desk.until("manifests: recreated Pod host\n")
     assert SERVES not in desk.text
 
 
-def test_a_file_of_globs_is_followed_wherever_it_lies(desk: Desk) -> None:
+def test_driver_file_of_globs_is_watched_outside_the_project(desk: Desk) -> None:
     globs = desk.directory / "zeros.yaml"
     globs.write_text("driver: zero.example.com\ndevices: 7\n")
     desk.start(str(globs)).until(f"waiting for {globs} to change")
@@ -223,7 +223,7 @@ def test_a_file_of_globs_is_followed_wherever_it_lies(desk: Desk) -> None:
     desk.until("offers 2 devices on node-1")
 
 
-def test_what_runs_stays_when_its_manifest_is_refused(desk: Desk) -> None:
+def test_pods_keep_running_when_a_changed_manifest_is_rejected(desk: Desk) -> None:
     desk.edit("import dra_kit as dra", CONFIG)
     desk.edit("dra.Preparer)", "dra.Preparer[PizzaConfig])")
     desk.order("guest")
@@ -236,10 +236,10 @@ def test_what_runs_stays_when_its_manifest_is_refused(desk: Desk) -> None:
     assert "is being deleted" not in desk.text
 
     desk.save(order, order.read_text().replace("chese: brie", "cheese: gouda"))
-    desk.until("manifests: made anew Pod guest, ResourceClaimTemplate one-pizza\n", RUNS)
+    desk.until("manifests: recreated Pod guest, ResourceClaimTemplate one-pizza\n", RUNS)
 
 
-def test_a_project_is_found_where_it_is_run(desk: Desk) -> None:
+def test_project_is_found_in_the_working_directory(desk: Desk) -> None:
     (desk.project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pizzeria:driver"\n')
 
     desk.start("--nodes", "2", "--log-level", "info").until("offers 2 devices on node-2")
@@ -248,7 +248,7 @@ def test_a_project_is_found_where_it_is_run(desk: Desk) -> None:
     assert "INFO slices.inventory: inventory devices=2" in desk.text
 
 
-def test_nothing_of_it_outlives_its_end_by_force(desk: Desk) -> None:
+def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
     processes = desk.processes()
     assert processes

@@ -69,7 +69,7 @@ def cells(pane: Pane) -> list[tuple[str, ...]]:
     return [row.cells for row in pane.rows]
 
 
-def test_devices_with_their_holders_and_taints() -> None:
+def test_devices_pane_shows_holders_and_taints() -> None:
     taint = {"key": "oven", "value": "cold", "effect": "NoSchedule"}
     devices: list[dict[str, Any]] = [
         {
@@ -91,7 +91,7 @@ def test_devices_with_their_holders_and_taints() -> None:
     ]
 
 
-def test_pools_counters_and_no_slice_at_all() -> None:
+def test_devices_pane_shows_pools_and_counters_or_missing_slices() -> None:
     counters = [{"name": "card", "counters": {"memory": {"value": "8Gi"}}}]
     one = piece(1, [], sharedCounters=counters)
     two = piece(2, [{"name": "a"}], pool={"name": "shelf", "generation": 1}, nodeName="node-2")
@@ -108,7 +108,7 @@ def test_pools_counters_and_no_slice_at_all() -> None:
     assert cells(devices_pane("dra.pizza", [], [])) == [("no ResourceSlice is published",)]
 
 
-def test_claims_tell_where_they_stand() -> None:
+def test_claims_pane_shows_the_state_of_each_claim() -> None:
     calls = CallHistory()
     reasons = {("default", "lunch"): "request pizza: 2 devices do not fit"}
 
@@ -127,7 +127,7 @@ def test_claims_tell_where_they_stand() -> None:
     assert shown(claim("lunch", "pizza-0"))[1] == "allocated"
 
 
-def test_pods_tell_what_they_got_or_what_they_wait_for() -> None:
+def test_pods_pane_shows_edits_or_the_reason_to_wait() -> None:
     edits = SpecEdits(
         env=("CHEESE=brie",),
         device_nodes=(DeviceNode(path="/dev/oven"),),
@@ -143,7 +143,7 @@ def test_pods_tell_what_they_got_or_what_they_wait_for() -> None:
     assert "-f pod.yaml" in cells(pods_pane([], {}, {}))[0][0]
 
 
-def test_calls_newest_first_with_what_came_of_them() -> None:
+def test_calls_pane_shows_results_newest_first() -> None:
     calls = CallHistory()
     calls.read(CallStarted(node="node-1", driver="dra.pizza", method=PREPARE, pod_uid="p-1", claims=(LUNCH,)))
     [row] = cells(calls_pane(calls.newest_first))
@@ -181,14 +181,14 @@ def panes(devices: int = 40) -> list[Pane]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (40, 12), (20, 6), (10, 3), (1, 1)])
-def test_every_line_fits_whatever_the_terminal(width: int, height: int) -> None:
+def test_every_line_fits_any_terminal(width: int, height: int) -> None:
     lines = drawn(panes(), width, height, news="a rather long text about what is wrong at src/leds/driver.py:31")
 
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
 
 
-def test_panes_share_the_lines_and_say_what_is_left_out() -> None:
+def test_panes_share_the_lines_and_count_hidden_rows() -> None:
     lines = drawn(panes(), 80, 24)
 
     assert lines[0].startswith("dra-kit dev")
@@ -204,7 +204,7 @@ def test_panes_share_the_lines_and_say_what_is_left_out() -> None:
     assert lines[-1] == "q quit"
 
 
-def test_one_pane_alone_can_be_scrolled_to_its_ends() -> None:
+def test_focused_pane_scrolls_to_both_ends() -> None:
     focus = Focus(0, offset=1000)
     lines = drawn(panes(), 80, 24, focus=focus)
     assert lines[-2].startswith("device-39")
@@ -214,7 +214,7 @@ def test_one_pane_alone_can_be_scrolled_to_its_ends() -> None:
     assert drawn(panes(), 80, 24, focus=log)[3] == "line 0"
 
 
-def test_text_of_others_forges_nothing() -> None:
+def test_control_characters_in_the_panes_are_escaped() -> None:
     pane = log_pane(["\x1b[2Jgone", "a\rb"])
 
     lines = drawn([pane], 80, 10, news="\x1b]0;owned\x07")

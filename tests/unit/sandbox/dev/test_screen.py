@@ -147,4 +147,4 @@ def test_keys(desk: Desk, terminal: Terminal) -> None:
     assert terminal.end() == 0
     assert not echoing
     assert "\x1b[?1049l" in terminal.text  # the screen before is back
-    assert terminal.text.rstrip().endswith("everything is down")
+    assert terminal.text.rstrip().endswith("everything is stopped")

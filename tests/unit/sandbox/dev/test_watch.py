@@ -113,7 +113,7 @@ async def test_what_changes_meanwhile_is_one_further_change(tmp_path: Path, cloc
         await anext(found)
 
 
-async def test_a_file_that_never_rests_is_told_all_the_same(tmp_path: Path, clock: Clock) -> None:
+async def test_constantly_changing_file_is_reported(tmp_path: Path, clock: Clock) -> None:
     found = watch(clock, tmp_path)
     path = tmp_path / "a.py"
     path.touch()

@@ -44,14 +44,14 @@ async def pools_of_no_node(sandbox: Sandbox) -> set[str]:
     return {item["spec"]["pool"]["name"] for item in slices if "nodeName" not in item["spec"]}
 
 
-async def test_all_pools_of_no_node_are_published_when_it_is_up() -> None:
+async def test_start_waits_for_pools_of_the_cluster_provider() -> None:
     pools = [dra.Pool(name=name, all_nodes=True, devices=[dra.Device(name="disk")]) for name in ("near", "far")]
 
     async with Sandbox(driver_with(slow_warehouse(*pools))) as sandbox:
         assert await pools_of_no_node(sandbox) == {"near", "far"}
 
 
-async def test_a_provider_that_has_nothing_for_the_cluster_yet_is_not_waited_for_for_ever() -> None:
+async def test_start_does_not_wait_forever_for_an_empty_cluster_provider() -> None:
     with patch.object(operators, "_POOLS_SECONDS", 0.1):
         async with Sandbox(driver_with(slow_warehouse())) as sandbox:
             assert await pools_of_no_node(sandbox) == set()

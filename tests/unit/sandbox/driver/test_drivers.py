@@ -37,7 +37,7 @@ def project(directory: Path, text: str) -> str:
     return str(directory)
 
 
-def test_placeholders_stand_for_the_node_and_its_directory() -> None:
+def test_placeholders_expand_to_the_node_and_its_directory() -> None:
     values = {"oven": "{directory}/oven", "recipes": ["{node}", "basil"], "heat": 220}
     driver = SandboxDriver((DRIVER,), Settings.model_validate, values=values)
 
@@ -46,18 +46,18 @@ def test_placeholders_stand_for_the_node_and_its_directory() -> None:
     )
 
 
-def test_a_project_gives_settings_to_its_driver_in_a_sandbox(tmp_path: Path) -> None:
+def test_project_table_sets_the_driver_settings(tmp_path: Path) -> None:
     target = project(tmp_path, '[tool.dra-kit.sandbox.settings]\noven = "{project}/oven"\nheat = 250\n')
 
     assert project_settings(target, DRIVER) == {"oven": f"{tmp_path}/oven", "heat": 250}
 
 
 @pytest.mark.parametrize("target", ["pizza:driver", "./pizza.py"])
-def test_a_target_that_is_no_project_gives_none(target: str) -> None:
+def test_target_outside_a_project_has_no_settings(target: str) -> None:
     assert project_settings(target, DRIVER) == {}
 
 
-def test_the_file_of_a_projects_driver_stands_for_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_file_of_a_project_selects_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project(tmp_path, '[tool.dra-kit]\ndriver = "kitchen.pizza"\n[tool.dra-kit.sandbox.settings]\nheat = 250\n')
     classes = tmp_path / "deviceclasses.yaml"
     classes.write_text("")
@@ -78,29 +78,29 @@ def test_the_file_of_a_projects_driver_stands_for_the_project(tmp_path: Path, mo
         assert found.driver == ("kitchen.pizza", "driver")
 
 
-def test_a_folder_that_is_no_project_may_have_classes(tmp_path: Path) -> None:
+def test_folder_without_pyproject_may_contain_device_classes(tmp_path: Path) -> None:
     (tmp_path / "deviceclasses.yaml").write_text("")
 
     assert device_classes(str(tmp_path)) == (tmp_path / "deviceclasses.yaml",)
     assert project_settings(str(tmp_path), DRIVER) == {}
 
 
-def test_a_pyproject_that_is_no_toml_is_told(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"pyproject.toml cannot be read: "):
         project_settings(project(tmp_path, "[tool"), DRIVER)
 
 
-def test_a_project_without_the_table_gives_none(tmp_path: Path) -> None:
+def test_project_without_the_table_has_no_settings(tmp_path: Path) -> None:
     assert project_settings(project(tmp_path, '[tool.dra-kit]\ndriver = "pizza:driver"\n'), DRIVER) == {}
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[tool.dra-kit.sandbox.settings]\nheet = 250\n", "names heet, which is no setting of driver dra.pizza"),
-        ("[tool.dra-kit.sandbox]\nsettings = 3\n", "is no table"),
+        ("[tool.dra-kit.sandbox.settings]\nheet = 250\n", "names heet, which is not a setting of driver dra.pizza"),
+        ("[tool.dra-kit.sandbox]\nsettings = 3\n", "is not a table"),
     ],
 )
-def test_a_wrong_table_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_invalid_table_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         project_settings(project(tmp_path, text), DRIVER)

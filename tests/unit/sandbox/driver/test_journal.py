@@ -1,11 +1,13 @@
-"""What is told of the driver's log."""
+"""The driver's log: lines, problems and permanently rejected claims."""
 
 from __future__ import annotations
 
 import logging
 
+import pytest
+
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.drivers.log import DriverLog
+from dra_kit.sandbox.drivers.log import DriverLog, RefusedClaims
 
 
 def problems(raised: Exception, **fields: object) -> tuple[str, ...]:
@@ -19,7 +21,7 @@ def problems(raised: Exception, **fields: object) -> tuple[str, ...]:
     return tuple(log.problems)
 
 
-def test_an_error_is_told_with_its_type() -> None:
+def test_problems_contain_the_type_of_an_error() -> None:
     assert problems(OSError("no oven"), error="no oven") == ("part failed: OSError: no oven",)
 
 
@@ -32,18 +34,18 @@ def filled(*messages: str) -> DriverLog:
     return log
 
 
-def test_the_oldest_lines_go_and_that_is_said() -> None:
+def test_oldest_lines_are_dropped_and_counted() -> None:
     log = filled(*(f"{number:05} {'x' * 10_000}" for number in range(500)))
 
     first, *lines = log.lines
     gone = 500 - len(lines)
     assert gone > 0
-    assert first == f"({gone} older lines went: 4 MiB are kept)"
+    assert first == f"({gone} older lines dropped: the limit is 4 MiB)"
     assert f"{gone:05} xxx" in lines[0]
     assert sum(map(len, lines)) <= 4 << 20
 
 
-def test_a_line_without_end_is_cut() -> None:
+def test_overlong_line_is_truncated() -> None:
     log = filled("x" * 1_000_000)
 
     assert len(log.lines[0]) < 20_000
@@ -51,18 +53,18 @@ def test_a_line_without_end_is_cut() -> None:
     assert len(log.problems[0]) < 20_000
 
 
-def test_problems_are_told_once_and_the_oldest_go() -> None:
+def test_problems_are_listed_once_and_the_oldest_are_dropped() -> None:
     log = filled("again", *(f"problem {number}" for number in range(1_500)), "problem 1499")
 
     assert len(log.problems) == 1_000
     assert log.problems[-1] == "problem 1499"
 
 
-def test_an_error_of_dra_kit_speaks_for_itself() -> None:
+def test_problem_of_a_dra_kit_error_has_no_type() -> None:
     assert problems(ConfigurationError("give --oven")) == ("part failed: give --oven",)
 
 
-def test_problems_are_found_by_their_message_alone() -> None:
+def test_problems_are_found_by_message() -> None:
     log = DriverLog()
     logger = logging.Logger("dra_kit.node")  # noqa: LOG001 - of this test alone
     logger.addHandler(log)
@@ -72,3 +74,18 @@ def test_problems_are_found_by_their_message_alone() -> None:
     assert log.problems_of("discover failed") == ("discover failed: slices not published",)
     assert log.problems_of("slices not published") == ("slices not published: no answer",)
     assert log.problems_of("no answer") == ()
+
+
+@pytest.mark.parametrize(
+    ("logger", "error"),
+    [
+        pytest.param("dra_kit.node.claims.status", "no oven", id="status-update"),
+        pytest.param("dra_kit.node.claims.service", "", id="claim-prepared"),
+    ],
+)
+def test_only_the_result_of_a_later_call_clears_a_permanent_error(logger: str, error: str) -> None:
+    refused = RefusedClaims()
+    failed = {"claim": "default/lunch", "permanent": True, "error": "no oven"}
+    refused.handle(logging.makeLogRecord({"name": "dra_kit.node.claims.service", **failed}))
+    refused.handle(logging.makeLogRecord({"name": logger, "claim": "default/lunch"}))
+    assert refused.of("default", "lunch") == error

@@ -20,7 +20,7 @@ class Nothing(dra.DeviceProvider):
         yield []
 
 
-class Nobody(dra.Preparer[dra.NoConfig]):
+class NoPreparer(dra.Preparer[dra.NoConfig]):
     @override
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[dra.NoConfig]) -> dra.Prepared:
         return dra.Prepared()
@@ -29,30 +29,30 @@ class Nobody(dra.Preparer[dra.NoConfig]):
 def driver(name: str, *settings: str) -> dra.Driver[Any, Any]:
     fields: dict[str, Any] = dict.fromkeys(settings, (str, ""))
     model: type[BaseModel] = create_model("Settings", **fields)
-    return dra.Driver(name, provider=Nothing(), preparer=Nobody(), settings=model if settings else None)
+    return dra.Driver(name, provider=Nothing(), preparer=NoPreparer(), settings=model if settings else None)
 
 
 PIZZA, WINE, WATER = driver("dra.pizza", "oven", "shelf"), driver("dra.wine", "cellar", "shelf"), driver("dra.water")
 
 
-def test_a_name_that_one_driver_has_is_its_own() -> None:
+def test_setting_of_one_driver_needs_no_driver_name() -> None:
     assert settings_by_driver([PIZZA, WINE], {"oven": 1, "cellar": 2}) == {
         "dra.pizza": {"oven": 1},
         "dra.wine": {"cellar": 2},
     }
 
 
-def test_a_name_that_several_have_is_given_with_the_driver() -> None:
+def test_setting_of_several_drivers_needs_the_driver_name() -> None:
     given = {"dra.pizza.shelf": 1, "dra.wine.shelf": 2}
 
     assert settings_by_driver([PIZZA, WINE], given) == {"dra.pizza": {"shelf": 1}, "dra.wine": {"shelf": 2}}
 
 
-def test_a_driver_alone_may_be_named_too() -> None:
+def test_driver_name_is_optional_for_a_single_driver() -> None:
     assert settings_by_driver([PIZZA], {"dra.pizza.oven": 1, "shelf": 2}) == {"dra.pizza": {"oven": 1, "shelf": 2}}
 
 
-def test_the_name_of_a_driver_may_begin_with_that_of_another() -> None:
+def test_driver_name_may_be_a_prefix_of_another() -> None:
     assert settings_by_driver([driver("dra", "x"), PIZZA], {"dra.pizza.oven": 1})["dra.pizza"] == {"oven": 1}
 
 
@@ -67,6 +67,8 @@ def test_the_name_of_a_driver_may_begin_with_that_of_another() -> None:
         ([WATER], "oven", r"driver dra\.water has no setting 'oven'; its settings: none"),
     ],
 )
-def test_a_name_that_means_none_or_several(drivers: Sequence[dra.Driver[Any, Any]], name: str, expected: str) -> None:
+def test_unknown_or_ambiguous_setting_is_rejected(
+    drivers: Sequence[dra.Driver[Any, Any]], name: str, expected: str
+) -> None:
     with pytest.raises(ConfigurationError, match=expected):
         settings_by_driver(drivers, {name: ""})

@@ -12,7 +12,7 @@ from dra_kit.sandbox.drivers.roles import HANGING_SECONDS, RoleThread
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 
-async def test_a_role_runs_in_a_thread_of_its_own_until_it_is_stopped() -> None:
+async def test_role_runs_in_its_own_thread_until_stopped() -> None:
     seen: list[str] = []
 
     async def run() -> int:
@@ -32,7 +32,7 @@ async def test_a_role_runs_in_a_thread_of_its_own_until_it_is_stopped() -> None:
     assert role.failure == ""
 
 
-async def test_why_a_role_ended_is_kept() -> None:
+async def test_role_stores_the_reason_of_its_failure() -> None:
     async def refuse() -> int:
         raise ConfigurationError("no oven")
 
@@ -75,7 +75,7 @@ async def test_why_a_role_ended_is_kept() -> None:
     assert drained == [True]
 
 
-async def test_that_a_role_has_ended_is_told_once() -> None:
+async def test_end_of_a_role_is_reported_once() -> None:
     async def end() -> int:
         return 2
 
@@ -90,7 +90,7 @@ async def test_that_a_role_has_ended_is_told_once() -> None:
     assert told == ["exit code 2", "late"]
 
 
-async def test_a_role_that_is_blocked_is_left_behind() -> None:
+async def test_stop_does_not_wait_for_a_blocked_role() -> None:
     blocked, released = threading.Event(), threading.Event()
 
     async def run() -> int:
@@ -107,14 +107,14 @@ async def test_a_role_that_is_blocked_is_left_behind() -> None:
     assert await role.stop() is True
 
 
-async def test_a_role_that_was_never_started_is_stopped_at_once() -> None:
+async def test_stop_of_a_role_that_never_started_returns_at_once() -> None:
     async def run() -> int:
         return 0
 
     assert await RoleThread("role", run).stop(0.01) is False
 
 
-async def test_a_call_of_the_drivers_code_that_hangs_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stop_does_not_wait_for_a_hanging_call(caplog: pytest.LogCaptureFixture) -> None:
     entered, released = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -61,7 +61,7 @@ class SandboxCluster:
         loop: runs in that thread.
         directory: of everything; a short path, for sockets.
         alpha: all alpha gates of resource.k8s.io are on.
-        hasty: whoever waits for the driver loses patience within seconds: the kubelet that calls it, the one that
+        hasty: timeouts of seconds: the kubelet's calls, the kubelet that
             wipes slices, and the driver itself with the author's code.
     """
 

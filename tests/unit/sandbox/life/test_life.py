@@ -13,7 +13,7 @@ from tests.unit.sandbox.life.cluster import SandboxCluster
 
 # longer than any wait for what becomes true in the end, and for putting right what a scenario that failed has left
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]
-# where somebody has to lose patience; alone, because a driver that starts again needs patience
+# scenarios that need short timeouts; separate, because a restarting driver needs long ones
 HASTY = ("prepare-too-slow", "kubelet-deadline-missed", "slices-wiped")
 STEADY = [item.id for item in SCENARIOS if item.sandbox and item.id not in HASTY]
 

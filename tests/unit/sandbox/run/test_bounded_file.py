@@ -15,7 +15,7 @@ def lines(begin: int, end: int) -> bytes:
     return b"".join(b"%099d\n" % number for number in range(begin, end))
 
 
-def test_the_oldest_lines_go_and_that_is_said(tmp_path: Path) -> None:
+def test_oldest_lines_are_dropped_and_counted(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("ab", buffering=0) as writer:
         writer.write(lines(0, 20_000))
@@ -38,7 +38,7 @@ def test_a_file_that_is_short_enough_is_left_alone(tmp_path: Path) -> None:
     assert log.read_bytes() == lines(0, 10)
 
 
-def test_one_line_that_is_too_long_goes_too(tmp_path: Path) -> None:
+def test_overlong_line_is_dropped(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * 3 * MIB)
 
@@ -47,7 +47,7 @@ def test_one_line_that_is_too_long_goes_too(tmp_path: Path) -> None:
     assert log.stat().st_size < MIB
 
 
-def test_a_file_is_looked_after_while_it_is_written(tmp_path: Path) -> None:
+def test_file_is_bounded_while_it_is_written(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("ab", buffering=0) as writer, bounded_file(log, MIB):
         for number in range(2):
@@ -58,6 +58,6 @@ def test_a_file_is_looked_after_while_it_is_written(tmp_path: Path) -> None:
     assert log.read_bytes().endswith(lines(39_999, 40_000))
 
 
-def test_a_file_that_is_removed_is_nobody_s(tmp_path: Path) -> None:
+def test_removed_file_is_not_created_again(tmp_path: Path) -> None:
     with bounded_file(tmp_path / "none"):
         wait_for(lambda: not any(thread.name == "log of the sandbox" for thread in threading.enumerate()))

@@ -44,7 +44,7 @@ DRIVER = """
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signals) -> None:
+def test_interrupted_start_leaves_nothing_behind(number: signal.Signals) -> None:
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
         place = Path(directory)
         (place / "pizzeria.py").write_text(textwrap.dedent(DRIVER))
@@ -79,7 +79,7 @@ def announced(place: Path, monkeypatch: pytest.MonkeyPatch, name: str = "1") -> 
     return state
 
 
-def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_of_a_detached_sandbox_is_private(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = announced(place, monkeypatch)
 
     assert place.stat().st_mode & 0o777 == 0o700
@@ -88,7 +88,7 @@ def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: 
     assert (sandbox.pid, sandbox.drivers, sandbox.log) == (os.getpid(), ("dra.pizza",), state.with_suffix(".log"))
 
 
-def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_and_log_of_a_stopped_sandbox_are_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = announced(place, monkeypatch)
     state.write_text(state.read_text().replace('"began": "', '"began": "1'))
     state.with_suffix(".log").touch()
@@ -113,7 +113,7 @@ def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeyp
         '{"pid": 7, "began": "", "drivers": ["a"], "kubeconfig": "b"}',
     ],
 )
-def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:
+def test_files_that_no_sandbox_wrote_are_kept(place: Path, text: str) -> None:
     (place / "notes.json").write_text(text)
     (place / "notes.json").chmod(0o600)
     (place / "notes.log").touch()
@@ -123,7 +123,7 @@ def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:
     assert (place / "notes.log").exists()
 
 
-def test_nothing_is_removed_that_a_file_names(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_a_record_are_not_removed(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = tmp_path / "thesis"
     victim.touch()
     state = announced(place, monkeypatch)
@@ -135,9 +135,7 @@ def test_nothing_is_removed_that_a_file_names(place: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
-def test_word_that_others_could_have_left_is_not_believed(
-    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
+def test_record_that_others_can_write_is_ignored(place: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     state = announced(place, monkeypatch)
     state.chmod(mode)
 
@@ -145,7 +143,7 @@ def test_word_that_others_could_have_left_is_not_believed(
     assert state.exists()
 
 
-def test_word_behind_a_link_is_not_believed(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_behind_a_link_is_ignored(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = announced(place, monkeypatch)
     moved = tmp_path / "elsewhere.json"
     state.rename(moved)
@@ -157,9 +155,7 @@ def test_word_behind_a_link_is_not_believed(place: Path, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("plant", ["link", "open", "file"])
-def test_a_place_that_somebody_else_has_made_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
-) -> None:
+def test_directory_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     directory = tmp_path / f"dra-kit-sandbox-{os.getuid()}"
     (tmp_path / "mine").mkdir(0o700)
@@ -178,7 +174,7 @@ def test_a_place_that_somebody_else_has_made_is_refused(
     assert (tmp_path / "mine" / "notes.json").exists()
 
 
-def test_a_place_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nowhere"))
 
     with pytest.raises(SandboxError, match="cannot be made: No such file or directory"):

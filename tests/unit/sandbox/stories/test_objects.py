@@ -30,8 +30,8 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
-        ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
+        ("{kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
+        ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
         ("{apiVersion: apps/, kind: Pod, metadata: {name: a}}", "the API server has no kind Pod of apps/"),
         ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
         (
@@ -44,7 +44,7 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
         ),
     ],
 )
-async def test_what_cannot_be_made_is_told_in_one_line(client: Client, tmp_path: Path, text: str, problem: str) -> None:
+async def test_rejected_object_is_reported_in_one_line(client: Client, tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         await apply_text(client, tmp_path, text)
 
@@ -53,7 +53,7 @@ async def test_what_cannot_be_made_is_told_in_one_line(client: Client, tmp_path:
     assert "\n" not in str(caught.value)
 
 
-async def test_an_object_that_exists_is_changed_with_the_same_care(client: Client, tmp_path: Path) -> None:
+async def test_update_of_an_object_is_checked_like_its_creation(client: Client, tmp_path: Path) -> None:
     assert await apply_text(client, tmp_path, MENU) == ["menu"]
     assert await apply_text(client, tmp_path, MENU.replace("dish: pizza", "dish: pasta")) == ["menu"]
 

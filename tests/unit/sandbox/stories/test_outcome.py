@@ -23,7 +23,7 @@ def pod(phase: str, *, ready: bool = False, restart: str = "Never", command: boo
     }
 
 
-def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+def test_pod_with_a_permanently_rejected_claim_is_not_waited_for() -> None:
     outcome = judge_pods([pod("Pending")], {"1": "the oven is broken"}, refused={"1"})
 
     assert (outcome.settled, outcome.passed) == (True, False)
@@ -48,24 +48,24 @@ def test_what_is_expected_of_a_pod(item: Object, settled: bool, passed: bool) ->
     assert (outcome.settled, outcome.passed) == (settled, passed)
 
 
-def test_the_reason_is_told() -> None:
+def test_outcome_contains_the_reason() -> None:
     failed, waiting = pod("Failed", code=3), pod("Pending")
 
     assert judge_pods([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
     assert judge_pods([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
 
 
-def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> None:
+def test_running_pod_is_called_not_ready_only_if_it_must_be_ready() -> None:
     leaving = pod("Running", ready=True, restart="Always")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     pods = (pod("Running", restart="Always"), pod("Running", ready=True), pod("Running"), leaving)
 
     assert [judge_pods([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
-        "not ready", "has not ended", "has not ended", "is being deleted",
+        "not ready", "has not exited", "has not exited", "is being deleted",
     ]  # fmt: skip
 
 
-def test_causes_follow_the_reason_without_saying_it_again() -> None:
+def test_causes_follow_the_reason_without_repeating_it() -> None:
     waiting = pod("Pending")
 
     assert judge_pods([waiting], {"1": "no oven"}, {"1": ["no oven", "no gas", "no match"]}).failures == (
@@ -74,7 +74,7 @@ def test_causes_follow_the_reason_without_saying_it_again() -> None:
     assert judge_pods([waiting], {}, {"1": ["no gas"]}).failures == ("Pod default/guest is Pending: no gas",)
 
 
-def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime() -> None:
+def test_container_that_cannot_start_is_reported_with_the_runtime_message() -> None:
     failed = pod("Failed", code=128)
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "no such file or directory"
 
@@ -83,7 +83,7 @@ def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime(
     )
 
 
-def test_an_init_container_that_fails_is_told() -> None:
+def test_failed_init_container_is_reported() -> None:
     failed = pod("Failed")
     failed["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     failed["status"]["initContainerStatuses"] = [{"name": "oven", "state": {"terminated": {"exitCode": 3}}}]
@@ -93,7 +93,7 @@ def test_an_init_container_that_fails_is_told() -> None:
     )
 
 
-def test_why_a_container_does_not_start_is_told() -> None:
+def test_waiting_reason_of_a_container_is_reported() -> None:
     waiting = pod("Pending")
     reason = {"reason": "CreateContainerConfigError", "message": 'configmap "menu" not found'}
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": reason}
@@ -104,7 +104,7 @@ def test_why_a_container_does_not_start_is_told() -> None:
 
 
 @pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}])
-def test_a_container_that_is_started_again_and_again_tells_its_last_end(state: Object) -> None:
+def test_crash_looping_container_is_reported_with_its_last_exit(state: Object) -> None:
     crashing = pod("Running", restart="Always")
     status = {"state": state, "lastState": {"terminated": {"exitCode": 1}}, "restartCount": 3, "ready": False}
     crashing["status"]["containerStatuses"][0] |= status
@@ -114,7 +114,7 @@ def test_a_container_that_is_started_again_and_again_tells_its_last_end(state: O
     )
 
 
-def test_a_pod_that_the_kubelet_ended_is_told_with_the_reason() -> None:
+def test_pod_terminated_by_the_kubelet_is_reported_with_the_reason() -> None:
     late = pod("Failed", code=137)
     late["status"] |= {"reason": "DeadlineExceeded", "message": "too long"}
 
@@ -131,7 +131,7 @@ def test_a_pod_that_the_kubelet_ended_is_told_with_the_reason() -> None:
         ({"state": {"waiting": {"reason": "ContainerCreating"}}, "ready": False}, ""),
     ],
 )
-def test_what_is_well_again_is_no_problem(status: Object, text: str) -> None:
+def test_recovered_pod_has_no_problem(status: Object, text: str) -> None:
     item = pod("Running")
     item["status"]["containerStatuses"][0] |= status
 

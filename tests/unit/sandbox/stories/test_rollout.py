@@ -19,7 +19,7 @@ def workload(kind: str, **status: int) -> Object:
     return {"kind": kind, "metadata": metadata, "spec": {"replicas": 2}, "status": status}
 
 
-def test_the_pods_of_a_deployment_are_those_of_its_sets() -> None:
+def test_pods_of_a_deployment_are_those_of_its_replica_sets() -> None:
     pods = [obj("own"), obj("of-set", "set"), obj("of-daemons", "daemons"), obj("other"), obj("others", "other-set")]
 
     found = pods_of_workloads({"own", "deployment", "daemons"}, [obj("set", "deployment"), obj("other-set", "x")], pods)
@@ -38,7 +38,7 @@ def test_the_pods_of_a_deployment_are_those_of_its_sets() -> None:
         (workload("DaemonSet", observedGeneration=2), ""),
     ],
 )
-def test_a_workload_lacks_something_until_its_newest_pods_are_available(item: Object, text: str) -> None:
+def test_workload_is_incomplete_until_its_newest_pods_are_available(item: Object, text: str) -> None:
     told = workload_shortfall(item)
 
     assert text in told

@@ -29,7 +29,7 @@ def names(story: Story) -> list[list[str]]:
     return [[manifest.file for manifest in step.manifests] for step in story.steps]
 
 
-def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
+def test_story_without_steps_applies_everything_at_once(tmp_path: Path) -> None:
     story = load_story(write(tmp_path / "lunch", "pods: {guest: {phase: Running}}", b=POD, a=POD))
 
     assert story.name == "lunch"
@@ -39,7 +39,7 @@ def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
     assert story.leftovers == ()
 
 
-def test_the_first_step_takes_what_no_step_names(tmp_path: Path) -> None:
+def test_first_step_applies_manifests_that_no_step_names(tmp_path: Path) -> None:
     expect = """
 steps:
   - pods: {guest: {phase: Pending}}
@@ -59,7 +59,7 @@ steps:
     assert story.steps[2].deletes == ("Pod/guest",)
 
 
-def test_an_environment_value_says_what_it_must_be(tmp_path: Path) -> None:
+def test_environment_value_is_a_text_or_a_pattern(tmp_path: Path) -> None:
     expect = """
 pods:
   guest:
@@ -98,7 +98,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
         (
             "pods: {guest: {phase: Running, exit_code: 0}}",
-            "pods.guest.exit_code: there is no key 'exit_code' here; it may be phase, message, containers",
+            "pods.guest.exit_code: unknown key 'exit_code'; valid keys: phase, message, containers",
         ),
         (
             "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: 8}}}}}",
@@ -106,19 +106,19 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ),
         (
             "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: {pattern: '('}}}}}}",
-            "'(' is no regular expression",
+            "'(' is not a valid regular expression",
         ),
         (
             "pods: {guest: {pase: Running}}",
-            "pods.guest.pase: there is no key 'pase' here; did you mean \"phase\"? it may be phase, message, ",
+            "pods.guest.pase: unknown key 'pase'; did you mean \"phase\"? valid keys: phase, message, ",
         ),
         (
             "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
-            'did you mean "output"? it may be exit_code, environment, device_nodes, mounts, output',
+            'did you mean "output"? valid keys: exit_code, environment, device_nodes, mounts, output',
         ),
         (
             "step: []",
-            "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, devices, gone, ",
+            "step: unknown key 'step'; did you mean \"steps\"? valid keys: pods, claims, devices, gone, ",
         ),
         ("steps: [{health: {pizza-0: burnt}}]", "steps[0].health.pizza-0: Input should be an object"),
         (
@@ -127,19 +127,22 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ),
         (
             "steps: [{kill: {aftr: EFFECT_APPLIED}}]",
-            "steps[0].kill.aftr: there is no key 'aftr' here; did you mean \"after\"? it may be after, restart",
+            "steps[0].kill.aftr: unknown key 'aftr'; did you mean \"after\"? valid keys: after, restart",
         ),
         (
             "steps: [{kill: {after: EFFECT_APPLYED}}]",
-            "steps[0].kill.after: there is no step 'EFFECT_APPLYED'; did you mean \"EFFECT_APPLIED\"? it may be",
+            "steps[0].kill.after: unknown step 'EFFECT_APPLYED'; did you mean \"EFFECT_APPLIED\"? valid steps:",
         ),
-        ("steps: [{kill: {after: PREPARED, restart: false}}]", "steps[0].kill: after and restart: false do not go"),
+        ("steps: [{kill: {after: PREPARED, restart: false}}]", "steps[0].kill: after and restart: false cannot"),
         ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
-        ("steps: [{kil: {}}]", "steps[0].kil: there is no key 'kil' here; did you mean \"kill\"?"),
+        ("steps: [{kil: {}}]", "steps[0].kil: unknown key 'kil'; did you mean \"kill\"?"),
         ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
-        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: there is no "),
+        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: /"),
         ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
-        ("steps: [{devices: {pizza-0: {attribute: {}}}}]", 'did you mean "attributes"? it may be attributes, capacity'),
+        (
+            "steps: [{devices: {pizza-0: {attribute: {}}}}]",
+            'did you mean "attributes"? valid keys: attributes, capacity',
+        ),
         ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),
@@ -149,7 +152,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml cannot be read: No such file or directory"),
     ],
 )
-def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str, text: str) -> None:
+def test_mistake_is_reported_with_file_and_position(tmp_path: Path, expect: str, text: str) -> None:
     directory = write(tmp_path, expect)
 
     with pytest.raises(ConfigurationError) as caught:
@@ -160,7 +163,7 @@ def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
+def test_manifest_that_no_step_applies_is_rejected(tmp_path: Path) -> None:
     directory = write(tmp_path, "steps: [{apply: [a.yaml]}]", a=POD, forgotten=POD)
 
     with pytest.raises(ConfigurationError, match=r"no step applies forgotten\.yaml"):
@@ -172,19 +175,19 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
     [
         (
             "kind: Job\nmetadata: {name: x}",
-            "document 1 has no apiVersion, which must be a text",
+            "document 1 lacks apiVersion, which must be a string",
         ),
         (
             "apiVersion: v1\nkind: ''\nmetadata: {name: x}",
-            "document 1 has no kind, which must be a text",
+            "document 1 lacks kind, which must be a string",
         ),
-        ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
+        ("kind: Pod\napiVersion: v1", "(Pod) lacks metadata.name"),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
-        ("--- 1\n--- 2", "document 1 is no object"),
+        ("--- 1\n--- 2", "document 1 is not an object"),
         ("a: [", "cannot be read: line 1"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, text: str) -> None:
+def test_invalid_manifest_is_reported_by_name(tmp_path: Path, manifest: str, text: str) -> None:
     directory = write(tmp_path, "pods: {a: {phase: Running}}", order=manifest)
 
     with pytest.raises(ConfigurationError) as caught:
@@ -194,7 +197,7 @@ def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, 
     assert "order.yaml" in str(caught.value)
 
 
-def test_what_is_done_to_the_driver_is_read_and_a_release_is_found_beside_the_story(tmp_path: Path) -> None:
+def test_driver_actions_are_read_and_the_release_is_found_next_to_the_story(tmp_path: Path) -> None:
     expect = """
 steps:
   - kill: {after: EFFECT_APPLIED}
@@ -222,7 +225,7 @@ steps:
     assert third.actions.upgrade.target == "next.module"
 
 
-def test_further_drivers_that_a_story_needs_are_found_beside_it(tmp_path: Path) -> None:
+def test_additional_drivers_are_found_next_to_the_story(tmp_path: Path) -> None:
     expect = """
 targets: [./nic.py, "shop.py:wine", leds.yaml, wine.module]
 steps:
@@ -245,6 +248,6 @@ steps:
     assert story.steps[0].manifests == ()
 
 
-def test_a_further_driver_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"targets nic\.py: there is no .*/lunch/nic\.py; name a file"):
+def test_missing_additional_driver_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"targets nic\.py: /.*/lunch/nic\.py does not exist; name a file"):
         load_story(write(tmp_path / "lunch", "targets: [nic.py]\npods: {guest: {phase: Running}}"))

@@ -71,7 +71,7 @@ claims: {lunch: {devices: [margherita-0], reserved_for: [guest]}}
 """
 
 
-async def test_a_story_that_is_true_passes_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+async def test_passing_story_leaves_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
 
     assert result.report().startswith(f"story {tmp_path.name} passed in ")
@@ -81,7 +81,7 @@ async def test_a_story_that_is_true_passes_and_leaves_nothing(cluster: Cluster, 
     assert not cluster.node
 
 
-async def test_everything_runs_in_a_labelled_namespace_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+async def test_story_runs_in_its_own_labelled_namespace(cluster: Cluster, tmp_path: Path) -> None:
     made: list[Object] = []
 
     def serve(item: Object) -> None:
@@ -99,7 +99,7 @@ async def test_everything_runs_in_a_labelled_namespace_of_its_own(cluster: Clust
     assert [item["metadata"].get("namespace") for item in made[1:]] == [result.namespace, result.namespace, None]
 
 
-async def test_a_failure_tells_expected_got_and_the_events(cluster: Cluster, tmp_path: Path) -> None:
+async def test_failure_contains_expected_got_and_events(cluster: Cluster, tmp_path: Path) -> None:
     def pending(item: Object) -> None:
         if item["kind"] == "Pod":
             runs(item, phase="Pending", message="cannot allocate all claims", started=False)
@@ -130,7 +130,7 @@ async def test_a_failure_tells_expected_got_and_the_events(cluster: Cluster, tmp
     assert not cluster.of("namespaces")
 
 
-async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
+async def test_story_that_cannot_pass_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_create = lambda item: runs(item, phase="Failed", exit_code=1) if item["kind"] == "Pod" else None
 
     result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=3600)
@@ -138,9 +138,9 @@ async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) 
     assert [str(item.got) for item in result.failures[0].mismatches] == ["Failed"]
 
 
-async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, tmp_path: Path) -> None:
+async def test_step_forgets_earlier_rejections(cluster: Cluster, tmp_path: Path) -> None:
     cluster.controlled.texts["menu"] = "old"
-    cluster.refused["lunch"] = "there is no such pizza"
+    cluster.refused["lunch"] = "unknown pizza"
     (tmp_path / "menu.txt").write_text("new")
     result = await run_story(story(tmp_path, "steps: [{edit: {menu: menu.txt}}]"), cluster, timeout=1)
 
@@ -148,7 +148,7 @@ async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, t
     assert cluster.refused == {}
 
 
-async def test_files_of_the_nodes_are_looked_at(cluster: Cluster, tmp_path: Path) -> None:
+async def test_files_of_the_nodes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     cluster.controlled.texts["oven"] = "cold"
     steps = "steps: [{files: {oven: cold}}, {edit: {oven: lit.txt}, files: {oven: [li, it]}}, {files: {oven: cold}}]"
     (tmp_path / "lit.txt").write_text("lit")
@@ -159,21 +159,21 @@ async def test_files_of_the_nodes_are_looked_at(cluster: Cluster, tmp_path: Path
     assert failure.mismatches[0].got == "'lit'"
 
 
-async def test_a_setting_whose_files_cannot_be_looked_at_is_told(cluster: Cluster, tmp_path: Path) -> None:
+async def test_setting_with_unreadable_files_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     (failure,) = (await run_story(story(tmp_path, "files: {fridge: cold}"), cluster, timeout=0.1)).failures
 
     assert failure.mismatches[0].got == "the driver has no setting 'fridge'"
 
 
-async def test_files_of_nodes_that_are_not_seen_are_told_and_fail_nothing(cluster: Cluster, tmp_path: Path) -> None:
+async def test_inaccessible_node_files_are_reported_and_do_not_fail_the_story(cluster: Cluster, tmp_path: Path) -> None:
     result = await run_story(story(tmp_path, "files: {far: cold}"), cluster, timeout=0.1)
 
     assert result.passed
-    assert result.report().endswith("; not looked at, for nodes of a real cluster are not seen: file far")
+    assert result.report().endswith("; not checked, because files of a real node cannot be read: file far")
 
 
-async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.node.add("CDI file of somebody else")
+async def test_state_left_on_the_node_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.node.add("CDI file of another driver")
     cluster.on_delete = lambda _: None
 
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
@@ -183,7 +183,7 @@ async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: P
     assert failure.mismatches[0].got == "record of lunch"
 
 
-async def test_what_may_stay_is_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+async def test_cleanup_does_not_wait_for_allowed_leftovers(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_delete = lambda item: None
     cluster.stuck.add("pizza-of-the-day")
     expect = f"leftovers: [record of l.*, DeviceClass/.*]{RUNNING}"
@@ -255,7 +255,7 @@ async def test_a_refused_object_without_an_expectation_is_an_error_of_its_file(c
         await run_story(of_files(cluster, POD), cluster)
 
 
-async def test_expected_leftovers_may_stay(cluster: Cluster, tmp_path: Path) -> None:
+async def test_allowed_leftovers_pass(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_delete = lambda _: None
     expect = f"leftovers: [record of l.*]{RUNNING}"
 
@@ -264,7 +264,7 @@ async def test_expected_leftovers_may_stay(cluster: Cluster, tmp_path: Path) -> 
     assert result.passed, result.report()
 
 
-async def test_a_claim_that_nobody_deleted_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+async def test_claim_that_was_not_deleted_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     def make_claim(item: Object) -> None:
         _serve(cluster, item)
         if item["kind"] == "Pod":
@@ -278,7 +278,7 @@ async def test_a_claim_that_nobody_deleted_is_left_over(cluster: Cluster, tmp_pa
     assert "ResourceClaim/guest-pizza-x7" in result.report()
 
 
-async def test_an_object_that_ignores_its_deletion_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+async def test_object_that_ignores_its_deletion_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     cluster.stuck.add("pizza-of-the-day")
 
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=0.1)
@@ -286,7 +286,7 @@ async def test_an_object_that_ignores_its_deletion_is_left_over(cluster: Cluster
     assert result.failures[0].mismatches[0].got == "DeviceClass/pizza-of-the-day"
 
 
-async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(
+async def test_cleanup_has_one_deadline_and_names_blocking_finalizers(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hold(item: Object) -> None:
@@ -296,7 +296,7 @@ async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(
 
     cluster.on_create = hold
     cluster.stuck |= {"guest", "lunch", "pizza-of-the-day"}
-    cluster.on_delete = lambda _: cluster.node.add("record of nobody")
+    cluster.on_delete = lambda _: cluster.node.add("record of a claim")
     seconds = itertools.count()  # one at each look at the clock
     monkeypatch.setattr(stage, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
@@ -305,11 +305,11 @@ async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(
 
     assert next(seconds) < 50  # five things that do not go, twenty seconds for all of them
     got = result.failures[0].mismatches[0].got
-    assert "Pod/guest (waits for whoever removes the finalizer kitchen/dishes)" in got
+    assert "Pod/guest (waits for the finalizer kitchen/dishes)" in got
     assert "DeviceClass/pizza-of-the-day" in got
 
 
-async def test_other_kinds_that_the_api_server_has_go_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
+async def test_objects_of_other_kinds_are_deleted_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
     menu = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}"
     seen: list[str] = []
 
@@ -336,7 +336,7 @@ async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: 
     assert "the API server has no kind Pizza of v1" in mismatch.got
 
 
-async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
+async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
     pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
     spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
     cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
@@ -405,7 +405,7 @@ steps:
     assert cluster.controlled.replaced == [("menu", "new"), ("menu", "old")]
 
 
-async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_slices(
+async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
@@ -443,9 +443,7 @@ async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_
     assert left == [0]
 
 
-async def test_a_story_begins_when_all_slices_are_there(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_story_waits_for_all_slices(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(stage, "_PUBLISHES", 0.0)  # a slow machine takes longer
     looks: list[int] = []
@@ -467,9 +465,7 @@ async def test_a_story_begins_when_all_slices_are_there(
     assert result.passed, result.report()
 
 
-async def test_what_is_done_to_the_driver_comes_first_and_all_is_as_it_was_in_the_end(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_driver_actions_run_first_and_are_undone_at_the_end(cluster: Cluster, tmp_path: Path) -> None:
     expect = """
 steps:
   - kill: {after: EFFECT_APPLIED}
@@ -490,7 +486,7 @@ steps:
     ]  # fmt: skip
 
 
-async def test_what_cannot_be_done_to_the_driver_is_told_with_the_step(cluster: Cluster, tmp_path: Path) -> None:
+async def test_failed_driver_action_is_reported_with_its_step(cluster: Cluster, tmp_path: Path) -> None:
     cluster.controlled.refused = "it is on a node of a real cluster"
     result = await run_story(story(tmp_path, "steps: [{kill: {}}]"), cluster)
     assert "the driver\n    expected: can be killed\n    got:      it is on a node of a real cluster" in result.report()
@@ -521,7 +517,7 @@ steps:
 @pytest.mark.parametrize(
     "what", ["kill: {}", "edit: {shelf: new.txt}", "health: {a: {b: c}}", "reboot: {lost: [oven]}"]
 )
-async def test_a_step_that_names_no_driver_where_there_are_several(cluster: Cluster, tmp_path: Path, what: str) -> None:
+async def test_step_must_name_one_of_several_drivers(cluster: Cluster, tmp_path: Path, what: str) -> None:
     cluster.controls["dra.wine"] = Control()
     (tmp_path / "new.txt").touch()
 
@@ -533,7 +529,7 @@ async def test_a_step_that_names_no_driver_where_there_are_several(cluster: Clus
     assert cluster.objects == {}
 
 
-async def test_devices_that_a_story_makes_ill_are_well_when_it_ends(cluster: Cluster, tmp_path: Path) -> None:
+async def test_injected_health_is_reset_when_the_story_ends(cluster: Cluster, tmp_path: Path) -> None:
     expect = """
 steps:
   - health: {pizza-0: {burnt: black, burnt-edge: brown}}
@@ -550,7 +546,7 @@ steps:
     ]
 
 
-async def test_a_device_that_cannot_be_made_ill_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+async def test_rejected_health_injection_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
     result = await run_story(story(tmp_path, "steps: [{health: {pizza-0: {cold: ''}}}]"), cluster)
 
     (mismatch,) = result.failures[0].mismatches
@@ -567,7 +563,7 @@ async def test_an_object_that_the_api_server_refuses_fails_the_step(cluster: Clu
     assert "bad dough" in mismatch.got
 
 
-async def test_an_object_of_somebody_else_is_refused_and_stays(cluster: Cluster, tmp_path: Path) -> None:
+async def test_object_of_another_owner_is_rejected_and_kept(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add("deviceclasses", {"metadata": {"name": "pizza-of-the-day"}})
 
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
@@ -584,9 +580,7 @@ async def test_a_namespace_without_its_service_account_is_waited_for(cluster: Cl
     assert result.passed, result.report()
 
 
-async def test_a_pod_that_is_forbidden_although_it_has_its_account_is_not_tried_again(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_forbidden_pod_with_a_service_account_is_not_retried(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_create = lambda item: cluster.add(
         "serviceaccounts", {"metadata": {"name": "default"}}, item["metadata"]["name"]
     )
@@ -597,10 +591,10 @@ async def test_a_pod_that_is_forbidden_although_it_has_its_account_is_not_tried_
     assert "no pods" in result.failures[0].mismatches[0].got
 
 
-async def test_a_step_cannot_delete_what_none_created(cluster: Cluster, tmp_path: Path) -> None:
+async def test_step_cannot_delete_objects_that_no_step_created(cluster: Cluster, tmp_path: Path) -> None:
     result = await run_story(story(tmp_path, "steps: [{delete: [Pod/waiter]}]"), cluster)
 
-    assert result.failures[0].mismatches[0].expected == "a step before created it"
+    assert result.failures[0].mismatches[0].expected == "an earlier step created it"
 
 
 async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:

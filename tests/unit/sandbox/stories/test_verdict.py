@@ -31,7 +31,7 @@ def judge(environment: dict[str, Any], actual: dict[str, str], **others: dict[st
         ({"FLAME": {"same_as": "other/eater/FLAME"}}, {"FLAME": "7"}),
     ],
 )
-def test_an_environment_as_expected_is_no_mismatch(environment: dict[str, Any], actual: dict[str, str]) -> None:
+def test_expected_environment_has_no_mismatch(environment: dict[str, Any], actual: dict[str, str]) -> None:
     assert judge(environment, actual, other={"FLAME": "7"}) == ()
 
 
@@ -47,7 +47,7 @@ def test_an_environment_as_expected_is_no_mismatch(environment: dict[str, Any], 
         ({"FLAME": {"same_as": "other/eater/SMOKE"}}, {"FLAME": "8"}, "'8'"),
     ],
 )
-def test_an_environment_that_differs_is_told(environment: dict[str, Any], actual: dict[str, str], got: str) -> None:
+def test_different_environment_is_a_mismatch(environment: dict[str, Any], actual: dict[str, str], got: str) -> None:
     (mismatch,) = judge(environment, actual, other={"FLAME": "7"})
 
     assert mismatch.subject == f"pod guest, container eater, {next(iter(environment))}"
@@ -76,7 +76,7 @@ def judge_container(kind: str, wanted: dict[str, Any], actual: dict[str, str] | 
         ("environment", {"DOUGH": {}}, {"DOUGH": ""}),
     ],
 )
-def test_device_files_and_mounts_as_expected_are_no_mismatch(
+def test_expected_device_files_and_mounts_have_no_mismatch(
     kind: str, wanted: dict[str, Any], actual: dict[str, str]
 ) -> None:
     assert judge_container(kind, wanted, actual) == ()
@@ -112,7 +112,7 @@ def test_device_files_and_mounts_as_expected_are_no_mismatch(
         ),
     ],
 )
-def test_device_files_and_mounts_that_differ_are_told(
+def test_different_device_files_and_mounts_are_mismatches(
     kind: str, wanted: dict[str, Any], actual: dict[str, str] | None, told: tuple[str, str, str]
 ) -> None:
     (mismatch,) = judge_container(kind, wanted, actual)
@@ -129,7 +129,7 @@ def test_device_files_and_mounts_that_differ_are_told(
     ("wanted", "texts"),
     [("lit", ["cold", "lit, hot"]), (["lit", "hot"], ["lit, hot"]), ([], ["cold"]), (None, []), ("lit", None)],
 )
-def test_files_as_expected_are_no_mismatch(wanted: object, texts: list[str] | None) -> None:
+def test_expected_files_have_no_mismatch(wanted: object, texts: list[str] | None) -> None:
     assert compare(expect(files={"oven/*": wanted}), StoryFacts(files={"oven/*": texts}), "ns") == ()
 
 
@@ -142,14 +142,14 @@ def test_files_as_expected_are_no_mismatch(wanted: object, texts: list[str] | No
         (None, ["lit"], "is not there", "'lit'"),
     ],
 )
-def test_files_that_differ_are_told(wanted: object, texts: list[str], expected: str, got: str) -> None:
+def test_different_files_are_mismatches(wanted: object, texts: list[str], expected: str, got: str) -> None:
     (mismatch,) = compare(expect(files={"oven/*": wanted}), StoryFacts(files={"oven/*": texts}), "ns")
 
     assert (mismatch.subject, mismatch.expected, mismatch.got) == ("file oven/*", expected, got)
 
 
 @given(st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=3), min_size=1))
-def test_every_environment_is_as_it_is_expected_to_be(environment: dict[str, str]) -> None:
+def test_matching_environments_pass(environment: dict[str, str]) -> None:
     assert judge(dict(environment), environment) == ()
 
 
@@ -157,13 +157,13 @@ def test_every_environment_is_as_it_is_expected_to_be(environment: dict[str, str
     st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=2)),
     st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=2), min_size=1),
 )
-def test_exactly_the_variables_that_differ_are_told(wanted: dict[str, str], actual: dict[str, str]) -> None:
+def test_only_different_variables_are_reported(wanted: dict[str, str], actual: dict[str, str]) -> None:
     told = [mismatch.subject.rpartition(" ")[2] for mismatch in judge(dict(wanted), actual)]
 
     assert told == [name for name, value in wanted.items() if actual.get(name) != value]
 
 
-def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+def test_pod_with_a_permanently_rejected_claim_is_not_waited_for() -> None:
     pod = PodFacts("Pending", refusal="the oven is broken")
     (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), StoryFacts({"guest": pod}), "ns")
 
@@ -171,7 +171,7 @@ def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> No
 
 
 @pytest.mark.parametrize(("phase", "final"), [("Pending", False), ("Succeeded", True), ("Failed", True)])
-def test_a_pod_that_ended_cannot_become_what_was_expected(phase: str, final: bool) -> None:
+def test_exited_pod_cannot_reach_the_expected_state(phase: str, final: bool) -> None:
     (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), StoryFacts({"guest": PodFacts(phase)}), "ns")
 
     assert (mismatch.expected, mismatch.got, mismatch.final) == ("Running", phase, final)
@@ -199,16 +199,16 @@ def test_the_exit_code_counts() -> None:
     assert (output.expected, output.got) == ("contains 'enjoy'", "'cold'")
 
 
-def test_what_does_not_exist_is_told() -> None:
+def test_missing_object_is_a_mismatch() -> None:
     pod = {"phase": "Running", "containers": {"eater": {}}}
     expectation = expect(pods={"guest": pod, "waiter": pod}, claims={"lunch": {}})
 
     mismatches = compare(expectation, StoryFacts({"waiter": PodFacts("Running")}), "ns")
 
     assert [(item.subject, item.got) for item in mismatches] == [
-        ("pod guest", "there is no such pod"),
+        ("pod guest", "the pod does not exist"),
         ("pod waiter, container eater", "it has not"),
-        ("claim lunch", "there is no such claim"),
+        ("claim lunch", "the claim does not exist"),
     ]
 
 
@@ -225,7 +225,7 @@ def test_devices_and_consumers_of_a_claim_are_compared_as_sets() -> None:
     ]
 
 
-def test_references_name_every_pod_spoken_of() -> None:
+def test_referenced_pods_lists_every_pod() -> None:
     environment = {"FLAME": {"same_as": "cook/oven/FLAME"}}
     pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
 
@@ -237,10 +237,10 @@ def test_references_name_every_pod_spoken_of() -> None:
     [
         ({"lunch": ("Healthy", "Healthy")}, []),
         ({"lunch": ("Healthy", "Unhealthy")}, ["Healthy, Unhealthy"]),
-        ({"dinner": ("Healthy",)}, ["it is not told"]),
+        ({"dinner": ("Healthy",)}, ["not reported"]),
     ],
 )
-def test_the_devices_of_a_claim_must_all_be_as_expected(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
+def test_all_devices_of_a_claim_must_match(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
     pod = {"phase": "Running", "containers": {"eater": {"health": {"lunch": "Healthy"}}}}
     facts = StoryFacts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
 

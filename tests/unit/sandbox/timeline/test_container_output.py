@@ -54,7 +54,7 @@ def numbers(log: ContainerLog, begin: int, end: int) -> list[str]:
     return [f"| {number}" for number in range(begin, end)]
 
 
-def test_what_is_new_is_shown_once() -> None:
+def test_changes_are_shown_once() -> None:
     log = ContainerLog()
     watched = Watched(log)
     log.append(b"one\ntw", 0)
@@ -67,14 +67,14 @@ def test_what_is_new_is_shown_once() -> None:
     assert watched.shown(3) == {}
 
 
-def test_the_environment_is_not_shown_again() -> None:
+def test_unchanged_environment_is_not_repeated() -> None:
     log = ContainerLog()
     log.append(b"DOUGH=thin\nPWD=/tmp\n_=env\nDOUGH=thick\n", 0)
 
     assert Watched(log).shown(0) == {"eater-0": ["| DOUGH=thick"]}
 
 
-def test_of_a_loud_container_the_newest_lines_are_recorded_each_second() -> None:
+def test_newest_lines_of_a_noisy_container_are_recorded_each_second() -> None:
     log = ContainerLog()
     watched = Watched(log)
 
@@ -88,7 +88,7 @@ def test_of_a_loud_container_the_newest_lines_are_recorded_each_second() -> None
     assert watched.shown(9) == {}
 
 
-def test_what_fell_out_of_the_log_is_left_out_too() -> None:
+def test_lines_dropped_by_the_log_are_counted_as_left_out() -> None:
     log = ContainerLog(1_000)
     watched = Watched(log)
     for number in range(500):
@@ -100,7 +100,7 @@ def test_what_fell_out_of_the_log_is_left_out_too() -> None:
     assert first == left_out(str(500 - len(lines)))
 
 
-def test_the_last_lines_of_a_container_are_shown_however_loud_it_was() -> None:
+def test_last_lines_of_a_noisy_container_are_always_recorded() -> None:
     log = ContainerLog()
     watched = Watched(log)
     numbers(log, 0, 1_000)
@@ -111,7 +111,7 @@ def test_the_last_lines_of_a_container_are_shown_however_loud_it_was() -> None:
     assert watched.shown(0) == {"eater-0": [left_out("490"), *told[490:]]}
 
 
-def test_many_loud_containers_get_their_turns() -> None:
+def test_noisy_containers_share_the_limit() -> None:
     logs = [ContainerLog() for _ in range(100)]
     watched = Watched(*logs)
     for log in logs:
@@ -124,7 +124,7 @@ def test_many_loud_containers_get_their_turns() -> None:
     assert len({name for part in told for name in part}) > len(told[0])
 
 
-def test_a_long_line_is_shown_by_its_beginning_once() -> None:
+def test_long_line_is_shown_once_and_truncated() -> None:
     log = ContainerLog()
     watched = Watched(log)
     log.append(b"x" * 50_000, 0)
@@ -135,7 +135,7 @@ def test_a_long_line_is_shown_by_its_beginning_once() -> None:
     assert watched.shown(1) == {"eater-0": ["| short", "| " + "y" * 2_000 + " …"]}
 
 
-def test_what_a_terminal_would_obey_is_escaped() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     log = ContainerLog()
     log.append(b"\x1b]0;owned\x07\xff x\r\na\tb\n", 0)
 
@@ -143,7 +143,7 @@ def test_what_a_terminal_would_obey_is_escaped() -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 60)), max_size=20), st.integers(1, 2_000))
-def test_all_that_the_log_has_at_the_end_is_recorded(parts: list[tuple[bytes, int]], limit: int) -> None:
+def test_rest_of_the_log_is_recorded_at_the_end(parts: list[tuple[bytes, int]], limit: int) -> None:
     log = ContainerLog(limit)
     watched = Watched(log)
     found: list[ContainerOutput] = []
@@ -163,7 +163,7 @@ def test_all_that_the_log_has_at_the_end_is_recorded(parts: list[tuple[bytes, in
         assert "".join(record.text for record in kept) == log.text
 
 
-def test_a_letter_that_is_cut_at_the_end_of_a_record_is_whole_in_the_next() -> None:
+def test_character_split_between_records_is_decoded_in_the_second() -> None:
     log = ContainerLog()
     watched = Watched(log)
     text = "ü" * 20_000
@@ -174,7 +174,7 @@ def test_a_letter_that_is_cut_at_the_end_of_a_record_is_whole_in_the_next() -> N
     assert "".join(record.text for record in [*first, *watched.rest(1)]) == f"x{text}"
 
 
-def test_more_is_expected_until_all_of_a_container_that_ended_is_recorded() -> None:
+def test_expects_more_until_an_exited_container_is_fully_recorded() -> None:
     log, outputs = ContainerLog(), ContainerOutputs()
     expected = [outputs.expects_more]
     outputs.add(ContainerReference(POD, "eater-0", "r://0"), log)

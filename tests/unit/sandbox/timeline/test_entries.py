@@ -66,7 +66,7 @@ def slice_changed(item: dict[str, Any], change: Any = "MODIFIED") -> ObjectChang
     return ObjectChanged(change=change, resource=SLICES, object=item)
 
 
-def test_slices_with_what_is_new_of_them() -> None:
+def test_slice_entries_show_changes_only() -> None:
     assert shown(
         slice_changed(piece("a"), "ADDED"),
         slice_changed(piece("a")),
@@ -85,11 +85,11 @@ def test_slices_with_what_is_new_of_them() -> None:
     ]
 
 
-def test_slices_of_any_driver_where_others_start_it() -> None:
+def test_slices_of_external_drivers_are_shown() -> None:
     assert shown(slice_changed(piece("other", "dra.pasta"), "ADDED"), drivers=())[0].startswith("ResourceSlice other:")
 
 
-def test_classes_when_they_select_something_else() -> None:
+def test_device_class_is_shown_when_its_selectors_change() -> None:
     item = {"metadata": {"name": "pizza"}, "spec": {"selectors": [{"cel": {"expression": "a\n  == b"}}]}}
     config = {"config": [{"opaque": {"driver": "dra.pasta"}}]}
     more = {"metadata": {"name": "pizza"}, "spec": config}
@@ -107,7 +107,7 @@ def test_classes_when_they_select_something_else() -> None:
     ]
 
 
-def test_claims_with_what_they_ask_for() -> None:
+def test_claim_entries_show_requests() -> None:
     exactly = {"deviceClassName": "pizza", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
     parts = [{"name": "big", "deviceClassName": "pizza", "allocationMode": "All"}]
     requests = [{"name": "one", "exactly": exactly}, {"name": "two", "firstAvailable": parts}]
@@ -125,7 +125,7 @@ def test_claims_with_what_they_ask_for() -> None:
     ]
 
 
-def test_pods_with_their_phases() -> None:
+def test_pod_entries_show_phases() -> None:
     assert shown(
         changed(pod(), "ADDED"),
         changed(pod(phase="Running")),
@@ -135,7 +135,7 @@ def test_pods_with_their_phases() -> None:
     ) == ["Pod guest-0 is created", "Pod guest-0 is Running", "Pod guest-0 is being deleted", "Pod guest-0 is gone"]
 
 
-def test_a_refusal_once_and_a_decision_with_its_devices() -> None:
+def test_scheduling_failure_is_shown_once_and_the_decision_with_devices() -> None:
     refusal = PodUnschedulable(pod=GUEST, reason="Unschedulable", message="no node")
     device = DeviceResult("", "pizza", "node-1", "pizza-0", "pizza-0 of pool node-1: the only one that fits")
 
@@ -154,7 +154,7 @@ def call(method: str, error: str = "") -> CallEnded:
     )
 
 
-def test_calls_with_what_came_of_them() -> None:
+def test_call_entries_show_results() -> None:
     overdue = CallOverdue(
         node="node-1", driver="dra.pizza", method=PREPARE, claims=(LUNCH,), waited=3.0, running=("prepare runs",)
     )
@@ -183,14 +183,14 @@ def test_calls_with_what_came_of_them() -> None:
     ]
 
 
-def test_the_first_cdi_specs_as_a_whole() -> None:
+def test_first_cdi_specs_are_shown_in_full() -> None:
     spec = CdiSpecWritten(node="node-1", driver="dra.pizza", file="lunch.json", spec={"cdiVersion": "0.6.0"})
     whole = ["CDI spec lunch.json, for the container runtime", "{", '"cdiVersion": "0.6.0"', "}"]
 
     assert shown(spec, spec, spec) == [*whole, *whole, whole[0]]
 
 
-def test_containers_with_what_they_get_and_how_they_end() -> None:
+def test_container_entries_show_edits_and_exit() -> None:
     edits = SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/a", container_path="/b"),))
     begun = ContainerStarted(node="node-1", container=EATER, from_claims=edits)
     broken = ContainerStarted(node="node-1", container=EATER, exit=ExitStatus(128, "StartError", "no such file"))
@@ -200,7 +200,7 @@ def test_containers_with_what_they_get_and_how_they_end() -> None:
     assert shown(changed(pod(), "ADDED"), begun, ended, broken, deleted, ended)[1:] == [
         "Pod guest-0, container eater has started and gets from its claims:",
         "CHEESE=brie",
-        "mount /a on /b (told here, not done)",
+        "mount /a on /b (not applied here)",
         "Pod guest-0, container eater ended with exit code 3",
         "Pod guest-0, container eater cannot start",
         "no such file",
@@ -209,7 +209,7 @@ def test_containers_with_what_they_get_and_how_they_end() -> None:
     ]
 
 
-def test_drivers_and_manifests_that_are_followed() -> None:
+def test_driver_and_manifest_entries() -> None:
     assert shown(
         DriverNotServing(driver="dra.pizza", calls=("discover runs",)),
         DriverNotServing(calls=("discover runs",)),
@@ -229,7 +229,7 @@ def test_drivers_and_manifests_that_are_followed() -> None:
         "the driver does not serve yet",
         "no slice",
         "start: the driver serves after 250 ms",
-        "a.py: the new code cannot be used; the code before serves on",
+        "a.py: the new code cannot be used; the previous code keeps serving",
         "x",
         "the driver ended: exit code 1",
         "manifests: Pod guest is made",
@@ -238,7 +238,7 @@ def test_drivers_and_manifests_that_are_followed() -> None:
     ]
 
 
-def test_nothing_after_the_end_but_what_is_waited_for() -> None:
+def test_after_shutdown_only_pending_calls_are_shown() -> None:
     assert shown(ClusterEnding(calls=("prepare runs",)), changed(pod(), "ADDED")) == [
         "waiting up to 3 s for the driver's code",
         "prepare runs",

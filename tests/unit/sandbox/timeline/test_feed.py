@@ -47,7 +47,7 @@ def of(kind: type[Kind], records: Sequence[Record]) -> list[Kind]:
     return [record for record in records if isinstance(record, kind)]
 
 
-async def test_the_way_of_a_pod() -> None:
+async def test_records_of_a_pod_from_creation_to_deletion() -> None:
     records: list[Record] = []
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     settings = SandboxSettings(webhook=False, controller=False)
@@ -92,7 +92,7 @@ async def test_the_way_of_a_pod() -> None:
     assert order == sorted(order, key=lambda item: item.number)
 
 
-async def test_a_driver_that_is_started_anew_and_what_it_logs() -> None:
+async def test_records_of_a_restarted_driver_and_its_log() -> None:
     class Talking(Oven):
         @override
         def discover(self) -> Iterator[Sequence[dra.Device]]:
@@ -120,7 +120,7 @@ async def test_a_driver_that_is_started_anew_and_what_it_logs() -> None:
     ]
 
 
-async def test_of_a_driver_that_logs_without_end_some_lines_are_left_out() -> None:
+async def test_log_lines_above_the_rate_limit_are_left_out() -> None:
     records: list[DriverLogged] = []
     now = [0.0]
     lines = DriverLogRecorder("dra.pizza", records.append, lambda: now[0])

@@ -64,7 +64,7 @@ def records() -> st.SearchStrategy[Record]:
 
 
 @given(st.lists(records(), max_size=5))
-def test_what_is_read_is_what_was_written(written: list[Record]) -> None:
+def test_timeline_file_round_trip(written: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "timeline"
         file = TimelineFile(path)
@@ -75,9 +75,9 @@ def test_what_is_read_is_what_was_written(written: list[Record]) -> None:
         assert (list(read_timeline(path)) if written else []) == written
 
 
-def test_the_file_is_for_its_user_alone_and_replaces_what_was_there(tmp_path: Path) -> None:
+def test_file_is_private_and_replaces_an_existing_one(tmp_path: Path) -> None:
     other, path = tmp_path / "other", tmp_path / "timeline"
-    other.write_text("of somebody")
+    other.write_text("other content")
     path.symlink_to(other)
 
     file = TimelineFile(path)
@@ -85,11 +85,11 @@ def test_the_file_is_for_its_user_alone_and_replaces_what_was_there(tmp_path: Pa
     file.close()
 
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
-    assert other.read_text() == "of somebody"
+    assert other.read_text() == "other content"
     assert list(read_timeline(path)) == [logged(1)]
 
 
-def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> None:
+def test_torn_last_line_is_ignored_and_a_torn_inner_line_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path)
     for number in (1, 2):
@@ -101,7 +101,7 @@ def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> 
     assert list(read_timeline(path)) == [logged(1)]
 
     path.write_bytes(b'{"kind": "Lunch"}\n' + whole)
-    with pytest.raises(ConfigurationError, match=r"timeline: line 1 is no record of a timeline: .*; give a file"):
+    with pytest.raises(ConfigurationError, match=r"timeline: line 1 is not a record of a timeline: .*; give a file"):
         list(read_timeline(path))
 
 
@@ -110,15 +110,15 @@ def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> 
     [b'"message":"\xff"', b'"message":"","more":' + b"[" * 100_000 + b"]" * 100_000],
     ids=["no Unicode", "too deep"],
 )
-def test_a_line_that_cannot_even_be_read_is_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
+def test_undecodable_line_is_rejected_with_a_one_line_error(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "timeline"
     path.write_bytes(b'{"kind":"ManifestsApplied",' + text + b"}\n")
 
-    with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is no record of a timeline: [^\n]*\Z"):
+    with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is not a record of a timeline: [^\n]*\Z"):
         list(read_timeline(path))
 
 
-async def test_of_a_long_timeline_the_newer_half_stays_and_how_many_went(tmp_path: Path) -> None:
+async def test_full_file_keeps_the_newer_half_and_counts_dropped_records(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path, limit=64 * KIB)
     for number in range(1, 201):
@@ -135,10 +135,8 @@ async def test_of_a_long_timeline_the_newer_half_stays_and_how_many_went(tmp_pat
     assert [item.number for item in kept] == list(range(kept[0].number, 201))
 
 
-async def test_a_disk_that_cannot_be_written_loses_records_and_it_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR)  # what the sandbox shows unless it is told otherwise
+async def test_failing_disk_loses_records_and_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)  # the sandbox's default log level
     path = tmp_path / "missing" / "timeline"
     file = TimelineFile(path)
     for number in (1, 2):
@@ -153,7 +151,7 @@ async def test_a_disk_that_cannot_be_written_loses_records_and_it_is_logged_once
     assert message == f"timeline {path} loses records: No such file or directory; free some space, or name another file"
 
 
-async def test_a_disk_that_is_full_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_does_not_tear_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path)
     file.write(logged(1))
@@ -176,7 +174,7 @@ async def test_a_disk_that_is_full_tears_no_line(tmp_path: Path, monkeypatch: py
     assert list(read_timeline(path)) == [logged(1), RecordsLost(number=2, lost=1), logged(3)]
 
 
-async def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_disk_does_not_block_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, goes_on, waits = tmp_path / "timeline", threading.Event(), threading.Event()
     really = os.write
 
@@ -213,7 +211,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     assert file.lost == 0
 
 
-def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_record_with_invalid_unicode_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path)
     for text in ("one", "\ud800", "two"):
@@ -224,7 +222,7 @@ def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pyt
     assert len(caplog.messages) == 1
 
 
-def test_an_object_that_is_too_deep_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_too_deeply_nested_record_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
     deep: dict[str, object] = {}
     for _ in range(100_000):

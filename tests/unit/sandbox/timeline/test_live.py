@@ -1,4 +1,4 @@
-"""What the live view tells of a container's output."""
+"""Entries of the live view."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.unit.sandbox.timeline.feeding import feeding
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
 
 
-async def test_the_end_of_a_long_output_is_told() -> None:
-    told = io.StringIO()
-    view = LiveView(told)
+async def test_end_of_long_output_is_shown() -> None:
+    shown = io.StringIO()
+    view = LiveView(shown)
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
     def tells(text: str) -> bool:
-        return text in told.getvalue()
+        return text in shown.getvalue()
 
     async with Sandbox(
         driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
@@ -46,12 +46,12 @@ async def test_the_end_of_a_long_output_is_told() -> None:
             (directory / "go").touch()
         await until(lambda: phase(sandbox, "guest") == "Succeeded" and tells("| the end\n"))
 
-    assert told.getvalue().count("| and\n") == 1
+    assert shown.getvalue().count("| and\n") == 1
 
 
-async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
-    told = io.StringIO()
-    view = LiveView(told)
+async def test_unfinished_cdi_file_is_not_recorded() -> None:
+    shown = io.StringIO()
+    view = LiveView(shown)
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
     async with Sandbox(
@@ -65,14 +65,14 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
         half.unlink()
 
-    assert "CHEESE=false" in told.getvalue()
-    assert half.name not in told.getvalue()
+    assert "CHEESE=false" in shown.getvalue()
+    assert half.name not in shown.getvalue()
 
 
-async def told_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> str:
-    """What is told of a new project of that kind, its devices and the claim of its demo, without some feature gates."""
-    told = io.StringIO()
-    view = LiveView(told)
+async def view_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> str:
+    """Return the view of a new project of a kind, its devices and its demo's claim, without some feature gates."""
+    shown = io.StringIO()
+    view = LiveView(shown)
     project = PROJECTS / f"{kind}-driver"
     driver = load_driver(str(project))
     settings = driver.settings
@@ -87,31 +87,31 @@ async def told_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> st
     async with Sandbox(made, how, observers=(feeding(view.read),)) as sandbox:
         for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
             await sandbox.client.create(resource, item)
-        await until(lambda: " has started and gets from its claims" in told.getvalue())
-    return told.getvalue()
+        await until(lambda: " has started and gets from its claims" in shown.getvalue())
+    return shown.getvalue()
 
 
-async def test_counter_sets_are_told_and_slices_that_are_alike_named() -> None:
-    told = await told_of("partitionable", 2)
+async def test_counter_sets_are_shown_and_equal_slices_are_named() -> None:
+    shown = await view_of("partitionable", 2)
     for card in ("card-0", "card-1"):
         counters = f"{card}: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3"
-        assert f"has 1 counter set on node-1 in pool node-1/{card}\n           {counters}\n" in told
-    assert "offers no devices" not in told
+        assert f"has 1 counter set on node-1 in pool node-1/{card}\n           {counters}\n" in shown
+    assert "offers no devices" not in shown
 
 
-async def test_the_capacity_that_a_claim_asks_for_is_told() -> None:
-    told = await told_of("shared", 1)
-    assert "a device of class shared-driver.example.com\n             2Gi of its memory\n" in told
+async def test_requested_capacity_is_shown() -> None:
+    shown = await view_of("shared", 1)
+    assert "a device of class shared-driver.example.com\n             2Gi of its memory\n" in shown
 
 
-async def test_a_share_where_the_cluster_knows_none_is_the_whole_device() -> None:
-    told = await told_of("shared", 1, without=["DRAConsumableCapacity"])
-    assert "DEVICE_0_MEMORY=16Gi\n" in told
+async def test_share_without_consumable_capacity_is_the_whole_device() -> None:
+    shown = await view_of("shared", 1, without=["DRAConsumableCapacity"])
+    assert "DEVICE_0_MEMORY=16Gi\n" in shown
 
 
-async def test_constraints_of_a_claim_are_told() -> None:
-    told = io.StringIO()
-    view = LiveView(told)
+async def test_constraints_of_a_claim_are_shown() -> None:
+    shown = io.StringIO()
+    view = LiveView(shown)
     constrained = claim("lunch")
     constrained["spec"]["devices"]["constraints"] = [
         {"matchAttribute": "dra.pizza/oven"},
@@ -122,12 +122,12 @@ async def test_constraints_of_a_claim_are_told() -> None:
         driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
     ) as sandbox:
         await sandbox.client.create(RESOURCE_CLAIMS, constrained)
-        await until(lambda: "ResourceClaim lunch asks for devices" in told.getvalue())
-    assert "all devices have the same dra.pizza/oven\n" in told.getvalue()
-    assert "devices of pizza differ in dra.pizza/dough\n" in told.getvalue()
+        await until(lambda: "ResourceClaim lunch asks for devices" in shown.getvalue())
+    assert "all devices have the same dra.pizza/oven\n" in shown.getvalue()
+    assert "devices of pizza differ in dra.pizza/dough\n" in shown.getvalue()
 
 
-async def test_all_that_a_container_gets_is_told() -> None:
+async def test_all_edits_of_a_container_are_shown() -> None:
     class Everything(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             return dra.Prepared(
@@ -140,8 +140,8 @@ async def test_all_that_a_container_gets_is_told() -> None:
         def discover(self) -> Iterator[dra.Inventory]:
             yield dra.Inventory(pools=[dra.Pool(name="node-1/card", devices=[dra.Device(name="port-0")])])
 
-    told = io.StringIO()
-    view = LiveView(told)
+    shown = io.StringIO()
+    view = LiveView(shown)
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Ports(), preparer=Everything()),), lambda _: None)
     async with Sandbox(
         driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
@@ -150,28 +150,28 @@ async def test_all_that_a_container_gets_is_told() -> None:
             await sandbox.client.create(resource, item)
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
-    assert "offers 1 device on node-1 in pool node-1/card\n" in told.getvalue()
-    entry = told.getvalue().partition("has started and gets from its claims:\n")[2].partition("\n\n")[0]
+    assert "offers 1 device on node-1 in pool node-1/card\n" in shown.getvalue()
+    entry = shown.getvalue().partition("has started and gets from its claims:\n")[2].partition("\n\n")[0]
     assert [line.strip() for line in entry.splitlines()] == [
-        "hook createContainer /opt/link (told here, not run)",
-        "interface eth1 as net1 (told here, not moved)",
-        "groups 44 (told here, not given)",
+        "hook createContainer /opt/link (not applied here)",
+        "interface eth1 as net1 (not applied here)",
+        "groups 44 (not applied here)",
     ]
 
 
-async def test_names_messages_and_output_reach_the_terminal_as_letters_only() -> None:
+async def test_control_characters_in_names_messages_and_output_are_escaped() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    told = Terminal()
-    view = LiveView(told)
+    shown = Terminal()
+    view = LiveView(shown)
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     # the second of them clears the screen, the third forges an entry
     output = [
         "\\033]0;owned\\007",
         "\\033[2J",
-        "\\r  0.00 s every pod did what it was to do",
+        "\\r  0.00 s all pods succeeded",
         "\\302\\2331m",
         "\\342\\200\\256txt",
     ]
@@ -187,37 +187,37 @@ async def test_names_messages_and_output_reach_the_terminal_as_letters_only() ->
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
 
     view_styles = {"\x1b[1m", "\x1b[0m", *(f"\x1b[{number}m" for number in range(30, 38))}
-    text = told.getvalue()
+    text = shown.getvalue()
     for style in view_styles:
         text = text.replace(style, "")
     assert all(char.isprintable() or char == "\n" for char in text)
-    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s every pod did what it was to do  \x9b1m  \u202etxt" in text
+    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s all pods succeeded  \x9b1m  \u202etxt" in text
 
 
-def test_a_message_of_several_lines_forges_no_entry() -> None:
-    told = io.StringIO()
-    view = LiveView(told)
+def test_multiline_message_does_not_look_like_an_entry() -> None:
+    shown = io.StringIO()
+    view = LiveView(shown)
 
-    view.entry("a name\n  0.00 s every pod did what it was to do")
-    view.detail("a message\n  0.00 s every pod did what it was to do\r\x1b[A")
+    view.entry("a name\n  0.00 s all pods succeeded")
+    view.detail("a message\n  0.00 s all pods succeeded\r\x1b[A")
 
-    assert told.getvalue().splitlines()[1:] == [
+    assert shown.getvalue().splitlines()[1:] == [
         "           a message",
-        r"             0.00 s every pod did what it was to do\r\x1b[A",
+        r"             0.00 s all pods succeeded\r\x1b[A",
     ]
-    assert r"a name\n  0.00 s" in told.getvalue()
+    assert r"a name\n  0.00 s" in shown.getvalue()
 
 
-async def test_a_config_for_another_driver_is_told() -> None:
-    told = io.StringIO()
+async def test_config_for_another_driver_is_shown() -> None:
+    shown = io.StringIO()
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     asked = claim("lunch", parameters={"extraCheese": True})
     asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
 
     async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(LiveView(told).read),)
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(LiveView(shown).read),)
     ) as sandbox:
         await sandbox.client.create(RESOURCE_CLAIMS, asked)
         await until(
-            lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in told.getvalue()
+            lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in shown.getvalue()
         )

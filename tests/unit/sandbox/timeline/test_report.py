@@ -62,7 +62,7 @@ def container_of(*found: Record) -> dict[str, Any]:
 
 
 @given(records())
-def test_a_file_gives_the_same_report_and_view_as_watching_live(found: Sequence[Record]) -> None:
+def test_report_and_view_of_a_file_equal_the_live_ones(found: Sequence[Record]) -> None:
     clock = itertools.count()
     timeline = Timeline(wall=lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC), clock=lambda: next(clock) / 3)
     live, shown = RunReport(), io.StringIO()
@@ -83,7 +83,7 @@ def test_a_file_gives_the_same_report_and_view_as_watching_live(found: Sequence[
         assert again.getvalue() == shown.getvalue()
 
 
-def test_a_pod_is_reported_as_it_was_before_its_deletion() -> None:
+def test_deleted_pod_is_reported_with_its_last_state() -> None:
     found = pod_of(
         changed(pod(), "ADDED"),
         changed(pod(phase="Running")),
@@ -100,7 +100,7 @@ def test_a_pod_is_reported_as_it_was_before_its_deletion() -> None:
     assert (container["reason"], container["exitCode"], container["output"]) == ("Running", None, "one\n")
 
 
-def test_also_if_the_kubelet_knows_of_the_deletion_first() -> None:
+def test_deleted_pod_is_reported_if_the_kubelet_sees_the_deletion_first() -> None:
     found = container_of(
         started(), PodTerminating(node="node-1", pod=who()), ended(code=137), changed(pod(), "DELETED")
     )
@@ -108,7 +108,7 @@ def test_also_if_the_kubelet_knows_of_the_deletion_first() -> None:
     assert (found["reason"], found["exitCode"]) == ("Running", None)
 
 
-def test_of_a_container_that_was_restarted_the_newest_is_reported() -> None:
+def test_newest_attempt_of_a_container_is_reported() -> None:
     found = container_of(
         started(), output("one\n", 0), ended(code=3), started(attempt=1), output("two\n", 0, attempt=1)
     )
@@ -116,7 +116,7 @@ def test_of_a_container_that_was_restarted_the_newest_is_reported() -> None:
     assert (found["restarts"], found["exitCode"], found["output"]) == (1, None, "two\n")
 
 
-def test_what_a_container_got_is_reported() -> None:
+def test_container_edits_are_reported() -> None:
     found = container_of(started(), ended(code=3))
 
     assert found == {
@@ -136,7 +136,7 @@ def test_what_a_container_got_is_reported() -> None:
     }
 
 
-def test_what_was_left_out_of_the_output_comes_late_and_is_reported_in_its_place() -> None:
+def test_late_output_is_reported_at_its_position() -> None:
     found = container_of(started(), output("one\n", 0), output("three\n", 8), output("two\n", 4, late=True))
     assert (found["output"], found["outputDropped"]) == ("one\ntwo\nthree\n", 0)
 
@@ -144,7 +144,7 @@ def test_what_was_left_out_of_the_output_comes_late_and_is_reported_in_its_place
     assert (found["output"], found["outputDropped"]) == ("three\n", 8)
 
 
-def test_of_much_output_the_newest_is_reported() -> None:
+def test_newest_part_of_long_output_is_reported() -> None:
     parts = [output(f"{number:09d}\n" * 1_000, number * 10_000) for number in range(200)]
 
     found = container_of(started(), *parts)
@@ -154,7 +154,7 @@ def test_of_much_output_the_newest_is_reported() -> None:
     assert found["outputDropped"] + len(found["output"]) == 200 * 10_000
 
 
-def test_of_pods_that_were_deleted_long_ago_only_their_number_is_known() -> None:
+def test_old_deleted_pods_are_only_counted() -> None:
     deleted = [changed(pod(number), change) for number in range(1_005) for change in ("ADDED", "DELETED")]
 
     found = report_of(deleted)
@@ -177,7 +177,7 @@ def test_the_output_of_pods_that_were_deleted_long_ago_is_dropped() -> None:
     assert [len(item["containers"][0]["output"]) for item in found] == [0, 0, *[len(text)] * 64]
 
 
-def test_what_stands_in_the_way_of_a_pod() -> None:
+def test_problem_of_a_pod_is_found() -> None:
     problems = PodProblems()
 
     def after(record: Record) -> str:
@@ -203,7 +203,7 @@ def test_what_stands_in_the_way_of_a_pod() -> None:
     assert after(changed(pod(), "DELETED")) == ""
 
 
-def test_a_pod_is_reported_with_its_problem_also_after_its_deletion() -> None:
+def test_deleted_pod_is_reported_with_its_problem() -> None:
     found = pod_of(
         changed(pod(), "ADDED"),
         PodUnschedulable(pod=who(), reason="Unschedulable", message="no node"),

@@ -9,7 +9,7 @@ from dra_kit.sandbox.views.tables import counter_lines, device_table
 TAINT = {"key": "gpu.example/xid", "value": "79", "effect": "NoSchedule"}
 
 
-def test_taints_are_shown_where_a_device_has_some() -> None:
+def test_taint_column_is_shown_if_a_device_is_tainted() -> None:
     devices: list[dict[str, Any]] = [
         {"name": "gpu-0", "attributes": {"bus": {"int": 1}}, "taints": [TAINT, {"key": "x/hot", "effect": "None"}]},
         {"name": "gpu-1", "attributes": {"bus": {"int": 2}}},
@@ -22,7 +22,7 @@ def test_taints_are_shown_where_a_device_has_some() -> None:
     assert device_table(devices[1:]) == ["device  bus", "gpu-1   2"]
 
 
-def test_a_device_that_is_tainted_is_among_those_that_are_shown() -> None:
+def test_tainted_device_is_always_shown() -> None:
     devices: list[dict[str, Any]] = [{"name": f"gpu-{number}"} for number in range(40)]
     devices[30]["taints"] = [TAINT]
     shown = device_table(devices)
@@ -30,7 +30,7 @@ def test_a_device_that_is_tainted_is_among_those_that_are_shown() -> None:
     assert shown[-1] == "… and 24 more"
 
 
-def test_what_all_have_in_common_makes_no_wide_table() -> None:
+def test_common_attributes_are_not_columns() -> None:
     common = {f"attribute-{number}": {"string": "the same for every device"} for number in range(4)}
     devices: list[dict[str, Any]] = [
         {
@@ -58,7 +58,7 @@ def test_what_all_have_in_common_makes_no_wide_table() -> None:
     ]
 
 
-def test_devices_of_several_kinds_are_tables_of_their_own_and_what_does_not_fit_is_named() -> None:
+def test_each_kind_of_device_has_a_table_and_omitted_attributes_are_named() -> None:
     whole: list[dict[str, Any]] = [
         {"name": f"gpu-{number}", "attributes": {"type": {"string": "gpu"}, "bus": {"int": number},
          "uuid": {"string": f"{number:040}"}, "serial": {"string": f"{number:050}"}}}
@@ -76,7 +76,7 @@ def test_devices_of_several_kinds_are_tables_of_their_own_and_what_does_not_fit_
     assert table[-2:] == ["… and 32 more", "these 40 have type mig"]
 
 
-def test_counter_sets_that_are_alike_are_a_line() -> None:
+def test_equal_counter_sets_share_a_line() -> None:
     sets = [
         {"name": f"gpu-{number}", "counters": {"memory": {"value": "80Gi" if number else "40Gi"}}}
         for number in range(9)

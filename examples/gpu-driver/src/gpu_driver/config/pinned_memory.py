@@ -72,11 +72,11 @@ def _device(key: str, ordered: Sequence[str]) -> str:
     choices = f"one of {', '.join(ordered)}, or an index from 0 to {len(ordered) - 1}"
     if not _INDEX.fullmatch(key):
         raise dra.PermanentError(
-            f"defaultPerDevicePinnedMemoryLimit: {key!r} is no device of this group; write {choices}"
+            f"defaultPerDevicePinnedMemoryLimit: {key!r} is not a device of this group; write {choices}"
         )
     if int(key) >= len(ordered):
         raise dra.PermanentError(
-            f"defaultPerDevicePinnedMemoryLimit: there is no device {key} in this group of {len(ordered)}; "
+            f"defaultPerDevicePinnedMemoryLimit: device {key} does not exist in this group of {len(ordered)}; "
             f"write {choices}"
         )
     return ordered[int(key)]

@@ -48,7 +48,7 @@ class _Maker:
     """Makes the devices of one GPU.
 
     Args:
-        gpu: as it was found.
+        gpu: the GPU that NVML returned.
         versions: of its driver.
         settings: what is offered of it.
     """
@@ -144,7 +144,7 @@ class _Maker:
                     yield self._existing_part(profile, instance, compute)
 
     def _existing_part(self, profile: GpuInstanceProfile, instance: GpuInstance, compute: ComputeInstance) -> Gpu:
-        """Return a MIG device that somebody made; it takes no counters, since nothing else is offered where it is."""
+        """Return an existing MIG device; it consumes no counters, because no other device is offered at its place."""
         start, size, slices = instance.placement.start, instance.placement.size, compute.placement.size
         whole = slices == profile.slices
         name = names.partition(self.facts.minor, profile.name, profile.id, instance.placement)

@@ -48,7 +48,7 @@ class LastSeen:
         return known
 
     def find(self, uuid: str) -> DiscoveredGpu | None:
-        """One GPU as it was seen last; None when it never was."""
+        """Return the last known state of one GPU; None if there is none."""
         return next((gpu for gpu in self._read() if gpu.facts.uuid == uuid), None)
 
     def _read(self) -> list[DiscoveredGpu]:
@@ -57,7 +57,7 @@ class LastSeen:
         except FileNotFoundError:
             return []
         except ValidationError as error:
-            # another release's, or damaged: what NVML shows is seen anew
+            # written by another release, or corrupt: NVML is read again
             log.warning("%s cannot be read and is written again: %d mistakes", self._file, error.error_count())
             return []
 

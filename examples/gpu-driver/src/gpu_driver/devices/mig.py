@@ -11,7 +11,7 @@ COMPUTE_SIZES = (1, 2, 3, 4, 7)
 
 @dataclass(frozen=True, slots=True)
 class Mig:
-    """The MIG side of one GPU, as it was found.
+    """The MIG state of one GPU, as NVML returned it.
 
     Attributes:
         enabled: whether the GPU is divided now.
@@ -47,7 +47,7 @@ def can_be_divided(mig: Mig) -> bool:
 
 
 def can_be_whole(mig: Mig, *, dynamic: bool) -> bool:
-    """Whether the GPU can be given whole: nobody has divided it, or this driver makes it whole again.
+    """Return whether the whole GPU can be allocated: it is not divided, or this driver removes its partitions.
 
     Args:
         mig: the MIG side of the GPU.

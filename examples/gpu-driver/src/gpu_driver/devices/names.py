@@ -48,7 +48,7 @@ def kind(name: str) -> str:
 def version(text: str) -> dra.Version:
     """Return a driver's version as a semantic version: ``580.65.06`` is 580.65.6, ``575.57`` is 575.57.0.
 
-    What is no number ends it, as in ``580.65.06-beta``.
+    It ends before the first part that is not a number, as in ``580.65.06-beta``.
     """
     numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0])]
     return dra.Version(".".join(map(str, [*numbers, 0, 0, 0][:3])))

@@ -55,12 +55,12 @@ class GpuProvider(dra.DeviceProvider[Gpu, Hardware, Settings]):
 
 
 def find(hardware: Hardware, own: Collection[Place], last_seen: LastSeen) -> Discovered:
-    """Return what NVML lists. A GPU that does not answer is returned as it was seen last.
+    """Return what NVML lists. A GPU that does not answer is returned in its last known state.
 
     Args:
         hardware: of the node.
         own: where this driver has made GPU instances; all others are foreign.
-        last_seen: the GPUs as they were seen last.
+        last_seen: the last known state of the GPUs.
 
     Raises:
         NvmlError: NVML itself does not answer.

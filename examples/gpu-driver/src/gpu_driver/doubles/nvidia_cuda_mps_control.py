@@ -4,8 +4,8 @@ They were recorded (``tests/recorded/nvidia-cuda-mps-control.json``). Daemon and
 that the real ones have, in a protocol of their own: never mix them with real ones. Only the standard library is
 imported: the driver asks often.
 
-What it was asked also stands in ``double.log`` in the folder of logs, for tests: a real one in the foreground writes to
-its output alone.
+It also logs its commands to ``double.log`` in the folder of logs, for tests: in the foreground the real daemon writes
+only to its output.
 
 The file ``mps-fault`` in the fake node's folder makes it fail: ``silent`` opens no socket, ``ends`` ends at once,
 ``hangs`` accepts connections and answers none, ``ignores-limits`` ignores them.
@@ -169,7 +169,7 @@ class _Daemon:
         return f'Unknown command "{" ".join(words)}"'
 
     def _start_server(self, user: str) -> str:
-        """There is one, for one user; it is no process here, and has a number that no process can have."""
+        """Start the server of one user; here it is not a process, and its number is not a possible process ID."""
         if self._server is None or self._server[0] != user:
             former = int(Path("/proc/sys/kernel/pid_max").read_text()) if self._server is None else self._server[1]
             self._server = user, former + 1

@@ -46,7 +46,7 @@ class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
 
     def _restore(self, before: ComputeMode) -> None:
         if self.hardware.nvml.compute_mode(self.uuid) != before:
-            # a mode that cannot be set any more must not keep the claim for ever
+            # a mode that cannot be set any more must not block the claim's release
             with answering({NvmlReturn.NOT_SUPPORTED: None}):
                 self.hardware.nvml.set_compute_mode(self.uuid, before)
 

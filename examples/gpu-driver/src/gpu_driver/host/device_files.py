@@ -16,7 +16,7 @@ def device_node(host: Path, path: str, *, fake: bool = False) -> dra.DeviceNode:
         fake: the file holds its type and numbers as text, since only root can make real ones.
 
     Raises:
-        NotYet: it is not there, or is no character device: the driver's modules make it late.
+        NotYet: it is missing or not a character device, because the driver's modules may create it later.
     """
     file = host / path.lstrip("/")
     try:
@@ -29,5 +29,5 @@ def device_node(host: Path, path: str, *, fake: bool = False) -> dra.DeviceNode:
             f"{path} is not on the node: {error.strerror}; load NVIDIA's driver there (nvidia-modprobe -c 0 -u)"
         ) from None
     if not stat.S_ISCHR(found.st_mode):
-        raise dra.NotYet(f"{path} is no character device on the node; remove it and load NVIDIA's driver")
+        raise dra.NotYet(f"{path} is not a character device on the node; remove it and load NVIDIA's driver")
     return dra.DeviceNode(path=path, type="c", major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))

@@ -103,7 +103,7 @@ def remove(folder: Path) -> None:
 
 
 def _remove(top: int, name: str) -> list[str]:
-    """Remove an entry of a folder; the new names of the folders that were in it, which stand beside it now."""
+    """Remove an entry of a folder; return the new names of its subfolders, which are next to it now."""
     with suppress(OSError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=top)

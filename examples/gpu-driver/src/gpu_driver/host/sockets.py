@@ -6,7 +6,7 @@ import socket
 import stat
 from pathlib import Path
 
-_NOBODY = {errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED}
+_NOT_LISTENING = {errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED}
 
 
 def is_served(path: Path) -> bool:
@@ -31,5 +31,5 @@ def _answers(path: str) -> bool:
         try:
             client.connect(path)
         except OSError as error:
-            return error.errno not in _NOBODY
+            return error.errno not in _NOT_LISTENING
     return True

@@ -199,7 +199,7 @@ class NvmlBackend(Protocol):
         """Return the profiles of compute instances in a GPU instance that exists."""
 
     def gpu_instances(self, uuid: str) -> Sequence[GpuInstance]:
-        """Return the GPU instances that exist now, whoever made them; empty while MIG is off."""
+        """Return all existing GPU instances, including those of other creators; empty while MIG is off."""
 
     def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
         """Create one at this very place. ``INSUFFICIENT_RESOURCES`` when the place is taken."""
@@ -227,5 +227,5 @@ class NvmlBackend(Protocol):
     def released(self) -> AbstractContextManager[None]:
         """Hold no GPU meanwhile, as giving one to another kernel driver needs: calls of other threads wait.
 
-        Events end; they are listened to anew. A GPU that comes back is seen by whoever opens NVML after that.
+        Events stop and must be subscribed to again. Only sessions opened afterwards see a GPU that returned.
         """

@@ -27,7 +27,7 @@ class LibraryEvents:
         uuids: the GPUs to listen to.
 
     Raises:
-        NvmlError: NVML makes no event set; a GPU whose events cannot be registered is no such error.
+        NvmlError: NVML cannot create an event set. A GPU whose events cannot be registered does not raise.
     """
 
     def __init__(self, session: Session, number: int, uuids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 T = TypeVar("T")
 
 _NO_GPUS = 1
-"""``NVML_INIT_FLAG_NO_GPUS``: a node whose GPUs are all given to virtual machines is no error."""
+"""``NVML_INIT_FLAG_NO_GPUS``: no error if all GPUs of the node are passed through to virtual machines."""
 
 _OVER = {NvmlReturn.UNINITIALIZED, NvmlReturn.DRIVER_NOT_LOADED, NvmlReturn.LIB_RM_VERSION_MISMATCH}
 """Return codes of a session that is over: it was closed, or the driver was replaced."""
@@ -29,7 +29,7 @@ class Session:
     since handles and event sets do not outlive the session that they are of.
 
     Args:
-        library: the shared object; loaded anew whenever a session is opened, since a driver's upgrade replaces it.
+        library: the shared object; loaded each time a session is opened, because an upgrade of the driver replaces it.
     """
 
     def __init__(self, library: Path) -> None:
@@ -103,7 +103,7 @@ class Session:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """End the session, and let nobody open another one meanwhile: whoever calls waits, this thread for ever."""
+        """Close the session during the block. Calls of other threads wait; a call of this thread would deadlock."""
         with self._changed:
             self._changed.wait_for(lambda: not self._closing)
             self._closing = True

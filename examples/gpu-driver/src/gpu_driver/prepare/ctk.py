@@ -51,7 +51,7 @@ def edits_of_driver(hardware: Hardware, name: str, driver_root: Path) -> dra.Con
         )
     except (ValueError, KeyError, TypeError, dra.InvalidPrepared) as error:
         raise dra.TransientError(
-            f"what {name} cdi generate wrote is no CDI spec: {error}; update it, or set --nvidia-ctk '' to do without"
+            f"{name} cdi generate printed no valid CDI spec: {error}; update it, or disable it with --nvidia-ctk ''"
         ) from None
     mounts = [
         mount.model_copy(update={"host_path": _on_host(mount.host_path, seen, driver_root)})

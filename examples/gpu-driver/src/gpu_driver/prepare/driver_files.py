@@ -26,7 +26,7 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
         installed: where the driver is, on the host.
 
     Raises:
-        NotYet: there is no library of that version.
+        NotYet: no library has that version.
     """
     version = hardware.nvml.driver_version()
     root = driver_root(hardware.host, installed)

@@ -23,7 +23,7 @@ def handle(hardware: Hardware, claim: dra.Claim, device: Allocated) -> tuple[str
     gpu = device.advertised
     place = gpu.partition
     if place is None:
-        raise dra.PermanentError(f"{device.name} is no partition; ask for one of the class mig.nvidia.com")
+        raise dra.PermanentError(f"{device.name} is not a partition; request one of the class mig.nvidia.com")
     if place.mig_uuid is not None and place.gpu_instance is not None and place.compute_instance is not None:
         return place.mig_uuid, edits.partition(hardware, gpu, place.gpu_instance, place.compute_instance)
     if gpu.live_mig:

@@ -114,7 +114,7 @@ def _sharing(device: Allocated) -> SharingEntry | None:
 def _passthrough(device: Allocated) -> passthrough.VfioEntry | None:
     """Return the entry of a device in passthrough."""
     if device.admin_access:
-        raise dra.PermanentError(f"{device.name}: nobody looks at a GPU in passthrough; leave adminAccess out")
+        raise dra.PermanentError(f"{device.name}: a GPU in passthrough cannot be monitored; leave adminAccess out")
     return _strongest(device, VfioDeviceConfig)
 
 

@@ -32,8 +32,8 @@ class Member:
 
     Attributes:
         place: among the devices of the claim.
-        device: as it was allocated.
-        uuid: what CUDA knows it by.
+        device: the allocated device.
+        uuid: its UUID in CUDA.
         entry: of the claim's config, whose strategy is MPS.
     """
 

@@ -1,4 +1,4 @@
-"""Fixes change what they are about, and leave comments, order, quotes and ends of lines as they are."""
+"""Fixes preserve comments, order, quotes and line endings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dra_kit.kubernetes.manifests.documents import SourceFile
 HEAD = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  devices:\n    requests:\n"
 
 
-def mended(text: str) -> str:
+def fixed(text: str) -> str:
     return fix_files([SourceFile("order.yaml", text)]).files[0].text
 
 
@@ -110,8 +110,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
-def test_fields_move_with_what_belongs_to_them(before: str, after: str) -> None:
-    assert mended(requests(before)) == requests(after)
+def test_fields_move_with_their_comments_and_values(before: str, after: str) -> None:
+    assert fixed(requests(before)) == requests(after)
 
 
 MANY_LINES = """\
@@ -128,20 +128,20 @@ selectors:
 """
 
 
-def test_texts_of_many_lines_move_as_they_are() -> None:
+def test_texts_of_many_lines_move_unchanged() -> None:
     before = "- name: gpu\n" + textwrap.indent(MANY_LINES.format("="), "  ")
     after = "- name: gpu\n  exactly:\n" + textwrap.indent(MANY_LINES.format("=="), "    ")
-    assert mended(requests(before)) == requests(after)
+    assert fixed(requests(before)) == requests(after)
 
 
-def test_the_ends_of_lines_stay() -> None:
+def test_line_endings_are_preserved() -> None:
     before = requests("- name: gpu\n  deviceClassName: gpu").replace("\n", "\r\n")
     after = requests("- name: gpu\n  exactly:\n    deviceClassName: gpu").replace("\n", "\r\n")
-    assert mended(before) == after
+    assert fixed(before) == after
 
 
 @pytest.mark.parametrize("indent", [2, "\t"])
-def test_json_stays_as_it_is_indented(indent: int | str) -> None:
+def test_json_keeps_its_indentation(indent: int | str) -> None:
     def text(request: dict[str, object]) -> str:
         body = {
             "apiVersion": "resource.k8s.io/v1",
@@ -154,24 +154,24 @@ def test_json_stays_as_it_is_indented(indent: int | str) -> None:
     selectors = [{"cel": {"expression": 'device.driver == "a.b"'}}]
     before = text({"count": 2, "deviceClassName": "gpu", "name": "gpu", "selectors": selectors})
     after = text({"exactly": {"count": 2, "deviceClassName": "gpu", "selectors": selectors}, "name": "gpu"})
-    assert mended(before) == after
+    assert fixed(before) == after
 
 
-def test_anchors_stay_and_what_they_stand_for_elsewhere_too() -> None:
+def test_anchors_and_their_aliases_keep_their_values() -> None:
     text = requests("- name: gpu\n  exactly: &e\n    deviceClassName: &n 1.5\n- {name: b, exactly: *e}\n")
-    assert mended(text) == text.replace("&n 1.5", '&n "1.5"')
-    # the alias is no mistake where it stands, so that its anchor must not change
+    assert fixed(text) == text.replace("&n 1.5", '&n "1.5"')
+    # the alias is not a mistake at its position, so its anchor must not change
     text = HEAD.replace("name: a", "name: a, labels: {v: &v v1.2, w: &w 5}") + "    - {name: *w}\n"
     text = text.replace("{name: *w}", "{name: gpu, exactly: {deviceClassName: gpu, count: *w}}")
-    assert mended(text) == text
+    assert fixed(text) == text
 
 
-def test_objects_of_a_list_and_other_documents_stay() -> None:
+def test_other_objects_of_a_list_and_other_documents_are_unchanged() -> None:
     item = textwrap.indent(requests("- name: gpu\n  deviceClassName: gpu\n"), "  ")
     other = "# mine\na:   [1,\n  2]   # so\n"
     text = f"{other}---\napiVersion: v1\nkind: List\nitems:\n- {item.lstrip()}---\n{other}"
     made = text.replace("deviceClassName", "exactly:\n          deviceClassName")
-    assert mended(text) == made
+    assert fixed(text) == made
 
 
 SLICE = """\
@@ -192,8 +192,8 @@ spec:
 """
 
 
-def test_a_level_that_is_no_more_is_taken_out_with_its_comments() -> None:
-    assert mended(SLICE).partition("devices:\n")[2] == textwrap.indent(
+def test_a_removed_level_takes_its_comments_with_it() -> None:
+    assert fixed(SLICE).partition("devices:\n")[2] == textwrap.indent(
         textwrap.dedent("""\
         -   name: gpu-0
             # old
@@ -207,11 +207,11 @@ def test_a_level_that_is_no_more_is_taken_out_with_its_comments() -> None:
 
 
 @pytest.mark.parametrize("quote", ["'", '"', "|-\n            ", ">-\n            ", ""])
-def test_an_expression_stays_in_its_quotes(quote: str) -> None:
+def test_an_expression_keeps_its_quotes(quote: str) -> None:
     def text(expression: str) -> str:
         written = {"'": f"'{expression}'", '"': json.dumps(expression)}.get(quote, quote + expression)
         exactly = f"deviceClassName: gpu\n    selectors:\n    - cel:\n        expression: {written}"
         return requests(f"- name: gpu\n  exactly:\n    {exactly}\n")
 
     before, after = ("device.attributes[" + name + " == 1" for name in ('"a.b/it"]', '"a.b"].it'))
-    assert mended(text(before)) == text(after)
+    assert fixed(text(before)) == text(after)

@@ -1,4 +1,4 @@
-"""Whatever a file holds and however it is written: fixes change what they are about, once, and nothing else."""
+"""For any file, fixes change only the findings' values, and only once."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def differ(one: Any, other: Any, path: str = "") -> list[str]:
     known=st.sampled_from(KNOWN),
     rnd=st.randoms(use_true_random=False),
 )
-def test_fixes_are_whole_and_once_and_about_their_findings(
+def test_fixes_are_complete_and_idempotent_and_match_their_findings(
     body: dict[str, Any], slips: list[str], known: LintContext, rnd: random.Random
 ) -> None:
     before = SourceFile("a.yaml", text(shuffled(slipped(body, slips, rnd), rnd), rnd))
@@ -180,14 +180,14 @@ def test_fixes_are_whole_and_once_and_about_their_findings(
     if not made.fixed:
         assert after == before
 
-    # what was changed is what a finding was about, or stands beside it
+    # the changed field has a finding, or is next to one
     about = [finding.path for finding in made.fixed]
     holders = {re.sub(r"(\.exactly)?\.?[^.]*$", "", path) for path in about if path != "apiVersion"}
     for path in differ(values(before)[0], values(after)[0]):
         moved = "apiVersion" in about and ".requests[" in path
         assert moved or path in about or any(path.startswith(holder) for holder in holders)
 
-    # a finding that is new was hidden behind one that is mended: in the same expression, or below the same object
+    # a finding that is new was hidden behind one that is fixed: in the same expression, or below the same object
     old = {places(finding) for finding in check([before], known).findings}
     for finding in check([after], known).findings:
         if places(finding) not in old:
@@ -217,7 +217,7 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
     start=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=40),
     known=st.sampled_from(KNOWN),
 )
-def test_no_text_is_too_strange(start: str, known: LintContext) -> None:
+def test_any_text_is_handled(start: str, known: LintContext) -> None:
     body = f"apiVersion: v1beta1\nkind: ResourceClaim\nspec: {{deviceClassName: 1}}\ncount: {start}\n"
     made = written([body], known)
     assert fix_files(made.files, known).files == made.files
@@ -229,9 +229,7 @@ CLAIMS = st.builds(
 
 
 @given(bodies=st.lists(CLAIMS, min_size=2, max_size=3), rnd=st.randoms(use_true_random=False))
-def test_documents_of_one_file_are_mended_as_if_each_were_alone(
-    bodies: list[dict[str, Any]], rnd: random.Random
-) -> None:
+def test_documents_of_one_file_are_fixed_independently(bodies: list[dict[str, Any]], rnd: random.Random) -> None:
     texts = ["\n".join([*lines(shuffled(body, rnd), rnd, 2), ""]) for body in bodies]
     alone = [fix_files([SourceFile("a.yaml", text)]).files[0].text for text in texts]
     assert fix_files([SourceFile("a.yaml", "---\n".join(texts))]).files[0].text == "---\n".join(alone)

@@ -9,7 +9,7 @@ from dra_kit.errors import Conflict
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 
 
-async def test_a_key_is_reconciled_once_however_often_it_was_added() -> None:
+async def test_key_added_repeatedly_is_reconciled_once() -> None:
     done: list[str] = []
     finished = asyncio.Event()
 
@@ -26,7 +26,7 @@ async def test_a_key_is_reconciled_once_however_often_it_was_added() -> None:
     assert done == ["a", "b", "last"]
 
 
-async def test_a_key_comes_again_after_a_failure() -> None:
+async def test_failed_key_is_requeued() -> None:
     attempts: list[str] = []
     finished = asyncio.Event()
 
@@ -43,7 +43,7 @@ async def test_a_key_comes_again_after_a_failure() -> None:
     assert attempts == ["a", "a", "a"]
 
 
-async def test_a_bug_is_logged_and_its_key_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_error_is_logged_and_the_key_is_requeued(caplog: pytest.LogCaptureFixture) -> None:
     attempts: list[str] = []
     finished = asyncio.Event()
 

@@ -17,8 +17,8 @@ from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.kubelet.activity import Activity
 from dra_kit.sandbox.kubelet.node import NodeKubelet
+from dra_kit.sandbox.records import Record
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
 from tests.unit.sandbox.cluster.kubelet.pods import Object
 
@@ -79,8 +79,8 @@ class Node:
         client: of the API server.
         kubelet: runs.
         runtime: of its containers.
-        driver: runs, as long as nobody ends it.
-        activity: what the kubelet told.
+        driver: runs until a test stops it.
+        records: what the kubelet recorded.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class Node:
         self.kubelet = kubelet
         self.runtime = runtime
         self.driver = driver
-        self.activity: list[Activity] = []
+        self.records: list[Record] = []
 
     async def claim(self, name: str) -> Object:
-        """A claim that nobody allocated yet."""
+        """A claim that is not allocated yet."""
         spec = {"devices": {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}}
         return await self.client.create(RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE)
 
@@ -206,10 +206,10 @@ class Node:
 async def node(
     kubelet_dir: Path, *, time_scale: float = 100.0, labels: Mapping[str, str] | None = None
 ) -> AsyncIterator[Node]:
-    """A node in a cluster of its own."""
+    """A node in its own cluster."""
     cdi_dir = kubelet_dir / "cdi"
     cdi_dir.mkdir()
-    activity: list[Activity] = []
+    records: list[Record] = []
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ApiServer())
         client = Client(Credentials(Connection(api.url)), user_agent="kubelet/test")
@@ -224,11 +224,11 @@ async def node(
             cdi_dirs=[cdi_dir],
             time_scale=time_scale,
             labels=labels,
-            observer=activity.append,
+            observer=records.append,
         )
         await stack.enter_async_context(kubelet)
         driver = await stack.enter_async_context(Oven(kubelet_dir, cdi_dir))
         await kubelet.plugins.wait_for_plugin(DRIVER)
         made = Node(api, client, kubelet, runtime, driver)
-        made.activity = activity
+        made.records = records
         yield made

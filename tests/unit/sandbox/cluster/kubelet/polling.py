@@ -1,4 +1,4 @@
-"""Waiting for what other tasks and threads bring about."""
+"""Waits for other tasks, threads and processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Returns once the condition holds."""
+async def until(condition: Callable[[], object]) -> None:
+    """Return once the condition holds."""
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (connections and threads set no asyncio.Event)
+        while not condition():  # noqa: ASYNC110 (connections, threads and processes set no asyncio.Event)
             await asyncio.sleep(0.01)

@@ -24,7 +24,7 @@ def test_the_first_restart_is_immediate_and_then_it_doubles_up_to_five_minutes()
     assert waits == [0, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_what_has_passed_counts() -> None:
+def test_elapsed_time_counts_towards_the_backoff() -> None:
     backoff = CrashBackoff()
     backoff.restarted("eater")
     assert backoff.remaining("eater", START, after(1), after(8)) == 3
@@ -32,7 +32,7 @@ def test_what_has_passed_counts() -> None:
     assert backoff.remaining("other", START, after(1), after(1)) == 0
 
 
-def test_ten_minutes_without_an_end_are_a_new_beginning() -> None:
+def test_backoff_resets_after_ten_minutes_without_an_exit() -> None:
     backoff = CrashBackoff()
     backoff.restarted("eater")
     backoff.restarted("eater")
@@ -40,7 +40,7 @@ def test_ten_minutes_without_an_end_are_a_new_beginning() -> None:
 
 
 @given(st.integers(1, 12), st.floats(1, 1000))
-def test_a_scale_divides_every_wait(restarts: int, scale: float) -> None:
+def test_time_scale_divides_every_wait(restarts: int, scale: float) -> None:
     plain, scaled = CrashBackoff(), CrashBackoff(scale)
     for backoff in (plain, scaled):
         for _ in range(restarts):

@@ -47,7 +47,7 @@ def test_what_was_stored_last_is_loaded(before: list[ClaimInfo], claims: list[Cl
         assert Checkpoint(Path(directory)).load() == claims
 
 
-def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_empty(tmp_path: Path) -> None:
     assert Checkpoint(tmp_path).load() == []
 
 
@@ -85,12 +85,12 @@ def test_the_format_is_the_kubelets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"Data": "{}", "Checksum": 1}', '{"Data": 3, "Checksum": 1}'])
-def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
+def test_corrupt_checkpoint_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(KubeletError, match="error loading DRA manager state"):
         Checkpoint(tmp_path).load()
 
 
-def test_a_directory_that_takes_no_file(tmp_path: Path) -> None:
+def test_unwritable_checkpoint_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match=r"checkpoint ResourceClaim state: .*No such file"):
         Checkpoint(tmp_path / "missing").store([])

@@ -37,7 +37,7 @@ async def devices_of(directory: Path, of: Object, **claims: dict[str, list[Devic
         ]
     )
     async with served(answer({})) as wire:
-        manager = ClaimManager(wire.client(), PluginManager(directory), directory, lambda _: None)
+        manager = ClaimManager(wire.client(), "node-a", PluginManager(directory), directory, lambda _: None)
         return manager.cdi_devices(of, of["spec"]["containers"][0])
 
 
@@ -80,7 +80,7 @@ async def test_a_claim_made_for_the_pod(tmp_path: Path) -> None:
     assert found == ("dra.pizza/pizza=a",)
 
 
-async def test_a_claim_that_the_pod_can_do_without(tmp_path: Path) -> None:
+async def test_optional_claim_is_skipped(tmp_path: Path) -> None:
     of = using({"name": "mine"}, claims=[])
     of["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "lunch"}]
     of["status"]["resourceClaimStatuses"] = [{"name": "mine"}]
@@ -112,7 +112,7 @@ def test_an_operation_is_skipped_when_every_result_of_the_driver_says_so(results
 
 
 def skipping(*operations: str) -> Object:
-    """A claim of a driver that nobody registered, and that need not be called."""
+    """A claim of an unregistered driver that need not be called."""
     result = {"driver": "dra.pizza", "pool": "p", "device": "d", "skipNodeOperations": list(operations)}
     consumer = {"resource": "pods", "name": "guest", "uid": "uid-guest"}
     return {
@@ -121,21 +121,21 @@ def skipping(*operations: str) -> Object:
     }
 
 
-async def test_a_driver_that_need_not_be_called(tmp_path: Path) -> None:
+async def test_driver_with_skipped_operations_is_not_called(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
         plugins = PluginManager(tmp_path)
-        manager = ClaimManager(wire.client(), plugins, tmp_path, lambda _: None, optional_operations=True)
+        manager = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)
         await manager.prepare(using())
         assert manager.pods == {"uid-guest"}
         # decided when it was prepared, and remembered
-        again = ClaimManager(wire.client(), plugins, tmp_path, lambda _: None, optional_operations=True)
+        again = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)
         await again.release("uid-guest")
         assert again.pods == frozenset()
 
 
 async def test_a_kubelet_without_the_feature_refuses(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        manager = ClaimManager(wire.client(), PluginManager(tmp_path), tmp_path, lambda _: None)
+        manager = ClaimManager(wire.client(), "node-a", PluginManager(tmp_path), tmp_path, lambda _: None)
         with pytest.raises(KubeletError) as caught:
             await manager.prepare(using())
     assert str(caught.value) == ("ResourceClaim lunch: DRAOptionalNodeOperations feature gate is disabled on kubelet")

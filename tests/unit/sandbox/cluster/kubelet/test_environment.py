@@ -95,13 +95,13 @@ async def test_config_maps_and_secrets() -> None:
         ({"fieldRef": {"fieldPath": "spec.color"}}, "unsupported fieldPath: spec.color"),
     ],
 )
-async def test_references_that_lead_nowhere(env: dict[str, Any], text: str) -> None:
+async def test_unresolvable_references_are_rejected(env: dict[str, Any], text: str) -> None:
     with pytest.raises(KubeletError) as caught:
         await variables({"name": "X", "valueFrom": env})
     assert str(caught.value) == text
 
 
-async def test_what_may_be_missing() -> None:
+async def test_optional_references_may_be_missing() -> None:
     optional = {"name": "no", "optional": True}
     assert (
         await variables(

@@ -1,4 +1,4 @@
-"""What drivers tell of health, as the kubelet keeps it and shows it in the status of pods."""
+"""Health that drivers report: the kubelet's cache, and the status of pods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_kubelet_prefers_the_newest_service_whatever_the_order(advertised: t
     assert select_health_service(advertised) == chosen
 
 
-async def test_only_what_is_different_is_a_change() -> None:
+async def test_only_differences_are_changes() -> None:
     changes: list[str] = []
     cache = HealthCache(changes.append)
     assert cache.health(DRIVER, *GPU) == ("Unknown", "")
@@ -46,7 +46,7 @@ async def test_only_what_is_different_is_a_change() -> None:
     assert (cache.health(DRIVER, *GPU), len(changes)) == (("Unknown", ""), 3)
 
 
-async def test_what_is_not_told_again_in_time_is_forgotten() -> None:
+async def test_health_expires_without_a_new_report() -> None:
     forgotten = asyncio.Event()
     cache = HealthCache(lambda _: forgotten.set() if cache.health(DRIVER, *GPU)[0] == "Unknown" else None)
     cache.take(DRIVER, [gpu("Healthy", lease=0.01)])

@@ -66,7 +66,7 @@ async def test_an_older_kubelet_and_an_older_driver(kubelet_dir: Path) -> None:
         assert (await kubelet.prepare(DRIVER, [OVEN])).keys() == {"uid-1"}
 
 
-async def test_errors_are_the_kubelets_words(kubelet: PluginManager, kubelet_dir: Path) -> None:
+async def test_registration_errors_have_the_text_of_the_kubelet(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         await kubelet.wait_for_plugin(DRIVER)
 
@@ -89,7 +89,7 @@ async def test_a_driver_that_stops_is_deregistered(kubelet: PluginManager, kubel
     await until(lambda: not kubelet.plugins(DRIVER))
 
 
-async def test_a_refused_driver_hears_why(kubelet: PluginManager, kubelet_dir: Path) -> None:
+async def test_rejected_driver_receives_the_reason(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir, advertised=["v9.DRAPlugin"]) as driver:
         await until(lambda: driver.registration.status is not None)
         status = driver.registration.status

@@ -84,7 +84,7 @@ async def test_a_pod_is_ended_when_its_deadline_is_over(kitchen: Node) -> None:
     assert ("DeadlineExceeded", text) in await kitchen.events("DeadlineExceeded")
 
 
-async def test_a_container_that_does_not_listen_is_killed_after_its_grace_period(kitchen: Node) -> None:
+async def test_container_that_ignores_sigterm_is_killed_after_the_grace_period(kitchen: Node) -> None:
     await kitchen.start(pod(STUBBORN))
     await kitchen.is_so(lambda: "up" in kitchen.output())
     await kitchen.delete()
@@ -94,7 +94,7 @@ async def test_a_container_that_does_not_listen_is_killed_after_its_grace_period
     assert report.status.exit.code == 137
 
 
-async def test_a_pod_whose_object_is_gone_leaves_nothing(kitchen: Node) -> None:
+async def test_pod_without_an_object_is_cleaned_up(kitchen: Node) -> None:
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     await kitchen.phase("Running")
@@ -171,7 +171,7 @@ async def test_an_init_container_that_fails(kitchen: Node) -> None:
     assert {item["type"]: item["status"] for item in failed["status"]["conditions"]}["Initialized"] == "False"
 
 
-async def test_a_command_that_the_node_does_not_have(kitchen: Node) -> None:
+async def test_missing_command_fails_the_container(kitchen: Node) -> None:
     await kitchen.start(pod(container("eater", "no-such-program")))
     failed = await kitchen.phase("Failed")
     terminated = failed["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -180,7 +180,7 @@ async def test_a_command_that_the_node_does_not_have(kitchen: Node) -> None:
     assert ("Failed", f"Error: {terminated['message']}") in await kitchen.events("Failed")
 
 
-async def test_a_command_that_the_node_does_not_have_in_a_pod_that_restarts(kitchen: Node) -> None:
+async def test_missing_command_is_retried_in_a_restarting_pod(kitchen: Node) -> None:
     await kitchen.start(pod(container("eater", "no-such-program"), restartPolicy="Always"))
     waiting = await kitchen.until(lambda item: eater(item)["restartCount"] >= 1)
     (status,) = waiting["status"]["containerStatuses"]

@@ -1,4 +1,4 @@
-"""The claims of a node's pods: who is called, when, how often, and what is told when it does not work."""
+"""The claims of a node's pods: which drivers are called, when, how often, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import NotFound
-from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased
+from dra_kit.sandbox.records import PREPARE, UNPREPARE, CallEnded
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, Oven
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
@@ -61,19 +61,19 @@ async def test_a_driver_that_is_not_registered(kitchen: Node) -> None:
     assert kitchen.driver.calls == []
 
 
-async def test_a_drivers_refusal_is_told_and_tried_again(kitchen: Node) -> None:
+async def test_rejected_prepare_is_reported_and_retried(kitchen: Node) -> None:
     kitchen.driver.failing = {"lunch": "the oven is cold"}
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     assert await refusal(kitchen) == "NodePrepareResources failed for ResourceClaim lunch: the oven is cold"
     kitchen.driver.failing = {}
     await kitchen.phase("Running")
-    errors = [item.error for item in kitchen.activity if isinstance(item, ClaimsPrepared)]
+    errors = [item.error for item in kitchen.records if isinstance(item, CallEnded) and item.method == PREPARE]
     assert errors[0] == "NodePrepareResources failed for ResourceClaim lunch: the oven is cold"
     assert errors[-1] == ""
 
 
-async def test_a_pod_that_never_started_is_released_all_the_same(kitchen: Node) -> None:
+async def test_claims_of_a_pod_that_never_started_are_released(kitchen: Node) -> None:
     kitchen.driver.failing = {"lunch": "the oven is cold"}
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
@@ -120,13 +120,15 @@ async def test_a_shared_claim_is_prepared_once_and_released_with_its_last_pod(ki
 async def test_a_pod_stays_until_its_driver_released_the_claim(kitchen: Node) -> None:
     await kitchen.order("lunch")
     await kitchen.start(pod(container("eater", "true")), "lunch")
-    kitchen.driver.failing = {"lunch": "somebody still eats"}
+    kitchen.driver.failing = {"lunch": "a guest still eats"}
     # whether the pod had started before the driver began to fail does not matter: it is released in the end
-    await kitchen.is_so(lambda: len([item for item in kitchen.activity if getattr(item, "error", "")]) >= 2)
+    await kitchen.is_so(lambda: len([item for item in kitchen.records if getattr(item, "error", "")]) >= 2)
     assert (await kitchen.pod())["status"]["phase"] not in {"Succeeded", "Failed"}
     kitchen.driver.failing = {}
     await kitchen.phase("Succeeded")
-    released = [item for item in kitchen.activity if isinstance(item, ClaimsReleased) and not item.error]
+    released = [
+        item for item in kitchen.records if isinstance(item, CallEnded) and item.method == UNPREPARE and not item.error
+    ]
     assert [claim.name for claim in released[-1].claims] == ["lunch"]
 
 
@@ -134,7 +136,7 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(kitchen: Node) -> 
     old = await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     await kitchen.phase("Running")
-    kitchen.driver.failing = {"lunch": "somebody still eats"}
+    kitchen.driver.failing = {"lunch": "a guest still eats"}
     await kitchen.delete(grace=0)
     await kitchen.gone()
     await kitchen.is_so(lambda: ("unprepare", "lunch") in kitchen.driver.calls)
@@ -157,7 +159,7 @@ async def remove_claim(kitchen: Node) -> None:
         return
 
 
-async def test_cdi_devices_that_nobody_defines(kitchen: Node) -> None:
+async def test_undefined_cdi_devices_fail_the_container(kitchen: Node) -> None:
     claim = await kitchen.order("lunch")
     await kitchen.start(pod(container("eater", "false"), restartPolicy="OnFailure"), "lunch")
     await kitchen.until(lambda item: item["status"].get("containerStatuses"))

@@ -1,4 +1,4 @@
-"""A kubelet that ends and starts again, and one that loses its drivers."""
+"""Restarts of the kubelet, and lost connections to drivers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from dra_kit.client.api import Client, ObjectList
 from dra_kit.client.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.kubelet.activity import PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY
+from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, NODE, Node, Oven, node
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
@@ -19,7 +19,7 @@ from tests.unit.sandbox.cluster.kubelet.pods import container, pod
 SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
 
 
-async def test_a_restart_leaves_running_pods_alone(kitchen: Node) -> None:
+async def test_kubelet_restart_does_not_affect_running_pods(kitchen: Node) -> None:
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     before = await kitchen.phase("Running")
@@ -68,11 +68,11 @@ async def test_after_a_restart_a_claim_is_prepared_again_for_a_new_pod(kitchen: 
     second = await kitchen.start(pod(SLEEPER, name="friend"), "lunch", reserved=False)
     await kitchen.reserve("lunch", first, second)
     await kitchen.phase("Running", "friend")
-    # that it was prepared is remembered by nobody, that it must be released is
+    # the checkpoint contains that the claim must be released, not that it is prepared
     assert kitchen.driver.calls == [("prepare", "lunch"), ("prepare", "lunch")]
 
 
-async def test_a_pod_that_was_deleted_while_there_was_no_kubelet(kitchen: Node) -> None:
+async def test_pod_deleted_while_the_kubelet_was_down_is_cleaned_up(kitchen: Node) -> None:
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     await kitchen.phase("Running")
@@ -84,7 +84,7 @@ async def test_a_pod_that_was_deleted_while_there_was_no_kubelet(kitchen: Node) 
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
 
 
-async def test_a_claim_whose_pod_left_no_trace_is_released(kitchen: Node) -> None:
+async def test_claim_of_a_vanished_pod_is_released(kitchen: Node) -> None:
     await kitchen.order("lunch")
     guest = await kitchen.start(pod(container("eater", "sleep", "3600")), "lunch")
     await kitchen.phase("Running")
@@ -98,7 +98,7 @@ async def test_a_claim_whose_pod_left_no_trace_is_released(kitchen: Node) -> Non
     await kitchen.is_so(lambda: ("unprepare", "lunch") in kitchen.driver.calls)
 
 
-async def test_a_pod_that_ended_while_there_was_no_kubelet(kitchen: Node) -> None:
+async def test_pod_that_exited_while_the_kubelet_was_down_is_reported(kitchen: Node) -> None:
     await kitchen.start(pod(container("eater", "sh", "-c", "until [ -e ../go ]; do sleep 0.01; done")))
     await kitchen.phase("Running")
     await kitchen.kubelet.__aexit__(None, None, None)
@@ -110,7 +110,7 @@ async def test_a_pod_that_ended_while_there_was_no_kubelet(kitchen: Node) -> Non
     await kitchen.phase("Succeeded")
 
 
-async def test_a_pod_that_ended_is_left_alone_by_the_next_kubelet(kitchen: Node) -> None:
+async def test_restarted_kubelet_does_not_change_completed_pods(kitchen: Node) -> None:
     await kitchen.start(pod(container("eater", "true")))
     before = await kitchen.phase("Succeeded")
     await kitchen.kubelet.restart()
@@ -137,24 +137,24 @@ async def test_slices_of_a_lost_driver_are_deleted(kubelet_dir: Path) -> None:
         await publish(kitchen, "of-another-node", DRIVER, nodeName="node-b")
         await publish(kitchen, "of-no-node", DRIVER, allNodes=True)
         await publish(kitchen, "of-another-driver", "dra.pasta", nodeName=NODE)
-        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
+        await kitchen.is_so(lambda: PluginConnected(node=NODE, driver=DRIVER) in kitchen.records)
         await kitchen.driver.__aexit__()
-        await kitchen.is_so(lambda: SliceWipeActivity(DRIVER) in kitchen.activity)
+        await kitchen.is_so(lambda: SlicesWiped(node=NODE, driver=DRIVER) in kitchen.records)
         assert await slices(kitchen) == {"of-another-node", "of-no-node", "of-another-driver"}
-        assert PluginConnection(DRIVER, connected=False) in kitchen.activity
+        assert PluginDisconnected(node=NODE, driver=DRIVER) in kitchen.records
 
 
 async def test_a_driver_that_comes_back_in_time_keeps_its_slices(kubelet_dir: Path) -> None:
     async with node(kubelet_dir, time_scale=1.0) as kitchen:
         await publish(kitchen, "mine", DRIVER, nodeName=NODE)
-        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
+        await kitchen.is_so(lambda: PluginConnected(node=NODE, driver=DRIVER) in kitchen.records)
         await kitchen.driver.__aexit__()
-        lost = PluginConnection(DRIVER, connected=False)
-        await kitchen.is_so(lambda: lost in kitchen.activity)
+        lost = PluginDisconnected(node=NODE, driver=DRIVER)
+        await kitchen.is_so(lambda: lost in kitchen.records)
         async with Oven(kubelet_dir, kitchen.driver.cdi_dir):
-            back = PluginConnection(DRIVER, connected=True)
-            await kitchen.is_so(lambda: kitchen.activity.index(lost) < len(kitchen.activity) - 1)
-            assert kitchen.activity[-1] == back
+            back = PluginConnected(node=NODE, driver=DRIVER)
+            await kitchen.is_so(lambda: kitchen.records.index(lost) < len(kitchen.records) - 1)
+            assert kitchen.records[-1] == back
             assert await slices(kitchen) == {"mine"}
 
 
@@ -192,7 +192,7 @@ async def test_a_node_that_exists_is_brought_up_to_date(kitchen: Node) -> None:
     assert (labels["kubernetes.io/hostname"], labels["own"]) == (NODE, "y")
 
 
-async def test_pods_of_other_nodes_are_nobodys_business_here(kitchen: Node) -> None:
+async def test_pods_of_other_nodes_are_ignored(kitchen: Node) -> None:
     foreign = await kitchen.created(pod(SLEEPER, name="foreign"))
     target = {"apiVersion": "v1", "kind": "Node", "name": "node-b"}
     await kitchen.client.create(

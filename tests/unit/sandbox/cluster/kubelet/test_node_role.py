@@ -13,7 +13,7 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.sandbox.kubelet.activity import SliceWipeActivity
+from dra_kit.sandbox.records import SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.node import NODE, Node, node
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
 
@@ -76,7 +76,7 @@ async def test_a_pod_of_a_real_driver(kubelet_dir: Path) -> None:
             await kitchen.delete()
             await kitchen.gone()
             assert list((kubelet_dir / "cdi").iterdir()) == []
-        await kitchen.is_so(lambda: SliceWipeActivity(DRIVER) in kitchen.activity)
+        await kitchen.is_so(lambda: SlicesWiped(node=NODE, driver=DRIVER) in kitchen.records)
         assert await published(kitchen) == []
         async with role(kitchen, kubelet_dir):
             await until_published(kitchen, ["pizza-0"])

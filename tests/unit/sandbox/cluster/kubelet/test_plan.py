@@ -27,7 +27,7 @@ def test_regular_containers_start_together() -> None:
     assert planned(pod(container("a"), container("b"))) == ContainerPlan(("a", "b"))
 
 
-def test_a_pod_that_never_restarts_has_ended_with_its_containers() -> None:
+def test_pod_that_never_restarts_ends_with_its_containers() -> None:
     assert planned(pod(container("a"), container("b")), a=1, b=None) == ContainerPlan()
     assert planned(pod(container("a"), container("b")), a=1, b=0) == ContainerPlan(ended=True)
 
@@ -55,17 +55,17 @@ def test_init_containers_come_one_after_the_other() -> None:
     assert planned(prepared, i=0, j=0) == ContainerPlan(("a",))
 
 
-def test_a_failed_init_container_ends_the_pod_or_is_repeated() -> None:
+def test_failed_init_container_ends_the_pod_or_is_restarted() -> None:
     inits = [container("i")]
     assert planned(pod(container("a"), initContainers=inits), i=1) == ContainerPlan(ended=True)
     assert planned(pod(container("a"), initContainers=inits, restartPolicy="Always"), i=1) == ContainerPlan(("i",))
 
 
-def test_init_containers_are_not_repeated_for_a_pod_that_runs() -> None:
+def test_init_containers_are_not_restarted_in_a_running_pod() -> None:
     assert planned(pod(container("a"), initContainers=[container("i")]), a=None) == ContainerPlan()
 
 
-def test_a_sidecar_runs_before_and_beside() -> None:
+def test_sidecar_runs_before_and_next_to_the_containers() -> None:
     inits = [container("s", restartPolicy="Always"), container("i")]
     served = pod(container("a"), initContainers=inits)
     assert planned(served) == ContainerPlan(("s", "i"))
@@ -88,7 +88,7 @@ CONTAINERS = st.fixed_dictionaries(
 def test_following_the_plan_always_leads_to_the_end(
     inits: list[dict[str, Any]], regulars: list[dict[str, Any]], policy: str
 ) -> None:
-    """Whatever ends how: a pod that does not restart for ever ends, and no init container starts out of turn."""
+    """With any exit codes, a pod without endless restarts ends, and init containers start in order."""
     names = [f"i{number}" for number in range(len(inits))]
     made = [
         container(name, **({"restartPolicy": "Always"} if item["sidecar"] else {}))

@@ -32,7 +32,7 @@ uids = st.sampled_from(["uid-1", "uid-2", "uid-3"])
 
 
 @given(st.sets(uids), st.dictionaries(uids, st.sampled_from(["", "burnt"])))
-def test_only_a_clean_answer_for_every_claim_passes(asked: set[str], answers: dict[str, str]) -> None:
+def test_answer_must_contain_every_claim_without_errors(asked: set[str], answers: dict[str, str]) -> None:
     claims = [ClaimReference("default", f"claim-{uid}", uid) for uid in sorted(asked)]
     clean = asked == answers.keys() and not any(answers.values())
 
@@ -92,7 +92,7 @@ def test_texts_of_a_failed_unprepare(answers: dict[str, str], text: str) -> None
 
 
 @pytest.mark.parametrize(("service", "share"), [("v1.DRAPlugin", "share-1"), ("v1beta1.DRAPlugin", None)])
-async def test_answers_come_as_they_are(kubelet_dir: Path, service: str, share: str | None) -> None:
+async def test_answers_are_returned_unchanged(kubelet_dir: Path, service: str, share: str | None) -> None:
     async with Driver(kubelet_dir):
         client = PluginClient(str(kubelet_dir / "plugins/dra.pizza/dra.sock"), service)
         prepared = await client.prepare([OVEN, BURNT])
@@ -105,7 +105,7 @@ async def test_answers_come_as_they_are(kubelet_dir: Path, service: str, share: 
 
 
 @pytest.mark.parametrize("service", ["v1.DRAPlugin", "v1beta1.DRAPlugin"])
-async def test_a_call_that_fails_is_told_as_go_prints_it(kubelet_dir: Path, service: str) -> None:
+async def test_failed_call_has_the_error_text_of_go(kubelet_dir: Path, service: str) -> None:
     client = PluginClient(str(kubelet_dir / "missing.sock"), service)
 
     with pytest.raises(KubeletError, match=r"^NodePrepareResources: rpc error: code = Unavailable desc = "):
@@ -140,7 +140,7 @@ async def test_a_call_whose_connection_is_closed_fails_like_any_other(kubelet_di
             await call
 
 
-async def test_who_waits_for_a_call_can_be_cancelled(kubelet_dir: Path) -> None:
+async def test_waiting_for_a_call_can_be_cancelled(kubelet_dir: Path) -> None:
     async with Silent(kubelet_dir) as driver:
         client = PluginClient(str(kubelet_dir / "plugins/dra.pizza/dra.sock"), "v1.DRAPlugin")
         call = asyncio.ensure_future(client.prepare([OVEN]))

@@ -62,14 +62,14 @@ def test_a_final_phase_waits_for_the_end_of_everything() -> None:
     assert seen(whole, status("a", 0), terminated=True)["phase"] == "Succeeded"
 
 
-def test_what_a_deletion_ends_has_failed_or_succeeded_whatever_the_policy() -> None:
+def test_deleted_pod_has_a_final_phase_with_any_restart_policy() -> None:
     whole = pod(container("a"), restartPolicy="Always")
     whole["metadata"]["deletionTimestamp"] = EARLIER
     assert seen(whole, status("a", 143), terminated=True)["phase"] == "Failed"
     assert seen(whole, status("a", 0), terminated=True)["phase"] == "Succeeded"
 
 
-def test_a_container_that_waits_for_its_restart_tells_its_last_end() -> None:
+def test_waiting_container_shows_its_last_exit() -> None:
     whole = pod(container("a"), restartPolicy="Always")
     back_off = ("CrashLoopBackOff", "back-off 10s")
     (found,) = seen(whole, status("a", 1), status("a", 2, attempt=1), a=back_off)["containerStatuses"]
@@ -78,7 +78,7 @@ def test_a_container_that_waits_for_its_restart_tells_its_last_end() -> None:
     assert (found["restartCount"], found["containerID"]) == (1, "test://a-1")
 
 
-def test_a_container_that_runs_again_tells_its_last_end() -> None:
+def test_restarted_container_shows_its_last_exit() -> None:
     whole = pod(container("a"), restartPolicy="Always")
     (found,) = seen(whole, status("a", 1), status("a", attempt=1))["containerStatuses"]
     assert "running" in found["state"]
@@ -113,7 +113,7 @@ def test_the_generation_that_was_observed() -> None:
     assert {item["observedGeneration"] for item in found["conditions"]} == {3}
 
 
-def test_a_patch_leaves_the_conditions_of_others_and_names_what_goes() -> None:
+def test_patch_keeps_conditions_of_others_and_deletes_removed_keys() -> None:
     whole = pod(container("a"))
     whole["status"]["conditions"] = [
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": EARLIER},

@@ -59,7 +59,7 @@ async def attempt(plugin: Plugin) -> PluginInfo:
     return await register_plugin(plugin.socket, accept, get_info_timeout=GENEROUS, notify_timeout=GENEROUS)
 
 
-async def test_a_plugin_that_is_accepted_is_told(plugin: Plugin) -> None:
+async def test_accepted_plugin_is_notified(plugin: Plugin) -> None:
     assert await attempt(plugin) == PluginInfo("DRAPlugin", "dra.pizza", "/plugins/dra.sock", ("v1.DRAPlugin",))
     assert plugin.heard == [(True, "")]
 
@@ -106,7 +106,7 @@ async def test_a_plugin_with_unknown_versions_is_refused(plugin: Plugin) -> None
     )
 
 
-async def test_a_refused_plugin_that_does_not_listen_is_refused_all_the_same(plugin: Plugin) -> None:
+async def test_rejected_plugin_that_cannot_be_notified_is_rejected(plugin: Plugin) -> None:
     plugin.info.type, plugin.deaf = "PizzaPlugin", True
 
     assert "no handler registered" in await refusal(plugin)
@@ -119,7 +119,7 @@ async def test_an_accepted_plugin_that_does_not_listen_fails(plugin: Plugin) -> 
         await attempt(plugin)
 
 
-async def test_a_socket_nobody_listens_at_fails(kubelet_dir: Path) -> None:
+async def test_socket_without_a_listener_fails(kubelet_dir: Path) -> None:
     with pytest.raises(KubeletError, match=r"using RPC GetInfo at socket .*, err: rpc error: code = Unavailable"):
         await attempt(Plugin(kubelet_dir / "missing.sock"))
 

@@ -35,7 +35,7 @@ def test_hidden_sockets_and_directories_are_skipped(kubelet_dir: Path) -> None:
     assert find_sockets(kubelet_dir) == {}
 
 
-def test_what_is_no_socket_is_skipped(kubelet_dir: Path) -> None:
+def test_other_files_are_skipped(kubelet_dir: Path) -> None:
     (kubelet_dir / "a-reg.sock").write_text("")
     (kubelet_dir / "b-reg.sock").symlink_to(bind(kubelet_dir / ".hidden" / "b.sock"))
     os.mkfifo(kubelet_dir / "c-reg.sock")
@@ -47,14 +47,14 @@ def test_a_missing_directory_has_no_sockets(kubelet_dir: Path) -> None:
     assert find_sockets(kubelet_dir / "missing") == {}
 
 
-async def test_the_first_change_is_everything_there_is(kubelet_dir: Path) -> None:
+async def test_first_change_contains_all_sockets(kubelet_dir: Path) -> None:
     path = bind(kubelet_dir / "a-reg.sock")
 
     async with aclosing(watch_sockets(kubelet_dir)) as changes:
         assert await anext(changes) == SocketChanges(removed=(), added=(path,))
 
 
-async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
+async def test_added_and_removed_sockets_are_reported(kubelet_dir: Path) -> None:
     async with aclosing(watch_sockets(kubelet_dir)) as changes:
         first = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0)
@@ -65,7 +65,7 @@ async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
         assert await anext(changes) == SocketChanges(removed=(path,), added=())
 
 
-async def test_a_socket_made_anew_is_removed_and_added(kubelet_dir: Path) -> None:
+async def test_recreated_socket_is_removed_and_added(kubelet_dir: Path) -> None:
     path = bind(kubelet_dir / "a-reg.sock")
     async with aclosing(watch_sockets(kubelet_dir)) as changes:
         await anext(changes)

@@ -6,22 +6,23 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from dra_kit.sandbox.kubelet.activity import Activity, PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_manager import SliceWiper
+from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, Record, SlicesWiped
 from tests.unit.client.wire import Handler, Wire, answer, served, status
 
+NODE = "node-a"
 DONE = answer({"kind": "Status", "status": "Success"})
 
 
 class Wiping:
-    """A wiper, what it was asked for, and what it told."""
+    """A wiper, what it was asked for, and what it recorded."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.told: list[Activity] = []
+        self.records: list[Record] = []
         self.connected: set[str] = set()
         self.wiper = SliceWiper(
-            wire.client(), "node-a", self.connected.__contains__, time_scale=1000, observer=self.told.append
+            wire.client(), NODE, self.connected.__contains__, time_scale=1000, observer=self.records.append
         )
 
     def connect(self, driver: str) -> None:
@@ -34,7 +35,7 @@ class Wiping:
 
     async def wiped(self, driver: str, times: int = 1) -> None:
         async with asyncio.timeout(60):
-            while self.told.count(SliceWipeActivity(driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
+            while self.records.count(SlicesWiped(node=NODE, driver=driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
                 await asyncio.sleep(0.005)
 
     @property
@@ -52,21 +53,21 @@ async def wiping(*answers: Handler) -> AsyncIterator[Wiping]:
         await asyncio.wait([running])
 
 
-async def test_a_driver_without_a_connection_loses_its_slices_once() -> None:
+async def test_slices_of_a_disconnected_driver_are_wiped_once() -> None:
     async with wiping() as made:
         made.connect("dra.pizza")
         made.lose("dra.pizza")
         made.lose("dra.pizza")
         await made.wiped("dra.pizza")
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"]
-        assert made.told == [
-            PluginConnection("dra.pizza", connected=True),
-            PluginConnection("dra.pizza", connected=False),
-            SliceWipeActivity("dra.pizza"),
+        assert made.records == [
+            PluginConnected(node=NODE, driver="dra.pizza"),
+            PluginDisconnected(node=NODE, driver="dra.pizza"),
+            SlicesWiped(node=NODE, driver="dra.pizza"),
         ]
 
 
-async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
+async def test_reconnected_driver_keeps_its_slices() -> None:
     async with wiping() as made:
         for driver in ("dra.pizza", "dra.pasta"):
             made.connect(driver)
@@ -77,7 +78,7 @@ async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
 
 
-async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_those_of_the_meantime_too() -> None:
+async def test_slices_are_wiped_again_if_the_driver_reconnects_during_the_wipe() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def late(request: web.Request) -> web.StreamResponse:
@@ -96,7 +97,7 @@ async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_t
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"] * 2
 
 
-async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
+async def test_slices_of_a_never_connected_driver_are_kept() -> None:
     async with wiping() as made:
         made.lose("dra.pizza")
         made.connect("dra.pasta")
@@ -105,8 +106,8 @@ async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
 
 
-async def test_a_refusal_is_no_reason_to_give_up() -> None:
+async def test_wipe_is_retried_after_an_error() -> None:
     async with wiping(status(500, "InternalError", "no"), status(403, "Forbidden", "no"), DONE) as made:
         await made.wiper.wipe_all()
         assert made.selectors == ["spec.nodeName=node-a"] * 3
-        assert made.told == [SliceWipeActivity("")]
+        assert made.records == [SlicesWiped(node=NODE, driver="")]

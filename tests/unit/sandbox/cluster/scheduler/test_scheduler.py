@@ -66,7 +66,7 @@ def pizzas(number: int, **fields: Any) -> list[Object]:
     return [{"name": f"pizza-{i}", **fields} for i in range(number)]
 
 
-async def test_a_claim_that_nobody_uses_is_freed_for_a_pod_that_cannot_go_to_its_node() -> None:
+async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node() -> None:
     refusals: list[str] = []
 
     def observe(decision: SchedulingDecision) -> None:
@@ -99,8 +99,8 @@ async def test_a_claim_that_nobody_uses_is_freed_for_a_pod_that_cannot_go_to_its
         await until(lambda: pools(claims["default", "lunch"]) == ["node-2"])
 
 
-async def test_an_extended_resource_of_a_device_plugin_stands_in_the_way_of_a_claim() -> None:
-    """So it is in 1.37: a claim for nothing is made, and the pod cannot be told of it."""
+async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
+    """As in 1.37: an empty claim is created, and the pod's status cannot refer to it."""
     refusals: list[SchedulingDecision] = []
 
     def observe(decision: SchedulingDecision) -> None:
@@ -170,7 +170,7 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
         await until(lambda: ("default", "lunch") not in claims)
 
 
-async def test_others_are_served_while_it_searches() -> None:
+async def test_search_does_not_block_the_event_loop() -> None:
     """More combinations than can be tried within seconds; the search ends when the sandbox does."""
     large = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "10"}}}
     decisions: list[SchedulingDecision] = []
@@ -192,7 +192,7 @@ async def test_others_are_served_while_it_searches() -> None:
         assert not decisions
 
 
-async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> None:
+async def test_recreated_pod_does_not_inherit_the_backoff() -> None:
     refused: list[str] = []
 
     def observe(decision: SchedulingDecision) -> None:
@@ -222,7 +222,7 @@ async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> Non
         assert not pods["default", "guest"]["status"].get("conditions")
 
 
-async def test_what_an_attempt_finds_is_told_by_a_later_one_if_its_event_was_taken_for_the_last_one() -> None:
+async def test_message_is_reported_later_if_its_event_was_deduplicated() -> None:
     refusals: list[str] = []
 
     def observe(decision: SchedulingDecision) -> None:

@@ -58,7 +58,7 @@ def test_the_tail_is_the_last_lines(chunks: list[bytes], count: int) -> None:
 
 
 @given(CHUNKS, st.integers(0, 400))
-def test_what_goes_is_whole_lines_and_counted(chunks: list[bytes], limit: int) -> None:
+def test_dropped_output_is_whole_lines_and_counted(chunks: list[bytes], limit: int) -> None:
     log = filled(*chunks, limit=limit)
 
     whole = b"".join(chunks)
@@ -71,7 +71,7 @@ def test_what_goes_is_whole_lines_and_counted(chunks: list[bytes], limit: int) -
 
 
 @given(CHUNKS, st.integers(-1, 31))
-def test_a_line_arrives_when_its_end_does(chunks: list[bytes], at: int) -> None:
+def test_line_has_the_time_of_its_end(chunks: list[bytes], at: int) -> None:
     log = filled(*chunks)
 
     whole = b"".join(chunks)
@@ -89,7 +89,7 @@ def test_a_line_arrives_when_its_end_does(chunks: list[bytes], at: int) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from([b"a\n" * 20_000, SPLIT, SPLIT + b"x", SPLIT + b"\n", b"\n", b"end"]), max_size=8))
-def test_lines_that_are_too_long_come_in_parts(chunks: list[bytes]) -> None:
+def test_overlong_lines_are_split(chunks: list[bytes]) -> None:
     log = filled(*chunks)
 
     found = behind(log, log.begin)
@@ -98,7 +98,7 @@ def test_lines_that_are_too_long_come_in_parts(chunks: list[bytes]) -> None:
     assert sum(len(arrival.data) for arrival in log.read(log.begin).arrivals) <= EXCERPT
 
 
-def test_what_has_not_ended_is_no_line_yet() -> None:
+def test_unterminated_text_is_not_a_line_yet() -> None:
     log = filled(b"one\ntw", ended=False)
     assert data(log, log.begin) == b"one\n"
 
@@ -108,7 +108,7 @@ def test_what_has_not_ended_is_no_line_yet() -> None:
     assert [(item.at, item.data) for item in behind(log, LogPosition(4, 1))] == [(7, b"two\n"), (9, b"three")]
 
 
-def test_a_reader_that_comes_late_is_told_what_it_missed() -> None:
+def test_late_reader_sees_how_much_it_missed() -> None:
     log = filled(b"one\n", ended=False, limit=1000)
     reader = log.read(LogPosition()).end
     for number in range(100):
@@ -122,7 +122,7 @@ def test_a_reader_that_comes_late_is_told_what_it_missed() -> None:
     assert log.read(excerpt.end).missed == LogPosition()
 
 
-def test_what_is_kept_is_bounded_also_when_it_comes_in_drops() -> None:
+def test_retained_output_is_bounded_for_small_writes() -> None:
     log = ContainerLog(10_000)
     for number in range(10_000):
         log.append(b"\n", number)
@@ -141,7 +141,7 @@ def test_the_text_is_decoded_once() -> None:
     assert log.text == "one\ufffd\ntwo\n"
 
 
-def test_times_never_go_back() -> None:
+def test_timestamps_never_decrease() -> None:
     log = ContainerLog()
     log.append(b"one\n", 5)
     log.append(b"two\n", 3)
@@ -149,7 +149,7 @@ def test_times_never_go_back() -> None:
     assert data(log, log.since(5)) == b"one\ntwo\n"
 
 
-def test_a_log_that_is_discarded_is_empty_and_says_how_much_it_was() -> None:
+def test_discarded_log_is_empty_and_reports_its_size() -> None:
     log = filled(b"one\ntwo\n")
 
     log.discard()
@@ -157,7 +157,7 @@ def test_a_log_that_is_discarded_is_empty_and_says_how_much_it_was() -> None:
     assert (log.text, log.begin, log.read(LogPosition()).missed) == ("", LogPosition(8, 2), LogPosition(8, 2))
 
 
-async def test_who_follows_gets_what_comes_until_the_end() -> None:
+async def test_follower_reads_until_the_end() -> None:
     log = ContainerLog()
     log.append(b"one\n", 0)
     got: list[bytes] = []
@@ -177,7 +177,7 @@ async def test_who_follows_gets_what_comes_until_the_end() -> None:
     assert sorted(got) == [b"one\n", b"one\n", b"three", b"three", b"two\n", b"two\n"]
 
 
-async def test_a_reader_that_goes_leaves_nothing() -> None:
+async def test_cancelled_reader_is_cleaned_up() -> None:
     log = ContainerLog()
     waiting = asyncio.create_task(log.more(LogPosition()))
     await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
 
@@ -32,12 +33,6 @@ def config(
     return ContainerConfig(
         POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi)
     )
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - processes set no asyncio.Event
-            await asyncio.sleep(0.01)
 
 
 async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerStatus:
@@ -69,7 +64,7 @@ def children() -> set[str]:
 
 
 @pytest.mark.parametrize(("command", "started"), [(["true"], 1), ([], 0)])
-async def test_what_starts_processes_is_there_before_the_first_one(
+async def test_reaper_starts_before_the_first_process(
     runtime: ProcessRuntime, command: list[str], started: int
 ) -> None:
     before = children()
@@ -83,7 +78,7 @@ async def test_what_starts_processes_is_there_before_the_first_one(
         assert children() - before == found
 
 
-async def test_the_environment_is_the_images_then_the_pods_then_that_of_cdi(runtime: ProcessRuntime) -> None:
+async def test_environment_order_is_image_pod_cdi(runtime: ProcessRuntime) -> None:
     env = {"HOME": "/kitchen", "PIZZA": "pod", "DOUGH": "thin"}
     status = await ended(runtime, "env", env=env, cdi=("PIZZA=cdi=1",))
     assert status.exit is not None
@@ -96,7 +91,7 @@ async def test_the_environment_is_the_images_then_the_pods_then_that_of_cdi(runt
     assert {key: report.environment[key] for key in lines} == lines
 
 
-async def test_the_working_directory_is_fresh_and_goes_with_the_pod(runtime: ProcessRuntime) -> None:
+async def test_working_directory_is_empty_and_removed_with_the_pod(runtime: ProcessRuntime) -> None:
     await ended(runtime, "sh", "-c", "echo x > left; pwd; ls")
     directory, *files = output(runtime).split()
     assert files == ["left"]
@@ -116,7 +111,7 @@ async def test_exit_codes_and_signals(runtime: ProcessRuntime) -> None:
     assert (killed.exit.code, killed.exit.reason) == (137, "Error")
 
 
-async def test_a_command_that_is_not_there(runtime: ProcessRuntime) -> None:
+async def test_missing_command_is_a_start_error(runtime: ProcessRuntime) -> None:
     status = await runtime.run(config("no-such-program", "--help"))
     assert status.exit is not None
     assert (status.exit.code, status.exit.reason) == (128, "StartError")
@@ -126,14 +121,14 @@ async def test_a_command_that_is_not_there(runtime: ProcessRuntime) -> None:
     assert status.exit.message.endswith('exec: "/no/such/program": stat /no/such/program: no such file or directory')
 
 
-async def test_a_file_that_is_no_program(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_file_that_cannot_be_executed_is_a_start_error(runtime: ProcessRuntime, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("pizza")
     status = await runtime.run(config(str(tmp_path / "text")))
     assert status.exit is not None
     assert status.exit.message.endswith("permission denied")
 
 
-async def test_what_the_shell_does_not_find(runtime: ProcessRuntime) -> None:
+async def test_command_that_the_shell_does_not_find(runtime: ProcessRuntime) -> None:
     status = await ended(runtime, "sh", "-c", "no-such-program")
     assert status.exit is not None
     assert (status.exit.code, status.exit.reason) == (127, "Error")
@@ -160,7 +155,7 @@ async def test_a_container_without_a_command_runs_until_it_is_stopped_and_says_s
     assert changed == [POD.uid]
 
 
-async def test_stop_asks_first(runtime: ProcessRuntime) -> None:
+async def test_stop_sends_sigterm_first(runtime: ProcessRuntime) -> None:
     status = await runtime.run(
         config("sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done")
     )
@@ -173,7 +168,7 @@ async def test_stop_asks_first(runtime: ProcessRuntime) -> None:
     assert "bye" in output(runtime)
 
 
-async def test_stop_kills_what_does_not_listen_and_may_be_hurried(runtime: ProcessRuntime) -> None:
+async def test_stop_kills_after_the_grace_period_which_can_be_shortened(runtime: ProcessRuntime) -> None:
     status = await runtime.run(config("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done"))
     await until(lambda: "up" in output(runtime))
     runtime.stop(status.id, 3600)
@@ -185,7 +180,7 @@ async def test_stop_kills_what_does_not_listen_and_may_be_hurried(runtime: Proce
     assert status.exit.code == 137
 
 
-async def test_what_a_container_started_ends_with_it(runtime: ProcessRuntime) -> None:
+async def test_child_processes_end_with_their_container(runtime: ProcessRuntime) -> None:
     await ended(runtime, "sh", "-c", "sleep 3600 & echo $!")
     process = int(output(runtime))
     await until(lambda: not alive(process))
@@ -201,7 +196,7 @@ async def test_output_is_bounded() -> None:
         assert report.log.size <= 1000
 
 
-async def test_the_output_of_the_attempt_before_is_kept_and_of_none_older(runtime: ProcessRuntime) -> None:
+async def test_output_of_the_previous_attempt_only_is_retained(runtime: ProcessRuntime) -> None:
     identities = []
     for attempt in range(3):
         command = ("echo", f"attempt {attempt}")
@@ -213,7 +208,7 @@ async def test_the_output_of_the_attempt_before_is_kept_and_of_none_older(runtim
     assert [report.log.text for report in found if report] == ["", "attempt 1\n", "attempt 2\n"]
 
 
-async def test_the_output_of_pods_that_are_gone_is_bounded() -> None:
+async def test_retained_output_of_deleted_pods_is_bounded() -> None:
     async with ProcessRuntime() as runtime:
         for number in range(70):
             pod = PodReference("kitchen", f"guest-{number}", f"uid-{number}")
@@ -232,7 +227,7 @@ async def test_the_output_of_pods_that_are_gone_is_bounded() -> None:
     assert sum(kept) <= 64 << 20
 
 
-async def test_who_writes_without_end_waits_for_its_turn(runtime: ProcessRuntime) -> None:
+async def test_noisy_container_does_not_starve_others(runtime: ProcessRuntime) -> None:
     for name in ("loud", "louder"):
         await runtime.run(config("yes", name=name))
     await runtime.run(config("sh", "-c", "echo quiet; exec sleep 3600"))
@@ -256,7 +251,7 @@ async def test_who_writes_without_end_waits_for_its_turn(runtime: ProcessRuntime
     assert turns > 3 * loud.log.end.offset / (1 << 20)
 
 
-async def test_a_container_that_closes_its_output_has_not_ended(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_container_with_closed_output_still_runs(runtime: ProcessRuntime, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     status = await runtime.run(config("sh", "-c", f"printf one; exec >&- 2>&-; : > {closed}; exec sleep 3600"))
     report = runtime.find(status.id)
@@ -270,7 +265,7 @@ async def test_a_container_that_closes_its_output_has_not_ended(runtime: Process
     assert report.log.text == "one"
 
 
-async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
+async def test_edits_that_are_not_applied_are_reported(runtime: ProcessRuntime) -> None:
     edits = SpecEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
     await runtime.run(ContainerConfig(POD, "eater", 0, "busybox", ("true",), edits=edits))
     report = runtime.report("kitchen", "guest", "eater")
@@ -278,7 +273,7 @@ async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
     assert report.config.edits.mounts[0].container_path == "/mnt/oven"
 
 
-async def test_nothing_is_left_when_the_runtime_is_left() -> None:
+async def test_runtime_leaves_no_processes_or_directories() -> None:
     async with ProcessRuntime() as runtime:
         # a daemon: its own session, and its parent is gone
         await ended(
@@ -292,7 +287,7 @@ async def test_nothing_is_left_when_the_runtime_is_left() -> None:
     assert not alive(process)
 
 
-def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
+def test_killed_runtime_leaves_no_processes(tmp_path: Path) -> None:
     # the shell, a process that left its session, and where they work
     told = tmp_path / "told"
     command = f"setsid sleep 3601 & echo $$ $! $PWD > {told}.new; mv {told}.new {told}; wait"
@@ -323,7 +318,7 @@ def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not Path(directory).parent.exists())
 
 
-async def test_a_killed_reaper_takes_its_containers_along_and_another_takes_over(runtime: ProcessRuntime) -> None:
+async def test_containers_of_a_killed_reaper_end_and_a_new_reaper_starts(runtime: ProcessRuntime) -> None:
     status = await runtime.run(config("sh", "-c", "echo $PPID; exec sleep 3600"))
     await until(lambda: output(runtime))
     os.kill(int(output(runtime)), signal.SIGKILL)

@@ -12,8 +12,8 @@ PATIENCE = 4.0
 """Seconds in which a daemon has answered; less than those in which an effect has to."""
 
 QUIT = "quit -t 3"
-"""NVIDIA's way to end a daemon: servers with clients get so many seconds, less than :data:`PATIENCE`, and so long the
-answer takes; without ``-t`` it waits for the clients for ever."""
+"""NVIDIA's command to stop a daemon. Servers with clients get this many seconds, and the answer takes as long; it must
+be less than :data:`PATIENCE`. Without ``-t`` the daemon waits for its clients without a limit."""
 
 _LONGEST_ANSWER = 2**16
 """Bytes. A container of the claim may be the one who answers."""
@@ -21,7 +21,7 @@ _SOCKETS = ("control", "control_privileged")
 
 
 class MpsError(Exception):
-    """There is no daemon, or it does not answer."""
+    """The daemon is missing or does not answer."""
 
 
 class MpsControl:

@@ -35,7 +35,7 @@ def root_of(settings: Settings, hardware: Hardware) -> Path:
 def identity(claim_uid: str, entry: int, devices: Sequence[str]) -> str:
     """Return a short name for the daemon of an entry of a claim and the devices that it is for.
 
-    Devices are part of it: a partition that is made anew gets another daemon beside the old one's remains.
+    Devices are part of it: a partition that is created again gets another daemon, next to the old one's leftovers.
     """
     text = "\n".join([claim_uid, str(entry), *devices])
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
@@ -48,7 +48,7 @@ def is_name(name: str) -> bool:
 
 @contextmanager
 def lock_folders(root: Path) -> Iterator[None]:
-    """Let nobody else make or remove folders below ``root`` meanwhile, in whatever process.
+    """Lock ``root``: no other process creates or removes folders below it meanwhile.
 
     Raises:
         OSError: it cannot be opened.

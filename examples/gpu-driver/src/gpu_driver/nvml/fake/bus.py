@@ -20,10 +20,10 @@ class FakeBus:
 
     def bind(self, address: str, driver: str) -> None:
         if address not in self._uuids:
-            raise dra.TransientError(f"{address} is no GPU of the profile")
+            raise dra.TransientError(f"{address} is not a GPU of the profile")
         with self._state.changing() as state:
             gpu = state.gpus[self._uuids[address]]
             gpu.driver = driver
-            if driver == "nvidia":  # its module starts anew
+            if driver == "nvidia":  # its module is initialized again
                 gpu.compute_mode = type(gpu)().compute_mode
                 gpu.time_slice = 0

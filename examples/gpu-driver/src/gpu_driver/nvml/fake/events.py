@@ -1,4 +1,4 @@
-"""Events of the fake: read from its state, so that whoever breaks a GPU may be another process."""
+"""Events of the fake, read from its state, so that another process can inject faults."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -7,11 +7,11 @@ from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake.profile import Fault, ProfileGpu, Timing
 from gpu_driver.nvml.fake.state import State
 
-_FOR_EVER = 1e6
+_HANG_SECONDS = 1e6
 
 
 class Faults:
-    """Counts calls, in the state so that restarts do not begin anew, and breaks those that are to break.
+    """Counts calls in the state, so that the counts survive restarts, and injects the profile's faults.
 
     Args:
         faults: of the profile.
@@ -48,6 +48,6 @@ class Faults:
                 state.calls[str(number)] = before + 1
             if before < fault.after or (fault.times is not None and before >= fault.after + fault.times):
                 continue
-            time.sleep(_FOR_EVER if fault.hang else fault.delay)
+            time.sleep(_HANG_SECONDS if fault.hang else fault.delay)
             if fault.error:
                 raise NvmlError(NvmlReturn[fault.error], call, gpu.uuid if gpu else "")

@@ -24,7 +24,7 @@ def fake_hardware(profile: str, folder: Path) -> Hardware:
     """Make a node with a profile's GPUs; what is done to them stays in the folder.
 
     Raises:
-        ConfigurationError: there is no such profile.
+        ConfigurationError: the profile does not exist.
     """
     nvml = FakeNvml(load(profile), folder)
     programs = folder / "bin"

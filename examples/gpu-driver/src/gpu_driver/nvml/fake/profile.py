@@ -109,7 +109,7 @@ class GpuType(_Part):
 
 
 class ForeignInstance(_Part):
-    """A MIG instance that somebody has made by hand: a profile's name, and the memory slice where it begins."""
+    """A MIG instance created by an administrator: the name of its profile, and its first memory slice."""
 
     profile: str
     start: int
@@ -203,7 +203,7 @@ class ScheduledEvent(_Part):
             raise ValueError("an event is one of xid, lost: true and recoveryAction")
         if self.recovery_action not in {None, *RecoveryAction.__members__}:
             raise ValueError(
-                f"there is no recoveryAction {self.recovery_action}; {', '.join(RecoveryAction.__members__)}"
+                f"unknown recoveryAction {self.recovery_action}; write {', '.join(RecoveryAction.__members__)}"
             )
         return self
 
@@ -253,7 +253,7 @@ def _check_mig(gpu: ProfileGpu, table: MigTable | None) -> None:
     rows = {row.name: row for row in table.gi} if table else {}
     for foreign in gpu.foreign:
         if foreign.profile not in rows:
-            raise ValueError(f"GPU {gpu.minor}: there is no MIG profile {foreign.profile}; there are {', '.join(rows)}")
+            raise ValueError(f"GPU {gpu.minor}: unknown MIG profile {foreign.profile}; write {', '.join(rows)}")
         starts = rows[foreign.profile].starts
         if foreign.start not in starts:
             raise ValueError(f"GPU {gpu.minor}: {foreign.profile} begins at {', '.join(map(str, starts))}")
@@ -279,7 +279,7 @@ def load(profile: str) -> Profile:
             f"--fake-gpus {profile}: {error.strerror}; give a file, or one of {', '.join(names())}"
         ) from None
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"--fake-gpus {profile} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigurationError(f"--fake-gpus {profile} is not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

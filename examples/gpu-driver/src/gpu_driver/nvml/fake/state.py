@@ -19,7 +19,7 @@ _KEPT = 100
 
 
 class GpuState(BaseModel):
-    """One GPU, as far as it is not as it was made; ``clients`` are processes on compute instances, by their UUIDs."""
+    """What has changed on one GPU; ``clients`` are processes on compute instances, by the instances' UUIDs."""
 
     compute_mode: ComputeMode = ComputeMode.DEFAULT
     time_slice: int = 0
@@ -89,7 +89,7 @@ class State:
 
     @contextmanager
     def changing(self) -> Iterator[NodeState]:
-        """Change it: nobody else does meanwhile, and nothing is written when the block raises."""
+        """Lock and change the state; if the block raises, nothing is written."""
         with self._locked():
             state = self.read()
             yield state
@@ -102,7 +102,7 @@ class State:
             self._show(state)
 
     def _untouched(self, state: NodeState) -> bool:
-        """Whether nothing is left of what was done; how many instances there were is nobody's business then."""
+        """Return whether the state equals the initial one, except for the number of instances ever created."""
         forgotten = {uuid: gpu.model_copy(update={"made": 0}) for uuid, gpu in state.gpus.items()}
         return state.model_copy(update={"gpus": forgotten}) == self._first
 

@@ -49,7 +49,7 @@ def test_a_new_deployment_gets_its_pods() -> None:
     st.sampled_from(["0%", "25%", "50%", 1, 2]),
     st.randoms(use_true_random=False),
 )
-def test_a_rolling_update_ends_and_keeps_within_its_limits(
+def test_rolling_update_completes_within_surge_and_unavailable_limits(
     before: int, total: int, surge: Any, lacking: Any, random: Any
 ) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": lacking}}
@@ -72,7 +72,7 @@ def test_a_rolling_update_ends_and_keeps_within_its_limits(
     assert images(sets.every) == ["a:2"] * total
 
 
-def test_a_deployment_that_recreates_has_never_pods_of_two_templates() -> None:
+def test_recreate_deployment_never_has_pods_of_two_templates() -> None:
     deployment = workload("Deployment", replicas=2, strategy={"type": "Recreate"})
     sets = Sets()
     roll_out(deployment, sets)
@@ -85,7 +85,7 @@ def test_a_deployment_that_recreates_has_never_pods_of_two_templates() -> None:
     assert seen == [set(), {"a:2"}]
 
 
-def test_a_former_template_takes_over_its_set_and_gets_a_new_revision() -> None:
+def test_rollback_reuses_the_replica_set_with_a_new_revision() -> None:
     first = workload("Deployment", replicas=1)
     sets = Sets()
     roll_out(first, sets)
@@ -99,7 +99,7 @@ def test_a_former_template_takes_over_its_set_and_gets_a_new_revision() -> None:
     assert images(sets.every) == ["a:1"]
 
 
-def test_of_old_sets_only_the_history_stays() -> None:
+def test_old_replica_sets_above_the_history_limit_are_deleted() -> None:
     deployment = workload("Deployment", replicas=1, revisionHistoryLimit=1)
     sets = Sets()
     for number in range(4):
@@ -116,7 +116,7 @@ def test_a_paused_deployment_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("late", "told"), [(False, "ReplicaSetUpdated"), (True, "ProgressDeadlineExceeded")])
-def test_a_deployment_that_does_not_move_is_late(late: bool, told: str) -> None:
+def test_stalled_deployment_exceeds_its_progress_deadline(late: bool, told: str) -> None:
     status = plan_deployment(workload("Deployment", replicas=1), [], late=late).status
 
     assert reason(dict(status)) == told

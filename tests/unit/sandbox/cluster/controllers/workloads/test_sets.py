@@ -40,7 +40,7 @@ def settle(pods: Pods, plan: Callable[[], WorkloadPlan]) -> list[int]:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4))
-def test_a_replica_set_has_as_many_pods_as_it_wants(sizes: list[int]) -> None:
+def test_replica_set_has_the_desired_number_of_pods(sizes: list[int]) -> None:
     pods = Pods()
     for size in sizes:
         replica_set = workload("ReplicaSet", replicas=size)
@@ -50,7 +50,7 @@ def test_a_replica_set_has_as_many_pods_as_it_wants(sizes: list[int]) -> None:
         assert plan_replica_set(replica_set, pods.all).status["readyReplicas"] == size
 
 
-def test_of_too_many_pods_those_go_that_are_not_ready() -> None:
+def test_unready_pods_are_deleted_first() -> None:
     pods = Pods()
     pods.carry_out(plan_replica_set(workload("ReplicaSet", replicas=3), pods.all))
     make_ready(pods.all[1])
@@ -74,7 +74,7 @@ def node(name: str, *taints: str, **labels: str) -> Object:
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-def test_a_daemon_set_has_a_pod_on_every_node_that_is_for_it() -> None:
+def test_daemon_set_has_a_pod_on_every_matching_node() -> None:
     pods, nodes = Pods(), [node("a"), node("b", "example.com/gpu"), node("c", "node.kubernetes.io/unschedulable")]
     daemon_set = workload("DaemonSet")
 
@@ -85,7 +85,7 @@ def test_a_daemon_set_has_a_pod_on_every_node_that_is_for_it() -> None:
     assert (status["desiredNumberScheduled"], status["numberAvailable"], status["updatedNumberScheduled"]) == (2, 2, 2)
 
 
-def test_a_daemon_set_leaves_a_node_that_is_no_longer_for_it() -> None:
+def test_daemon_set_leaves_a_node_that_no_longer_matches() -> None:
     pods = Pods()
     daemon_set = workload("DaemonSet")
     settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), node("b")]))
@@ -107,7 +107,7 @@ def test_a_daemon_set_is_updated_node_by_node() -> None:
     assert min(ready) == 2
 
 
-def test_a_daemon_set_that_waits_for_deletions_is_not_updated_by_itself() -> None:
+def test_on_delete_daemon_set_is_not_updated_automatically() -> None:
     pods, nodes = Pods(), [node("a")]
     daemon_set = workload("DaemonSet", updateStrategy={"type": "OnDelete"})
     settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
@@ -117,7 +117,7 @@ def test_a_daemon_set_that_waits_for_deletions_is_not_updated_by_itself() -> Non
     assert (list(plan.delete), plan.status["updatedNumberScheduled"]) == ([], 0)
 
 
-def test_pods_of_a_stateful_set_come_one_after_another_and_go_backwards() -> None:
+def test_stateful_set_pods_start_in_order_and_stop_in_reverse() -> None:
     pods = Pods()
     stateful_set = workload("StatefulSet", replicas=3)
 

@@ -1,4 +1,4 @@
-"""The door of a server that listens where others can reach it."""
+"""Authentication of a server that other users can reach."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BODY = json.dumps(config_map()).encode()
 
 
 class Visitor:
-    """Somebody who sends requests to a server with a door."""
+    """A client of a server with access control."""
 
-    def __init__(self, server: ApiServer, door: Authenticator, session: aiohttp.ClientSession) -> None:
-        self.server, self.door, self.session = server, door, session
+    def __init__(self, server: ApiServer, authenticator: Authenticator, session: aiohttp.ClientSession) -> None:
+        self.server, self.authenticator, self.session = server, authenticator, session
         self.ssl = server.connection().ssl_context() or True
 
     async def ask(
@@ -38,7 +38,7 @@ class Visitor:
     ) -> tuple[int, Any]:
         """Status and Status object; ``token`` is the right one unless another is given, empty for none."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        token = self.door.token if token is None else token
+        token = self.authenticator.token if token is None else token
         if token:
             given["Authorization"] = f"Bearer {token}"
         async with self.session.request(
@@ -55,27 +55,27 @@ class Visitor:
 
 @pytest.fixture
 async def visitor() -> AsyncIterator[Visitor]:
-    door = Authenticator()
-    async with ApiServer(tls=True, door=door) as server, aiohttp.ClientSession() as session:
-        yield Visitor(server, door, session)
+    authenticator = Authenticator()
+    async with ApiServer(tls=True, authenticator=authenticator) as server, aiohttp.ClientSession() as session:
+        yield Visitor(server, authenticator, session)
 
 
-async def test_its_token_opens_it(visitor: Visitor) -> None:
+async def test_request_with_the_token_is_accepted(visitor: Visitor) -> None:
     assert (await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json"))[0] == 201
     assert await visitor.maps() >= {"settings"}
-    assert not visitor.door.refused
+    assert not visitor.authenticator.refused
 
 
 @pytest.mark.parametrize("token", ["", "admin", "any"])
 @pytest.mark.parametrize("path", ["/api", "/apis", "/version", "/openapi/v3", "/", "/nothing", "/api/v1/pods", MAPS])
-async def test_without_its_token_nothing_is_told(visitor: Visitor, path: str, token: str) -> None:
+async def test_read_without_the_token_is_rejected(visitor: Visitor, path: str, token: str) -> None:
     status, answer = await visitor.ask("GET", path, token=token)
 
     assert (status, answer["kind"], answer["reason"]) == (401, "Status", "Unauthorized")
-    assert visitor.door.refused == {"token": 1}
+    assert visitor.authenticator.refused == {"token": 1}
 
 
-async def test_without_its_token_nothing_is_made(visitor: Visitor) -> None:
+async def test_write_without_the_token_is_rejected(visitor: Visitor) -> None:
     for token in ("", "wrong"):
         status, _ = await visitor.ask("POST", MAPS, token=token, data=BODY, Content_Type="application/json")
         assert status == 401
@@ -84,18 +84,18 @@ async def test_without_its_token_nothing_is_made(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
 async def test_a_token_counts_as_a_bearer_token_only(visitor: Visitor, scheme: str) -> None:
-    header = f"{scheme} {visitor.door.token}".strip()
+    header = f"{scheme} {visitor.authenticator.token}".strip()
     assert (await visitor.ask("GET", "/api", token="", Authorization=header))[0] == 401
 
 
-async def test_only_health_is_told_to_everybody_and_not_with_a_wrong_token(visitor: Visitor) -> None:
+async def test_only_health_is_public_and_a_wrong_token_is_rejected(visitor: Visitor) -> None:
     for path in ("/livez", "/readyz", "/healthz"):
         assert await visitor.ask("GET", path, token="") == (200, "ok")
         assert (await visitor.ask("GET", path, token="wrong"))[0] == 401
         assert (await visitor.ask("POST", path, token=""))[0] == 401
 
 
-async def test_each_door_has_a_token_of_its_own() -> None:
+async def test_each_server_has_its_own_token() -> None:
     tokens = {Authenticator().token for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 43  # 32 bytes
@@ -104,25 +104,25 @@ async def test_each_door_has_a_token_of_its_own() -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "0.0.0.0:{port}", ""]
 )
-async def test_another_name_is_refused_with_the_right_token(visitor: Visitor, host: str) -> None:
+async def test_unknown_host_name_is_rejected_despite_the_token(visitor: Visitor, host: str) -> None:
     status, answer = await visitor.ask("GET", "/api", Host=host.format(port=visitor.server.port))
 
     assert (status, answer["reason"]) == (403, "Forbidden")
-    assert visitor.door.refused == {"host": 1}
+    assert visitor.authenticator.refused == {"host": 1}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]"])
-async def test_its_own_names_are_answered(visitor: Visitor, host: str) -> None:
+async def test_own_host_names_are_accepted(visitor: Visitor, host: str) -> None:
     assert (await visitor.ask("GET", "/api", Host=f"{host}:{visitor.server.port}"))[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:{port}"])
 @pytest.mark.parametrize("path", ["/api", "/livez"])
-async def test_web_pages_are_refused_with_the_right_token(visitor: Visitor, path: str, origin: str) -> None:
+async def test_requests_of_web_pages_are_rejected_despite_the_token(visitor: Visitor, path: str, origin: str) -> None:
     status, answer = await visitor.ask("GET", path, Origin=origin.format(port=visitor.server.port))
 
     assert (status, answer["reason"]) == (403, "Forbidden")
-    assert visitor.door.refused == {"origin": 1}
+    assert visitor.authenticator.refused == {"origin": 1}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_web_pages_are_refused_with_the_right_token(visitor: Visitor, path
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
     ],
 )
-async def test_a_body_must_say_what_it_is(visitor: Visitor, method: str, path: str, content_type: str | None) -> None:
+async def test_body_needs_a_content_type(visitor: Visitor, method: str, path: str, content_type: str | None) -> None:
     await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json")
     pod = {"metadata": {"name": "pod-1"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
     await visitor.ask(
@@ -157,16 +157,16 @@ async def test_a_body_must_say_what_it_is(visitor: Visitor, method: str, path: s
     assert "settings" in await visitor.maps()
 
 
-async def test_only_a_scale_is_put_without_a_type_as_kubectl_does(visitor: Visitor) -> None:
+async def test_scale_may_be_put_without_a_content_type_as_kubectl_does(visitor: Visitor) -> None:
     path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
     scale = {"metadata": {"name": "web"}, "spec": {"replicas": 2}}
 
-    told = [
+    statuses = [
         (await visitor.ask(method, path, data=json.dumps(scale).encode(), **headers))[0]
         for method, headers in [("PUT", {}), ("PUT", {"Content_Type": "text/plain"}), ("POST", {}), ("PATCH", {})]
     ]
 
-    assert told == [404, 404, 415, 415]  # there is no such Deployment
+    assert statuses == [404, 404, 415, 415]  # the Deployment does not exist
 
 
 async def test_a_request_without_a_body_needs_no_type(visitor: Visitor) -> None:
@@ -175,7 +175,7 @@ async def test_a_request_without_a_body_needs_no_type(visitor: Visitor) -> None:
     assert (await visitor.ask("DELETE", f"{MAPS}/settings"))[0] == 200
 
 
-async def test_its_certificate_is_good_for_each_of_its_names(visitor: Visitor) -> None:
+async def test_certificate_is_valid_for_each_host_name(visitor: Visitor) -> None:
     cluster = visitor.server.kubeconfig()["clusters"][0]["cluster"]
     ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
     for name in ("127.0.0.1", "localhost", "::1"):
@@ -188,11 +188,11 @@ async def test_its_certificate_is_good_for_each_of_its_names(visitor: Visitor) -
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Visitor]:
     """One who comes over the unix socket."""
-    door = Authenticator()
-    server = ApiServer(tls=True, door=door)
+    authenticator = Authenticator()
+    server = ApiServer(tls=True, authenticator=authenticator)
     server.socket = tmp_path / "api.sock"
     async with server, aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session:
-        yield Visitor(server, door, session)
+        yield Visitor(server, authenticator, session)
 
 
 @pytest.mark.parametrize(
@@ -205,14 +205,14 @@ async def inside(tmp_path: Path) -> AsyncIterator[Visitor]:
         (None, {"Origin": "http://evil.example"}, 403),
     ],
 )
-async def test_a_unix_socket_asks_for_the_token_too(
+async def test_unix_socket_requires_the_token(
     inside: Visitor, token: str | None, headers: dict[str, Any], status: int
 ) -> None:
     assert (await inside.ask("GET", "/api", token=token, **headers))[0] == status
     assert (await inside.ask("POST", MAPS, token=token, data=BODY, **headers))[0] == (415 if status == 200 else status)
 
 
-async def test_who_comes_over_a_unix_socket_has_the_rights_of_his_account_and_no_more(inside: Visitor) -> None:
+async def test_client_of_a_unix_socket_has_only_the_rights_of_its_account(inside: Visitor) -> None:
     token = inside.server.token("default", "default")
 
     async with Client(Credentials(inside.server.connection(token)), user_agent="tests/1") as client:
@@ -220,7 +220,7 @@ async def test_who_comes_over_a_unix_socket_has_the_rights_of_his_account_and_no
             await client.list(NAMESPACES)
 
 
-async def test_a_unix_socket_is_there_again_when_the_server_listens_again(inside: Visitor) -> None:
+async def test_unix_socket_is_recreated_when_the_server_listens_again(inside: Visitor) -> None:
     await inside.server.stop_listening()
     with pytest.raises(Unavailable, match=f"no connection to {inside.server.url}"):
         await inside.maps()
@@ -230,7 +230,7 @@ async def test_a_unix_socket_is_there_again_when_the_server_listens_again(inside
     assert await inside.maps() == set()
 
 
-async def test_who_does_not_get_all_addresses_has_none(tmp_path: Path) -> None:
+async def test_failed_listen_closes_the_addresses_already_bound(tmp_path: Path) -> None:
     server = ApiServer(tls=True, controllers=False)
     server.socket = tmp_path / "no folder" / "api.sock"
 
@@ -246,8 +246,8 @@ async def test_a_client_in_the_process_needs_its_connection_only(visitor: Visito
         assert (await client.list(NAMESPACES)).items
 
 
-def test_a_watch_that_is_left_leaves_no_connection_behind() -> None:
-    """Also where its loop ends at once: what is not closed then is told when it is collected."""
+def test_abandoned_watch_leaves_no_connection() -> None:
+    """Also if the loop stops at once: open connections would be reported by the garbage collection."""
 
     async def look(server: ApiServer) -> None:
         async with Client(Credentials(server.connection()), user_agent="tests/1") as client:
@@ -260,7 +260,7 @@ def test_a_watch_that_is_left_leaves_no_connection_behind() -> None:
             await asyncio.wait([reading])
             await watching.aclose()
 
-    with run_in_thread(tls=True, door=Authenticator()) as server:
+    with run_in_thread(tls=True, authenticator=Authenticator()) as server:
         for _ in range(5):
             asyncio.run(look(server))
             server.requests.clear()

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from prometheus_client import Metric
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import DECOMMISSIONED, PODS
@@ -27,7 +28,7 @@ from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.liveness import LoopWatchdog
-from dra_kit.process.metrics import REGISTERED, Metrics, Reading, process_metrics
+from dra_kit.process.metrics import REGISTERED, Metrics, process_metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
@@ -44,7 +45,7 @@ class StopRequest:
         self._supervisor: Supervisor | None = None
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def recorded(self) -> Iterator[None]:
         """Record signals instead of being killed by them; outside of the main thread, signals are not handled."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -91,14 +92,14 @@ async def answer_late_calls(
     if settings.probe_address:
         metrics = Metrics()
         metrics.read(late.readings, driver=driver)
-        metrics.read(lambda: process_metrics("node", None, supervisor, watchdog))
+        metrics.read(partial(process_metrics, "node", None, supervisor, watchdog.lag), driver=driver)
         live, ready = [watchdog.blocked], [partial(unready_parts, supervisor)]
         supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
     supervisor.add(late)
     if confirmation is not None:
         confirmation.set(True, "nothing of the driver is left on this node")
-        supervisor.add(_ConfirmationPart(confirmation))
+        supervisor.add(confirmation)
     logger.info("answering late calls", extra={"driver": driver})
     return await supervisor.run()
 
@@ -132,7 +133,7 @@ class _LateCallServer:
             socket=registration_socket(settings.kubelet_dir, driver, settings.pod_uid),
         )
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[Metric]:
         """Yield whether the kubelet has registered the driver; an alert on that metric needs this process, too."""
         status = self._registration.status
         yield REGISTERED.of(int(status is not None and status.registered))
@@ -147,20 +148,6 @@ class _LateCallServer:
         finally:
             await asyncio.to_thread(self._registration.stop, _UNREGISTER_SECONDS)
             await self._plugin.stop(self._drain)
-
-
-class _ConfirmationPart:
-    """A part of the process: writes the confirmation; ready at once, so that an API outage does not stop the driver."""
-
-    name = "confirmation"
-
-    def __init__(self, confirmation: RemovalConfirmation) -> None:
-        self._confirmation = confirmation
-
-    async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`."""
-        ready.set()
-        await self._confirmation.run()
 
 
 _RETRY_SECONDS: Final = 2.0
@@ -192,12 +179,14 @@ class PodName(Struct, frozen=True):
 
 
 class RemovalConfirmation:
-    """Sets the pod's condition to its last value, and retries while the API server does not answer.
+    """A part of the process: sets the pod's condition, and retries while the API server does not answer.
 
     Args:
         client: needs ``patch`` on pods/status of this pod.
         pod: the pod in which the decommission runs.
     """
+
+    name = "confirmation"
 
     def __init__(self, client: Client, pod: PodName) -> None:
         self._client = client
@@ -218,8 +207,9 @@ class RemovalConfirmation:
             self._wanted = wanted
             self._changed.set()
 
-    async def run(self) -> None:
-        """Write each change, until cancelled."""
+    async def run(self, ready: asyncio.Event) -> None:
+        """Write each change, until cancelled; ready at once, so that an API outage does not stop the driver."""
+        ready.set()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -251,7 +241,7 @@ class RemovalConfirmation:
 
     def _report(self, error: DraKitError) -> None:
         if str(error) != self._logged:
-            logger.error("removal not confirmed", extra={"error": str(error), "code": error.code})
+            logger.error("removal cannot be confirmed", extra={"error": str(error), "code": error.code})
         self._logged = str(error)
 
 

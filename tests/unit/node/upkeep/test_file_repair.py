@@ -1,4 +1,4 @@
-"""Files that could not be written are seen to as long as a claim needs them."""
+"""Files that could not be written are retried as long as a claim needs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 
 
-async def test_what_another_process_has_released_is_not_seen_to_any_more(
+async def test_files_of_a_claim_released_by_another_process_are_not_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -33,17 +33,17 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
     with closing(StateStore(tmp_path / "state.sqlite")) as store:
         await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
         looks: list[FileRepair] = []
-        look = FileRepair._mend_all
+        look = FileRepair._repair_all
 
-        async def counted(mending: FileRepair) -> bool:
-            looks.append(mending)
-            return await look(mending)
+        async def counted(repair: FileRepair) -> bool:
+            looks.append(repair)
+            return await look(repair)
 
-        monkeypatch.setattr(FileRepair, "_mend_all", counted)
-        mending = FileRepair(
+        monkeypatch.setattr(FileRepair, "_repair_all", counted)
+        repair = FileRepair(
             (tmp_path,), store, files, NamedLocks(tmp_path / "claims.lock"), boot_id="boot-1", every=0.05
         )
-        running = asyncio.create_task(mending.run(asyncio.Event()))
+        running = asyncio.create_task(repair.run(asyncio.Event()))
         await eventually(lambda: len(looks) > 1)
         assert files.unwritten() == {"uid-1"}
         await store.forget_claim("uid-1", first=lambda _: None)

@@ -1,4 +1,4 @@
-"""Requests of calls that come at once: when they are let through."""
+"""Requests of concurrent calls: when they are sent."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ async def finish(server: Server, *calls: asyncio.Future[None]) -> None:
     await asyncio.gather(*calls)
 
 
-async def test_a_request_alone_goes_at_once(server: Server) -> None:
+async def test_a_single_request_is_sent_at_once(server: Server) -> None:
     call = asyncio.ensure_future(server.ask(RequestBatcher(), "one"))
     await turns()
     assert server.asked == ["one"]
     await finish(server, call)
 
 
-async def test_the_requests_of_one_call_go_at_once(server: Server) -> None:
+async def test_requests_of_one_call_are_sent_at_once(server: Server) -> None:
     bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(100)]
     await turns()
@@ -86,7 +86,7 @@ async def test_the_requests_of_one_call_go_at_once(server: Server) -> None:
     await finish(server, *calls)
 
 
-async def test_requests_that_come_while_one_is_under_way_go_together(server: Server, clock: Clock) -> None:
+async def test_requests_during_a_request_are_sent_together(server: Server, clock: Clock) -> None:
     bursts = RequestBatcher()
     first = asyncio.ensure_future(server.ask(bursts, "first"))
     await turns()
@@ -98,7 +98,7 @@ async def test_requests_that_come_while_one_is_under_way_go_together(server: Ser
     await finish(server, first, *others)
 
 
-async def test_requests_that_keep_coming_hold_up_none(server: Server, clock: Clock) -> None:
+async def test_a_steady_flow_of_requests_delays_none_too_long(server: Server, clock: Clock) -> None:
     bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
     await turns()
@@ -110,7 +110,7 @@ async def test_requests_that_keep_coming_hold_up_none(server: Server, clock: Clo
     await finish(server, *calls)
 
 
-async def test_a_request_after_a_burst_goes_at_once(server: Server, clock: Clock) -> None:
+async def test_a_request_after_a_burst_is_sent_at_once(server: Server, clock: Clock) -> None:
     bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
     await turns()
@@ -124,7 +124,7 @@ async def test_a_request_after_a_burst_goes_at_once(server: Server, clock: Clock
     await finish(server, last)
 
 
-async def test_a_cancelled_request_holds_up_nobody(server: Server, clock: Clock) -> None:
+async def test_a_cancelled_request_does_not_delay_others(server: Server, clock: Clock) -> None:
     bursts = RequestBatcher()
     first = asyncio.ensure_future(server.ask(bursts, "first"))
     await turns()
@@ -154,7 +154,7 @@ class Unreachable(Server):
         raise Unavailable("it is gone")
 
 
-async def test_claims_of_pods_that_start_at_once_are_read_together(clock: Clock) -> None:
+async def test_claims_of_pods_that_start_together_are_read_together(clock: Clock) -> None:
     server = Unreachable()
     reader = ClaimReader(server, "oven.example.com")
     first = asyncio.ensure_future(reader.fetch(ClaimReference("default", "first", "uid-1")))

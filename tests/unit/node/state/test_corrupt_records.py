@@ -1,4 +1,4 @@
-"""A record that is not understood: by its claim alone something cannot be done."""
+"""A record that cannot be parsed affects only its own claim."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ from tests.unit.node.hardware import Baker, Heat, kitchen
 from tests.unit.node.role import DRIVER, Node
 from tests.unit.node.upkeep.test_orphans import HangingRelease, forget
 
-NO_UTF_8 = "CAST(x'7b22ff227d' AS TEXT)"  # {"?"} whose middle is no character
+NO_UTF_8 = "CAST(x'7b22ff227d' AS TEXT)"  # {"?"} with an invalid byte
 
 
-def damage(node: Node, uid: str, record: str = "substr(record, 1, 40)") -> None:
+def corrupt(node: Node, uid: str, record: str = "substr(record, 1, 40)") -> None:
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
         db.execute(f"UPDATE claims SET record = {record} WHERE uid = ?", (uid,))  # noqa: S608 - an expression of ours
 
 
 def left(node: Node) -> list[str]:
-    """The names of all rows, which ``--dump-state`` does not tell of those that are damaged."""
+    """The names of all rows, which ``--dump-state`` does not show of corrupt rows."""
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
         return [row[0] for row in db.execute("SELECT name FROM claims ORDER BY name")]
 
 
 @pytest.mark.parametrize("text", ['{"env": "a\\nb"}', '{"env": "\u00e4"}'])
-def test_no_damaged_byte_makes_another_record(text: str) -> None:
+def test_a_corrupt_byte_never_yields_another_valid_record(text: str) -> None:
     sound = text.encode()
     for index in range(len(sound)):
         for bit in range(8):
-            damaged = bytearray(sound)
-            damaged[index] ^= 1 << bit
+            changed = bytearray(sound)
+            changed[index] ^= 1 << bit
             try:
-                damaged.decode()
+                changed.decode()
             except UnicodeDecodeError:
                 with pytest.raises(ValueError, match="expected"):
-                    from_json(as_text(bytes(damaged)))
+                    from_json(as_text(bytes(changed)))
 
 
 @pytest.mark.parametrize("record", ["substr(record, 1, 40)", "x'00ff'", "17", NO_UTF_8])
-async def test_it_is_told_once_and_orphans_of_others_are_released(
+async def test_a_corrupt_record_is_reported_once_and_other_orphans_are_released(
     node: Node, caplog: pytest.LogCaptureFixture, record: str
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(), orphan_after=0.05):
         await node.prepare(lunch, dinner)
-        damage(node, lunch.uid, record)
+        corrupt(node, lunch.uid, record)
         forget(node, "dinner")
         await eventually(lambda: left(node) == ["lunch"])
-    [told] = [item for item in caplog.records if item.getMessage() == "damaged record left alone"]
+    [told] = [item for item in caplog.records if item.getMessage() == "corrupt record skipped"]
     assert vars(told)["claim_uid"] == lunch.uid
-    assert "its record is not understood" in vars(told)["error"]
+    assert "its record cannot be parsed" in vars(told)["error"]
 
 
-async def test_its_claim_is_prepared_anew(node: Node) -> None:
+async def test_a_claim_with_a_corrupt_record_is_prepared_again(node: Node) -> None:
     preparer = Waiter()
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(preparer)):
         answers = await node.prepare(lunch)
         before = node.contents()
-        damage(node, lunch.uid, NO_UTF_8)
+        corrupt(node, lunch.uid, NO_UTF_8)
         assert await node.prepare(lunch) == answers
         assert preparer.calls == ["lunch pizza-0"] * 2
         assert node.contents() == before
         assert node.records() == ["lunch"]
-        assert node.state()["damaged"] == []
+        assert node.state()["corrupt"] == []
         await node.unprepare(lunch)
         assert node.is_clean()
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_its_claim_is_released_by_what_is_left(node: Node, restarted: bool) -> None:
+async def test_a_claim_with_a_corrupt_record_is_released(node: Node, restarted: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     baker = Baker()
     baker.temperatures["dinner pizza-1"], baker.ovens["dinner pizza-1"] = 250, "other"
@@ -87,7 +87,7 @@ async def test_its_claim_is_released_by_what_is_left(node: Node, restarted: bool
         await node.prepare(lunch, dinner)
         if restarted:
             await stack.aclose()
-        damage(node, lunch.uid)
+        corrupt(node, lunch.uid)
         if restarted:
             hardware = Heat.hardware
             await stack.enter_async_context(node.running(kitchen(baker)))
@@ -101,11 +101,11 @@ async def test_its_claim_is_released_by_what_is_left(node: Node, restarted: bool
         assert node.is_clean()
 
 
-async def test_a_prepare_that_fails_undoes_nothing_that_was_in_force(node: Node) -> None:
+async def test_a_failing_prepare_of_a_claim_with_a_corrupt_record_reverts_nothing(node: Node) -> None:
     lunch, baker = node.claim("lunch", ["pizza-0"]), Baker()
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
-        damage(node, lunch.uid)
+        corrupt(node, lunch.uid)
         baker.fail_after.add("lunch")
         assert "burnt" in await node.error(lunch)
         assert Heat.hardware.on == {"oven": 200}
@@ -114,42 +114,42 @@ async def test_a_prepare_that_fails_undoes_nothing_that_was_in_force(node: Node)
         assert node.is_clean()
 
 
-async def test_its_effect_is_written_anew_when_it_is_needed_again(node: Node) -> None:
+async def test_a_corrupt_effect_is_stored_again_when_needed(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(kitchen()):
         await node.prepare(lunch)
-        damage(node, lunch.uid)
+        corrupt(node, lunch.uid)
         with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
             db.execute("UPDATE effects SET phase = 'molten'")
         await node.prepare(lunch)
         assert node.effects() == [("heat", "applied", ["lunch"])]
-        assert node.state()["damaged"] == []
+        assert node.state()["corrupt"] == []
         await node.unprepare(lunch)
         assert [entry[0] for entry in Heat.hardware.log] == ["apply", "apply", "revert"]
         assert node.is_clean()
 
 
-async def test_its_claim_is_told_in_an_event_and_in_the_dump(node: Node) -> None:
+async def test_a_corrupt_record_is_reported_in_an_event_and_in_the_dump(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
-    damage(node, lunch.uid)
+    corrupt(node, lunch.uid)
     async with node.running(driver()):
         await eventually(lambda: bool(node.events()))
         [event] = node.events()
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == (
-            "DamagedRecord", "lunch", "uid-lunch",
+            "CorruptRecord", "lunch", "uid-lunch",
         )  # fmt: skip
-        [told] = node.state()["damaged"]
+        [told] = node.state()["corrupt"]
         assert told in event["note"]
-        assert told.startswith("row uid-lunch of table claims is damaged: its record is not understood")
+        assert told.startswith("row uid-lunch of table claims is corrupt: its record cannot be parsed")
 
 
-async def test_its_device_is_not_given_to_another_claim(node: Node) -> None:
+async def test_the_device_of_a_corrupt_record_stays_reserved(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
-    damage(node, lunch.uid)
+    corrupt(node, lunch.uid)
     async with node.running(driver()):
         assert "is still prepared for claim default/lunch" in await node.error(dinner)
         await node.unprepare(lunch)
@@ -157,20 +157,22 @@ async def test_its_device_is_not_given_to_another_claim(node: Node) -> None:
 
 
 @pytest.mark.parametrize("certain", [True, False])
-async def test_its_device_goes_to_nobody_else_when_its_own_claim_is_gone(node: Node, certain: bool) -> None:
-    """Nobody knows of which boot it is, and its container may run."""
+async def test_the_device_of_a_corrupt_record_stays_reserved_after_its_claim_is_deleted(
+    node: Node, certain: bool
+) -> None:
+    """Its boot is unknown, and its container may run."""
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
-        damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')" if certain else "'{'")
+        corrupt(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')" if certain else "'{'")
         forget(node, "lunch")
-        assert "a claim whose record is damaged" in await node.error(dinner)
+        assert "a claim with a corrupt record" in await node.error(dinner)
         await node.unprepare(lunch)
         await node.prepare(dinner)
 
 
 @pytest.mark.parametrize("released", [False, True])
-async def test_a_record_under_another_uid_is_gone_with_its_claim(node: Node, released: bool) -> None:
+async def test_a_record_under_a_corrupt_uid_is_removed_with_its_claim(node: Node, released: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
@@ -179,61 +181,61 @@ async def test_a_record_under_another_uid_is_gone_with_its_claim(node: Node, rel
     before = node.contents()
     async with node.running(driver()):
         assert node.contents() == before
-        assert len(node.state()["damaged"]) == 1
+        assert len(node.state()["corrupt"]) == 1
         assert "is still prepared for claim default/lunch" in await node.error(dinner)
         if not released:
             await node.prepare(lunch)
-            assert (node.records(), node.state()["damaged"]) == (["lunch"], [])
+            assert (node.records(), node.state()["corrupt"]) == (["lunch"], [])
         await node.unprepare(lunch)
         assert node.is_clean()
         await node.prepare(dinner)
 
 
-async def test_its_claim_is_released_when_it_is_gone_for_two_looks(node: Node) -> None:
+async def test_a_claim_with_a_corrupt_record_is_released_when_gone_at_two_checks(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(), orphan_after=0.05):
         await node.prepare(lunch)
-        damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')")
+        corrupt(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')")
         forget(node, "lunch")
         await eventually(node.is_clean)
 
 
-async def test_files_of_others_are_mended(node: Node) -> None:
-    node.given["mending_interval"] = 0.05
+async def test_a_corrupt_record_does_not_prevent_file_repair(node: Node) -> None:
+    node.given["repair_interval"] = 0.05
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch, dinner)
-        damage(node, lunch.uid)
+        corrupt(node, lunch.uid)
         [path] = [path for path in node.specs() if "dinner" in path.name]
         path.unlink()
         await eventually(path.exists)
 
 
-async def test_releases_of_others_that_were_left_half_done_are_finished(node: Node) -> None:
+async def test_a_corrupt_record_does_not_prevent_half_done_releases(node: Node) -> None:
     preparer = HangingRelease()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(preparer)):
         await node.prepare(lunch, dinner)
         preparer.refuses = True
         await node.unprepare_error(dinner)
-    damage(node, lunch.uid)
+    corrupt(node, lunch.uid)
     preparer.refuses = False
     async with node.running(driver(preparer)):
         await eventually(lambda: left(node) == ["lunch"])
 
 
-async def test_its_files_stay_and_those_that_nothing_stands_for_go(node: Node) -> None:
+async def test_files_of_a_corrupt_record_stay_and_stray_files_are_removed(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch, dinner)
-    damage(node, lunch.uid)
+    corrupt(node, lunch.uid)
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
         db.execute("DELETE FROM claims WHERE uid = ?", (dinner.uid,))
     async with node.running(driver()):
         await eventually(lambda: [path.name.rpartition("_")[2] for path in node.specs()] == ["uid-lunch.json"])
 
 
-async def test_an_author_who_asks_what_is_prepared_is_told_the_rest(node: Node) -> None:
+async def test_prepared_claims_are_listed_without_corrupt_records(node: Node) -> None:
     class Asking(Waiter):
         prepared: Mapping[Any, Any] | None = None
 
@@ -244,7 +246,7 @@ async def test_an_author_who_asks_what_is_prepared_is_told_the_rest(node: Node) 
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver()):
         await node.prepare(lunch, dinner)
-    damage(node, lunch.uid)
+    corrupt(node, lunch.uid)
     async with node.running(driver(asking)):
         await eventually(lambda: asking.prepared is not None)
     assert asking.prepared is not None

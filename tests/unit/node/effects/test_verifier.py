@@ -1,4 +1,4 @@
-"""Effects that do not hold any more: noticed, applied again, and told where what they give is another now."""
+"""Effects that no longer hold: detected, applied again, and reported if their outcome changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Daemons:
         running: serial numbers of daemons.
         again: a daemon that is started again has its old serial.
         booting: it takes a while to come up.
-        deaf: nobody answers whether it runs.
+        deaf: ``holds`` does not answer.
         blind: it cannot be found out whether it runs.
     """
 
@@ -88,7 +88,7 @@ def metadata(node: Node, claim: dra.ClaimReference) -> str:
     return file.read_text()
 
 
-async def test_what_comes_back_as_it_was_is_told_nobody(node: Node) -> None:
+async def test_an_effect_restored_with_the_same_outcome_is_not_reported(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     daemons.again = True
     async with node.running(starting(daemons), effects_interval=SOON):
@@ -101,7 +101,7 @@ async def test_what_comes_back_as_it_was_is_told_nobody(node: Node) -> None:
     assert node.events() == []
 
 
-async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_pods(node: Node) -> None:
+async def test_a_changed_outcome_updates_all_claims_and_records_events_on_claims_and_pods(node: Node) -> None:
     daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
     raw = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
     raw["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
@@ -117,10 +117,10 @@ async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_
     told = {(item["regarding"]["kind"], item["regarding"]["name"]) for item in node.events()}
     assert told == {("ResourceClaim", "lunch"), ("ResourceClaim", "dinner"), ("Pod", "guest")}
     assert {(item["reason"], item["type"]) for item in node.events()} == {("EffectReplaced", "Warning")}
-    assert all("on node node-1: daemon mps did not hold any more" in item["note"] for item in node.events())
+    assert all("on node node-1: daemon mps no longer held" in item["note"] for item in node.events())
 
 
-async def test_another_outcome_is_written_for_a_claim_with_admin_access_too(node: Node) -> None:
+async def test_a_changed_outcome_also_updates_claims_with_admin_access(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
     async with node.running(starting(daemons), effects_interval=SOON):
@@ -135,7 +135,7 @@ async def test_another_outcome_is_written_for_a_claim_with_admin_access_too(node
         assert node.is_clean()
 
 
-async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> None:
+async def test_effects_are_verified_at_the_start_once(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
         await node.prepare(lunch)
@@ -145,7 +145,7 @@ async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> Non
         assert applied(daemons) == [None, 1]
 
 
-async def test_it_is_asked_when_another_process_has_ended_which_may_have_seen_to_it(node: Node) -> None:
+async def test_effects_are_verified_when_another_process_stops(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with AsyncExitStack() as stack:
         with beside(node):
@@ -156,7 +156,7 @@ async def test_it_is_asked_when_another_process_has_ended_which_may_have_seen_to
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
 
 
-async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: Node) -> None:
+async def test_a_repeated_prepare_verifies_effects_and_returns_the_current_outcome(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
         answer = await node.prepare(lunch)
@@ -170,7 +170,7 @@ async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: N
 
 
 @pytest.mark.parametrize("trouble", ["deaf", "blind"])
-async def test_what_is_not_known_changes_nothing(
+async def test_an_unknown_answer_of_holds_changes_nothing(
     node: Node, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.effects.verifier.PATIENCE", 0.2)
@@ -183,7 +183,7 @@ async def test_what_is_not_known_changes_nothing(
             daemons.blind = True
         daemons.running.clear()
         assert await node.prepare(lunch) == answer
-        await eventually(lambda: "whether an effect holds is not known" in caplog.messages)
+        await eventually(lambda: "effect not verified" in caplog.messages)
         assert applied(daemons) == [None]
         assert node.effects() == [("daemon", "applied", ["lunch"])]
         if trouble == "blind":  # asked again and again; the log says it once
@@ -192,10 +192,10 @@ async def test_what_is_not_known_changes_nothing(
         daemons.deaf.set()
         daemons.blind = False
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
-    assert caplog.messages.count("whether an effect holds is not known") == 1
+    assert caplog.messages.count("effect not verified") == 1
 
 
-async def test_an_unanswered_question_holds_up_no_release_and_is_not_asked_twice(
+async def test_a_hanging_holds_does_not_delay_a_release_and_is_not_called_twice(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.node.effects.verifier.PATIENCE", 0.1)
@@ -213,7 +213,7 @@ async def test_an_unanswered_question_holds_up_no_release_and_is_not_asked_twice
         assert node.is_clean()
 
 
-async def test_while_it_comes_up_again_a_prepare_that_needs_it_says_so(node: Node) -> None:
+async def test_a_prepare_reports_an_effect_that_is_coming_up_again(node: Node) -> None:
     daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
     async with node.running(starting(daemons), effects_interval=SOON, deadline=2.0):
         await node.prepare(lunch)
@@ -230,7 +230,7 @@ async def test_while_it_comes_up_again_a_prepare_that_needs_it_says_so(node: Nod
         assert "revert" not in {what for what, _ in daemons.log}
 
 
-async def test_what_comes_up_is_asked_again_long_before_the_next_look(node: Node) -> None:
+async def test_an_effect_that_is_coming_up_is_retried_before_the_next_check(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
         await node.prepare(lunch)
@@ -242,15 +242,15 @@ async def test_what_comes_up_is_asked_again_long_before_the_next_look(node: Node
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
 
 
-async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_effects_of_an_earlier_boot_are_not_verified(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
         await node.prepare(lunch)
     node.boot_id.write_text("boot-2\n")
     daemons.running.clear()
     daemons.log.clear()
-    looks, look = list[None](), EffectVerifier.look
-    monkeypatch.setattr(EffectVerifier, "look", lambda self: looks.append(look(self)))
+    looks, look = list[None](), EffectVerifier._verify_all
+    monkeypatch.setattr(EffectVerifier, "_verify_all", lambda self: looks.append(look(self)))
     async with node.running(starting(daemons), effects_interval=SOON):
         await eventually(lambda: len(looks) > 2)
         assert daemons.log == []
@@ -258,7 +258,7 @@ async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeyp
         assert daemons.log[0] == ("apply", 1)
 
 
-async def test_what_never_held_any_more_is_released(node: Node) -> None:
+async def test_an_effect_that_never_holds_again_can_be_released(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=SOON):
         await node.prepare(lunch)
@@ -266,11 +266,11 @@ async def test_what_never_held_any_more_is_released(node: Node) -> None:
         daemons.running.clear()
         await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
         await node.unprepare(lunch)
-        assert daemons.log[-1] == ("revert", None), "nobody knows what the last apply came to"
+        assert daemons.log[-1] == ("revert", None), "the result of the last apply is unknown"
         assert node.is_clean()
 
 
-async def test_an_outcome_that_changes_while_a_claim_is_being_prepared_is_noticed(node: Node) -> None:
+async def test_an_outcome_that_changes_during_prepare_is_detected(node: Node) -> None:
     daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
     ensured, go_on = asyncio.Event(), asyncio.Event()
 
@@ -293,7 +293,7 @@ async def test_an_outcome_that_changes_while_a_claim_is_being_prepared_is_notice
         await eventually(lambda: node.env(dinner) == ["SERIAL=2"])
 
 
-async def test_what_a_failing_prepare_has_replaced_is_not_answered_from_before(node: Node) -> None:
+async def test_a_failing_prepare_that_replaced_an_effect_invalidates_the_former_answer(node: Node) -> None:
     daemons, lunch, failing = Daemons(), node.claim(), asyncio.Event()
 
     async def moody(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -327,7 +327,7 @@ async def paired(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["by itself", "with a repeated prepare"])
-async def test_those_that_share_a_lock_are_all_asked(node: Node, asked: bool) -> None:
+async def test_effects_that_share_a_lock_are_all_verified(node: Node, asked: bool) -> None:
     daemons, lunch = Daemons(), node.claim()
     made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
     async with node.running(made, effects_interval=NEVER if asked else SOON):
@@ -346,7 +346,7 @@ async def test_those_that_share_a_lock_are_all_asked(node: Node, asked: bool) ->
             await eventually(lambda: node.env(lunch) == ["SERIALS=4,3"])
 
 
-async def test_a_repeated_prepare_makes_all_true_again_that_was_lost_together(node: Node) -> None:
+async def test_a_repeated_prepare_reapplies_all_effects_lost_together(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
     async with node.running(made, effects_interval=NEVER):
@@ -356,7 +356,7 @@ async def test_a_repeated_prepare_makes_all_true_again_that_was_lost_together(no
         assert node.env(lunch) == ["SERIALS=3,4"]
 
 
-async def test_what_another_claim_shares_a_lock_with_is_asked_too(node: Node) -> None:
+async def test_effects_that_share_a_lock_with_another_claim_are_verified(node: Node) -> None:
     daemons, claims = Daemons(), [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
 
     async def own(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:

@@ -21,40 +21,40 @@ def with_spec(**spec: Any) -> Document:
     return {**GUEST, "spec": {**GUEST["spec"], **spec}}
 
 
-UNNAMED = "ResourceClaimTemplate t is damaged: it has no spec.spec.devices.requests[0].name"
+UNNAMED = "ResourceClaimTemplate t is corrupt: it has no spec.spec.devices.requests[0].name"
 
 
 @pytest.mark.parametrize(
-    ("damaged", "cause"),
+    ("malformed", "cause"),
     [
-        ({**GUEST, "spec": None}, "Pod guest is damaged: it has no spec.containers"),
-        (with_spec(containers=None), "Pod guest is damaged: it has no spec.containers"),
-        (with_spec(resourceClaims=[{}]), "Pod guest is damaged: it has no spec.resourceClaims[0].name"),
-        (with_spec(schedulingGates=[{}]), "Pod guest is damaged: it has no spec.schedulingGates[0].name"),
+        ({**GUEST, "spec": None}, "Pod guest is corrupt: it has no spec.containers"),
+        (with_spec(containers=None), "Pod guest is corrupt: it has no spec.containers"),
+        (with_spec(resourceClaims=[{}]), "Pod guest is corrupt: it has no spec.resourceClaims[0].name"),
+        (with_spec(schedulingGates=[{}]), "Pod guest is corrupt: it has no spec.schedulingGates[0].name"),
         (
             with_spec(nodeName=1),
-            "Pod guest is damaged: spec: json: cannot unmarshal number into a field of type string",
+            "Pod guest is corrupt: spec: json: cannot unmarshal number into a field of type string",
         ),
         (
             with_spec(containers=[{"name": "a", "resources": {"requests": {"cpu": "zz"}}}]),
-            "Pod guest is damaged: spec: 'zz' is not a quantity: it must be a number with an optional suffix",
+            "Pod guest is corrupt: spec: 'zz' is not a quantity: it must be a number with an optional suffix",
         ),
-        ({**GUEST, "metadata": {"namespace": "default"}}, "Pod is damaged: it has no metadata.name"),
+        ({**GUEST, "metadata": {"namespace": "default"}}, "Pod is corrupt: it has no metadata.name"),
         (
             {**node("node-3"), "status": {"allocatable": {"cpu": "x"}}},
-            "Node node-3 is damaged: status: 'x' is not a quantity",
+            "Node node-3 is corrupt: status: 'x' is not a quantity",
         ),
-        (node("node-3", taints=[{"key": "a"}]), "Node node-3 is damaged: it has no spec.taints[0].effect"),
+        (node("node-3", taints=[{"key": "a"}]), "Node node-3 is corrupt: it has no spec.taints[0].effect"),
         ({**template("t"), "spec": {"spec": {"devices": {"requests": [{}]}}}}, UNNAMED),
         (
             {**claim("lunch"), "metadata": {"name": "lunch", "namespace": 1}},
-            "ResourceClaim lunch is damaged: its metadata.namespace is no text",
+            "ResourceClaim lunch is corrupt: its metadata.namespace is not a string",
         ),
-        ({**claim("lunch"), "metadata": {"name": ""}}, "ResourceClaim is damaged: it has no metadata.name"),
+        ({**claim("lunch"), "metadata": {"name": ""}}, "ResourceClaim is corrupt: it has no metadata.name"),
     ],
 )
-def test_a_saved_object_that_is_damaged_is_named(tmp_path: Path, damaged: Document, cause: str) -> None:
-    file = save(tmp_path / "objects.yaml", *KITCHEN, damaged)
+def test_malformed_saved_object_is_reported(tmp_path: Path, malformed: Document, cause: str) -> None:
+    file = save(tmp_path / "objects.yaml", *KITCHEN, malformed)
 
     result = run("explain", "pod", "guest", "--from", file)
 
@@ -75,7 +75,7 @@ def test_a_saved_object_that_is_damaged_is_named(tmp_path: Path, damaged: Docume
     ],
 )
 @pytest.mark.parametrize("command", [("explain", "claim", "lunch"), ("lint", "{file}")])
-def test_a_snapshot_whose_index_is_damaged(tmp_path: Path, index: str, cause: str, command: tuple[str, ...]) -> None:
+def test_malformed_snapshot_index_is_reported(tmp_path: Path, index: str, cause: str, command: tuple[str, ...]) -> None:
     folder = tmp_path / "saved"
     folder.mkdir()
     save(folder / "objects.yaml", *KITCHEN)
@@ -86,7 +86,7 @@ def test_a_snapshot_whose_index_is_damaged(tmp_path: Path, index: str, cause: st
 
     assert result.exit_code == 2
     [line] = result.output.splitlines()
-    assert line.startswith(f"error: {folder}: snapshot.json is damaged: ")
+    assert line.startswith(f"error: {folder}: snapshot.json is corrupt: ")
     assert cause in line
     assert line.endswith("; run dra-kit snapshot again [configuration]")
 
@@ -108,7 +108,7 @@ nonsense = st.recursive(
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Everything in an object that can be damaged."""
+    """Every part of an object that can be malformed."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [found for key, item in items for found in ((*path, key), *places(item, (*path, key)))]
 
@@ -125,7 +125,7 @@ RICH = with_spec(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
-def test_whatever_is_damaged_there_is_an_explanation_or_one_line(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_malformed_object_gives_an_explanation_or_one_error_line(tmp_path: Path, data: st.DataObject) -> None:
     victims = [RICH, node("node-1", taints=[{"key": "k", "effect": "NoSchedule"}]), template("t"), claim("lunch")]
     place = data.draw(st.integers(0, len(victims) - 1))
     victim = json.loads(json.dumps(victims[place]))
@@ -146,15 +146,15 @@ def test_whatever_is_damaged_there_is_an_explanation_or_one_line(tmp_path: Path,
         assert result.output.startswith(f"error: {file}") or "it is not an object that an API server" in result.output
 
 
-def test_a_time_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+def test_unused_malformed_time_is_ignored(tmp_path: Path) -> None:
     told = {**event("FailedScheduling", "guest", "no"), "eventTime": "2025-01-01T00:00:00Z"}
     file = save(tmp_path / "objects.yaml", *KITCHEN, claim("lunch"), GUEST, told)
 
     assert run("explain", "pod", "guest", "--from", file).exit_code == 0
 
 
-def test_a_folder_with_a_damaged_list_is_refused(tmp_path: Path) -> None:
+def test_folder_with_a_malformed_list_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"apiVersion": "v1", "kind": "List", "items": [1]}')
 
-    with pytest.raises(ConfigurationError, match=r"list\.json, document 1, items\[0\] is no object"):
+    with pytest.raises(ConfigurationError, match=r"list\.json, document 1, items\[0\] is not an object"):
         load(tmp_path)

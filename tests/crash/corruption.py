@@ -1,7 +1,7 @@
-"""A byte of the state is another one than was written: what the next process makes of it.
+"""How a process starts with one corrupt byte in its state.
 
-A node with claims prepared is photographed twice: as kill -9 leaves it, with the log, and as an end in order leaves it.
-Each seed puts one of the two pictures back, changes one byte and starts the driver.
+Two snapshots of a node with prepared claims are taken: after kill -9, with the log, and after a clean exit. Each seed
+restores one of the two, changes one byte and starts the driver.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from tests.unit.node.hardware import Baker, Hardware, Heat
 from tests.unit.node.role import DRIVER, Node
 
 CLAIMS = 6
-_TOLD = {
+_OUTCOMES = {
     "state has lost transactions": "lost transactions",
-    "state was damaged, it is set aside and what could be read is carried over": "set aside",
-    "damaged record left alone": "record damaged",
-    "form of the state is damaged, it is written again": "form damaged",
+    "corrupt state moved away, readable rows copied to a new one": "database renamed",
+    "corrupt record skipped": "record corrupt",
+    "corrupt form of the state repaired": "schema corrupt",
 }
 
 
 class Log(logging.Handler):
-    """What is told of damage, by the words of the outcome."""
+    """Collects the outcomes that are logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.told: set[str] = set()
+        self.outcomes: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (what := _TOLD.get(record.getMessage())) is not None:
-            self.told.add(what)
+        if (what := _OUTCOMES.get(record.getMessage())) is not None:
+            self.outcomes.add(what)
 
 
 @contextmanager
@@ -55,8 +55,8 @@ def listening() -> Iterator[Log]:
 
 
 @dataclass
-class Picture:
-    """The files of a node that are more than derived."""
+class Snapshot:
+    """The files of a node that cannot be derived from others."""
 
     state: dict[str, bytes]
     specs: dict[str, bytes]
@@ -75,8 +75,8 @@ class Picture:
                 (directory / name).write_bytes(content)
 
 
-class Damage:
-    """The lives of one node.
+class CorruptState:
+    """Starts one node with corrupt states.
 
     Args:
         node: a fresh one.
@@ -91,32 +91,32 @@ class Damage:
         self._answers: dict[str, list[DeviceAnswer]] = {}
         self._records: dict[str, Any] = {}
         self._on: dict[str, int] = {}
-        self._pictures: dict[str, Picture] = {}
+        self._snapshots: dict[str, Snapshot] = {}
 
     async def prepare(self) -> None:
-        """Claims are prepared, and the pictures taken."""
+        """Prepare claims and take the snapshots."""
         Heat.hardware = Hardware()
         async with self._node.running(self._driver()):
             for claim in self._claims:
                 self._answers[claim.uid] = await self._node.prepare(claim)
-            self._pictures["killed"] = Picture.of(self._node)
+            self._snapshots["killed"] = Snapshot.of(self._node)
             self._records = {item["uid"]: item for item in self._node.state()["claims"]}
-        self._pictures["ended"] = Picture.of(self._node)
+        self._snapshots["stopped"] = Snapshot.of(self._node)
         self._on = dict(Heat.hardware.on)
 
     async def live(self, seed: int) -> str:
-        """One byte changes, the driver starts, claims are asked for and released; what it was told as.
+        """Change one byte, start the driver, prepare and release claims; return what was reported.
 
         Raises:
-            AssertionError: something was lost without a word, or a pod cannot end.
+            AssertionError: something was lost without a report, or a pod cannot be deleted.
         """
         chance = random.Random(seed)  # noqa: S311 - to be repeated
-        before = self._pictures[chance.choice(("killed", "ended"))]
+        before = self._snapshots[chance.choice(("killed", "stopped"))]
         before.restore(self._node)
         files = [name for name in before.state if name.endswith((".sqlite", ".sqlite-wal")) and before.state[name]]
         path = _state(self._node) / chance.choice(files)
         data = bytearray(path.read_bytes())
-        # what a log holds behind what it tells is read by nobody
+        # the unused end of a log is never read
         places: Sequence[int] = range(in_use(data) if path.suffix == ".sqlite-wal" else len(data))
         if chance.random() < 0.5:  # much of a page is empty
             places = [place for place in places if data[place]]
@@ -131,17 +131,17 @@ class Damage:
             except (ConfigurationError, StoreError) as error:
                 if str(self._node.settings().database(DRIVER)) not in str(error):
                     raise
-                return "refused by name"
-        return ", ".join(sorted(log.told)) or "nothing was damaged"
+                return "rejected by name"
+        return ", ".join(sorted(log.outcomes)) or "no effect"
 
-    async def _served(self, chance: random.Random, before: Picture, log: Log) -> None:
+    async def _served(self, chance: random.Random, before: Snapshot, log: Log) -> None:
         node, hardware = self._node, Heat.hardware
         state = node.state()
         found = {item["uid"]: item for item in state["claims"]}
-        if found != self._records or state["incomplete"] or state["damaged"]:
-            assert log.told, f"records {sorted(found)} without a word"
+        if found != self._records or state["incomplete"] or state["corrupt"]:
+            assert log.outcomes, f"records {sorted(found)} without a report"
         assert node.contents().keys() >= before.specs.keys(), "files of containers that may start again"
-        assert "revert" not in [entry[0] for entry in hardware.log], "an effect that somebody needs is undone"
+        assert "revert" not in [entry[0] for entry in hardware.log], "an effect that a claim needs is reverted"
         assert hardware.on.items() >= self._on.items()
         for claim in chance.sample(self._claims, 3):
             assert await node.prepare(claim) == self._answers[claim.uid]
@@ -151,9 +151,9 @@ class Damage:
         assert node.specs() == []
         state = node.state()
         assert state["claims"] == []
-        assert not state["effects"] or state["damaged"], "an effect that nobody needs is kept without a word"
+        assert not state["effects"] or state["corrupt"], "an effect that no claim needs is kept without a report"
         if hardware.on:
-            assert log.told, f"{hardware.on} is in force and nobody is told"
+            assert log.outcomes, f"{hardware.on} is in force without a report"
 
     def _driver(self) -> Any:
         provider = Oven(*(f"pizza-{index}" for index in range(CLAIMS + 1)))
@@ -168,7 +168,7 @@ async def _released(node: Node, claim: ClaimReference) -> None:
     try:
         await node.unprepare(claim)
     except KubeletError as error:
-        raise AssertionError(f"the pod of {claim} cannot end: {error}") from error
+        raise AssertionError(f"the pod of {claim} cannot be deleted: {error}") from error
 
 
 def _state(node: Node) -> Path:

@@ -1,4 +1,4 @@
-"""The sandbox's door: web pages, other users, planted files, kill -9 of everything, text that is no text."""
+"""Access control of the sandbox: web pages, other users, planted files, kill -9, control sequences in text."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
-PART = "sandbox door"
-NOBODY = 65534
+PART = "sandbox access control"
+OTHER_UID = 65534
 ANY_CERTIFICATE = "--ignore-certificate-errors"
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: only root can be somebody else")
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="other users are not tested: needs root")
 
 
 @pytest.fixture
 def kitchen() -> Iterator[Kitchen]:
-    """A driver in a folder that everybody may look into: nothing but the sandbox itself keeps others out."""
+    """A driver in a world-readable folder: only the sandbox itself denies access to others."""
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
         found = Kitchen(Path(directory))
         for path in (found.directory, found.directory / "t", found.directory / "run"):
@@ -59,15 +59,15 @@ async def pods_of(server: ApiServer) -> list[str]:
 # --- a web page in the owner's browser
 
 
-async def test_a_page_that_is_let_in_makes_pods() -> None:
-    """The attack works where there is no door: else it would prove nothing."""
+async def test_a_page_of_an_allowed_origin_can_create_pods() -> None:
+    """The attack works without access control; otherwise the test would prove nothing."""
     async with ApiServer() as server:
         await visit(server.url)
 
         assert await pods_of(server) == ["planted"]
 
 
-async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
+async def test_a_web_page_can_neither_create_nor_read_nor_delete(ledger: Ledger) -> None:
     chromium()
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -76,16 +76,16 @@ async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
         with ledger.attack("a web page, to a certificate that the browser does not trust"):
             seen = await visit(server.url)
             assert await pods_of(server) == []
-            assert not refused.total()  # it did not even get so far
+            assert not refused.total()  # the requests did not get this far
 
         for name in ("127.0.0.1", "localhost"):
             with ledger.attack(f"a web page that asks {name} and ignores the certificate") as case:
                 refused.clear()
                 seen = await visit(server.url.replace("127.0.0.1", name), ANY_CERTIFICATE)
                 assert await pods_of(server) == []
-                # all of them came, and were turned away: blob, text, YAML, JSON's preflight, read, delete, …
+                # all requests arrived and were rejected: blob, text, YAML, JSON's preflight, read, delete, …
                 assert refused["origin"] >= 8, (refused, seen)
-                assert refused["token"] >= 2, (refused, seen)  # images and scripts tell no origin
+                assert refused["token"] >= 2, (refused, seen)  # images and scripts send no origin
                 assert {seen[one] for one in ("image", "script", "socket", "events")} == {"failed"}
                 assert seen["read"] == "failed: TypeError"
                 case.took(peak_mebibytes(os.getpid()))
@@ -99,7 +99,7 @@ async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
                     await asyncio.sleep(0.02)
 
 
-# --- connections that are held
+# --- idle connections
 
 
 @contextmanager
@@ -126,7 +126,7 @@ sys.stdin.read()
 """
 
 
-async def test_three_thousand_idle_connections_keep_no_client_out(ledger: Ledger) -> None:
+async def test_three_thousand_idle_connections_block_no_client(ledger: Ledger) -> None:
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
     with files_limited_to(1024):
         async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
@@ -141,7 +141,7 @@ async def test_three_thousand_idle_connections_keep_no_client_out(ledger: Ledger
                     async with Client(Credentials(connection), user_agent="tests/1") as client:
                         assert (await client.list(PODS)).items == []
                 assert server.open_connections < 1024 // 2
-                with tempfile.TemporaryFile():  # there are files left
+                with tempfile.TemporaryFile():  # file descriptors are left
                     case.took(peak_mebibytes(os.getpid()))
             holder.kill()
             await holder.wait()
@@ -193,7 +193,7 @@ print(json.dumps({"got": got, "refused": refused, "uid": os.getuid()}))
 
 
 @root_only
-def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_another_user_can_read_and_connect_to_nothing(kitchen: Kitchen, ledger: Ledger) -> None:
     kitchen.order(pod("guest", "sleep", kitchen.nap))
     (kitchen.directory / "open").write_text("everybody may read this")
     text = kitchen.run(
@@ -210,13 +210,13 @@ def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger
     processes = [str(sandbox), *map(str, reapers(sandbox))]
 
     with ledger.attack("another user: kubeconfig, log, directories, sockets, processes, API without the token") as case:
-        told = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
+        reported = json.dumps([list(map(str, files)), sockets, url, processes, str(kitchen.directory / "open")])
         done = subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, told], user=NOBODY, group=NOBODY, extra_groups=[],
+            ["/usr/bin/env", "python3", "-I", "-c", SNOOP, reported], user=OTHER_UID, group=OTHER_UID, extra_groups=[],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip
         found = json.loads(done.stdout)
-        assert found == {"got": [], "refused": found["refused"], "uid": NOBODY}
+        assert found == {"got": [], "refused": found["refused"], "uid": OTHER_UID}
         assert found["refused"] >= 3 * len(files) + len(sockets) + 2 * len(processes) + 32
         case.took(peak_mebibytes(sandbox))
 
@@ -226,7 +226,7 @@ def test_another_user_reads_and_reaches_nothing(kitchen: Kitchen, ledger: Ledger
     assert kitchen.left_behind() == []
 
 
-# --- files and links that others have put where the sandbox writes
+# --- files and links planted by others where the sandbox writes
 
 
 def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitchen, ledger: Ledger) -> None:
@@ -244,8 +244,8 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
             victims.append(temporary / name / file)
     (temporary / "dra-linked12").symlink_to(mine)
     victims[0].write_text("years of work")
-    told = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
-    victims[1].write_text(json.dumps(told))
+    reported = {"pid": 1, "began": "1", "driver": "a", "kubeconfig": str(victims[0]), "log": str(victims[0])}
+    victims[1].write_text(json.dumps(reported))
     victims[2].touch()
 
     def untouched() -> bool:
@@ -281,7 +281,7 @@ def test_planted_files_and_links_are_neither_followed_nor_removed(kitchen: Kitch
 
 
 @root_only
-def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_tokens_signed_by_another_user_are_rejected(kitchen: Kitchen, ledger: Ledger) -> None:
     temporary, runtime = kitchen.directory / "t", kitchen.directory / "run"
     bystander = subprocess.Popen(["/bin/sleep", "1000"], env={MARK_VARIABLE: "0" * 32})
     try:
@@ -291,7 +291,7 @@ def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledge
             (planted / ".dra-kit-sandbox").write_text(json.dumps({"sandbox": planted.name, "mark": "0" * 32}))
             (planted / ".dra-kit-sandbox").chmod(0o600)
             for path in (planted / ".dra-kit-sandbox", planted):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, OTHER_UID, OTHER_UID)
             kitchen.run("down", code=2)
             assert planted.exists()
             assert bystander.poll() is None
@@ -300,8 +300,8 @@ def test_what_another_user_signs_is_not_believed(kitchen: Kitchen, ledger: Ledge
             began = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19]
             state.write_text(json.dumps({"pid": bystander.pid, "began": began, "driver": "a", "kubeconfig": "b"}))
             state.chmod(0o600)
-            os.chown(state, NOBODY, NOBODY)
-            assert "no sandbox runs in the background" in kitchen.run("down", "--all", code=2)
+            os.chown(state, OTHER_UID, OTHER_UID)
+            assert "no sandbox is running in the background" in kitchen.run("down", "--all", code=2)
             assert bystander.poll() is None
             assert state.exists()
     finally:
@@ -318,9 +318,7 @@ ESCAPING = (
 
 
 @pytest.mark.parametrize("next_one", ["start", "down"])
-def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
-    kitchen: Kitchen, ledger: Ledger, next_one: str
-) -> None:
+def test_no_process_outlives_a_killed_sandbox_and_reaper(kitchen: Kitchen, ledger: Ledger, next_one: str) -> None:
     kitchen.order(pod("guest", "bash", "-c", ESCAPING.format(nap=kitchen.nap)))
     kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", "--detach")
     [state] = (kitchen.directory / "run").glob("*/*.json")
@@ -334,7 +332,7 @@ def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
         if next_one == "start":
             kitchen.run("./pizzeria.py", "--no-webhook", "--detach")
         else:
-            assert "ended what killed sandboxes had left" in kitchen.run("down", code=2)
+            assert "of killed sandboxes" in kitchen.run("down", code=2)
         assert asleep(kitchen.nap) == []
         assert len(kitchen.left_behind()) == (1 if next_one == "start" else 0)
 
@@ -344,17 +342,17 @@ def test_nothing_outlives_a_sandbox_and_a_reaper_that_are_killed(
     assert not list((kitchen.directory / "run").glob("*/*"))
 
 
-# --- text that is no text
+# --- control sequences in text
 
 TITLE, CLEAR, UP, C1, BIDI = "\x1b]0;owned\x07", "\x1b[2J", "\x1b[A\r", "\x9b31m", "\u202e"
-HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s every pod did what it was to do{C1}{BIDI}"
+HOSTILE = f"{TITLE}{CLEAR}{UP}  0.00 s all pods succeeded{C1}{BIDI}"
 
 
 def only_letters(text: str) -> bool:
     return all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_no_text_moves_the_cursor(kitchen: Kitchen, ledger: Ledger) -> None:
+def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) -> None:
     attribute = 'attributes={"dough": HOSTILE[:60]}'
     kitchen.driver(
         discover=f"HOSTILE = {HOSTILE!r}; yield [dra.Device(name=f'pizza-{{i}}', {attribute}) for i in range(2)]",
@@ -408,7 +406,7 @@ def test_no_text_moves_the_cursor(kitchen: Kitchen, ledger: Ledger) -> None:
 
 
 def command(kitchen: Kitchen, *arguments: str) -> str:
-    """What ``dra-kit`` prints."""
+    """Return the output of ``dra-kit``."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("dra-kit")), *arguments],
         env=kitchen.environment, capture_output=True, check=False, timeout=100,
@@ -417,7 +415,7 @@ def command(kitchen: Kitchen, *arguments: str) -> str:
 
 
 def reapers(sandbox: int) -> list[int]:
-    """The reapers that a sandbox has started."""
+    """Return the reapers that a sandbox has started."""
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/stat")
@@ -426,7 +424,7 @@ def reapers(sandbox: int) -> list[int]:
 
 
 def asleep(nap: str) -> list[int]:
-    """The processes that sleep for so many seconds, whatever they call themselves."""
+    """Return the processes that sleep for that many seconds, by their arguments."""
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")

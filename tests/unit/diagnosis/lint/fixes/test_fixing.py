@@ -1,4 +1,4 @@
-"""What ``--fix`` writes for each mistake that it is sure of, and what it leaves to the author."""
+"""The certain fixes of ``--fix``, and mistakes that it does not fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ C = 'device.capacity["gpu.example.com"]'
 KNOWN = advertised(GPUS)
 
 
-def mended(text: str, surroundings: LintContext | None = None) -> str:
+def fixed(text: str, surroundings: LintContext | None = None) -> str:
     return fix_files([SourceFile("order.yaml", text)], surroundings).files[0].text
 
 
@@ -51,8 +51,8 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize(("before", "after"), EXPRESSIONS, ids=range(len(EXPRESSIONS)))
-def test_an_expression_is_mended(before: str, after: str) -> None:
-    assert mended(device_class(before)) == device_class(after)
+def test_an_expression_is_fixed(before: str, after: str) -> None:
+    assert fixed(device_class(before)) == device_class(after)
 
 
 NOT_SURE = [
@@ -76,8 +76,8 @@ NOT_SURE = [
 
 
 @pytest.mark.parametrize("expression", NOT_SURE, ids=range(len(NOT_SURE)))
-def test_an_expression_of_which_two_things_may_be_meant_stays(expression: str) -> None:
-    assert mended(device_class(expression)) == device_class(expression)
+def test_an_ambiguous_expression_is_not_fixed(expression: str) -> None:
+    assert fixed(device_class(expression)) == device_class(expression)
 
 
 OF_DEVICES = [
@@ -91,17 +91,17 @@ OF_DEVICES = [
 
 
 @pytest.mark.parametrize(("before", "after"), OF_DEVICES, ids=range(len(OF_DEVICES)))
-def test_known_devices_tell_what_is_meant(before: str, after: str) -> None:
-    assert mended(device_class(before), KNOWN) == device_class(after)
+def test_known_devices_determine_the_fix(before: str, after: str) -> None:
+    assert fixed(device_class(before), KNOWN) == device_class(after)
 
 
-def test_a_class_tells_whose_devices_a_claim_is_about() -> None:
+def test_a_class_determines_the_driver_of_a_claim() -> None:
     before = claim('deviceClassName: gpu\nselectors:\n- cel: {expression: \'device.capacity["memory"] >= "1Gi"\'}')
     after = claim(
         "deviceClassName: gpu\nselectors:\n"
         '- cel: {expression: \'device.capacity["gpu.example.com"].memory.compareTo(quantity("1Gi")) >= 0\'}'
     )
-    assert mended(f"{device_class(GUARD)}---\n{before}") == f"{device_class(GUARD)}---\n{after}"
+    assert fixed(f"{device_class(GUARD)}---\n{before}") == f"{device_class(GUARD)}---\n{after}"
 
 
 FIELDS = [
@@ -117,8 +117,8 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("before", "after"), FIELDS)
-def test_a_field_is_mended(before: str, after: str) -> None:
-    assert mended(claim(before)) == claim(after)
+def test_a_field_is_fixed(before: str, after: str) -> None:
+    assert fixed(claim(before)) == claim(after)
 
 
 @pytest.mark.parametrize(
@@ -132,49 +132,49 @@ def test_a_field_is_mended(before: str, after: str) -> None:
         "deviceClassName: [gpu]",
     ],
 )
-def test_a_field_of_which_two_things_may_be_meant_stays(body: str) -> None:
-    assert mended(claim(body)) == claim(body)
+def test_an_ambiguous_field_is_not_fixed(body: str) -> None:
+    assert fixed(claim(body)) == claim(body)
 
 
-def test_names_in_pods_are_mended_where_only_one_is_like_them() -> None:
+def test_names_in_pods_are_fixed_if_only_one_is_similar() -> None:
     entries = "[{name: gpu, resourceClaimTemplateName: lunch}]"
     before = f"{claim()}---\n{pod(entries, '[{name: gpus, request: gpu}, {name: gpu, request: gpus}]')}"
     entries = "[{name: gpu, resourceClaimName: lunch}]"
     after = f"{claim()}---\n{pod(entries, '[{name: gpu, request: gpu}, {name: gpu, request: gpu}]')}"
-    assert mended(before) == after
+    assert fixed(before) == after
 
 
-def test_what_is_misplaced_moves_once_the_place_has_its_name() -> None:
+def test_a_misplaced_field_moves_once_its_target_has_the_right_name() -> None:
     before = pod("[{name: gpu, resourceClaimName: lunch}]", "[]").replace(
         "    resources:\n      claims: []\n", "    claims: [{name: gpu}]\n    resource:\n      limits: {cpu: 1}\n"
     )
     after = before.replace("    claims: [{name: gpu}]\n", "").replace("resource:", "resources:")
     after = after.replace("cpu: 1}\n", "cpu: 1}\n      claims: [{name: gpu}]\n")
-    assert mended(before) == after
+    assert fixed(before) == after
 
 
-def test_a_template_whose_spec_has_one_level_too_few_is_mended_with_all_in_it() -> None:
+def test_a_template_whose_spec_lacks_a_level_is_fixed_with_its_contents() -> None:
     before = claim('deviceClassName: gpu\ncount: "2"').replace("ResourceClaim", "ResourceClaimTemplate")
     after = claim("deviceClassName: gpu\ncount: 2", kind="ResourceClaimTemplate")
-    assert mended(before) == after
+    assert fixed(before) == after
 
 
 def test_a_name_with_another_number_is_another_name() -> None:
     text = f"{claim()}---\n{pod('[{name: gpu-0, resourceClaimName: lunch}]', '[{name: gpu-1}]')}"
-    assert mended(text) == text
+    assert fixed(text) == text
 
 
-def test_taint_rules_of_old_versions_stay_since_only_the_newest_release_has_them_in_v1() -> None:
+def test_taint_rules_of_old_versions_are_not_fixed() -> None:
     text = textwrap.dedent("""\
         apiVersion: resource.k8s.io/v1beta2
         kind: DeviceTaintRule
         metadata: {name: a}
         spec: {taint: {key: a, effect: NoSchedule}}
     """)
-    assert mended(text) == text
+    assert fixed(text) == text
 
 
-def test_classic_claims_stay_with_the_text_to_write() -> None:
+def test_classic_claims_are_not_fixed_but_get_a_suggestion() -> None:
     text = textwrap.dedent("""\
         apiVersion: resource.k8s.io/v1alpha2
         kind: ResourceClaim
@@ -187,7 +187,7 @@ def test_classic_claims_stay_with_the_text_to_write() -> None:
     assert 'exactly": {"deviceClassName": "gpu.example.com"}' in finding.help
 
 
-def test_a_template_of_helm_is_left_as_it_is_and_named() -> None:
+def test_a_helm_template_is_left_unchanged_and_named() -> None:
     text = claim("deviceClasName: '{{ .Values.class }}'")
     made = fix_files([SourceFile("claim.yaml", text, explicit=False)])
     assert made.files[0].text == text
@@ -195,12 +195,12 @@ def test_a_template_of_helm_is_left_as_it_is_and_named() -> None:
     assert [finding.rule for finding in made.outcome.findings] == ["unknown-field"]
 
 
-def test_a_file_that_cannot_be_read_to_its_end_is_left_as_it_is() -> None:
+def test_a_file_that_cannot_be_read_completely_is_left_unchanged() -> None:
     text = f"{claim('deviceClasName: gpu')}---\na: [\n"
-    assert mended(text) == text
+    assert fixed(text) == text
 
 
-def test_what_is_mended_is_told_with_its_place_and_what_is_left_remains() -> None:
+def test_fixes_are_reported_with_their_positions_and_the_rest_remains() -> None:
     made = fix_files([SourceFile("a.yaml", claim("deviceClasName: gpu\ncount: 0"))])
     assert [(finding.rule, finding.line) for finding in made.fixed] == [("unknown-field", 9)]
     assert [finding.rule for finding in made.outcome.findings] == ["zero-count"]
@@ -219,7 +219,7 @@ MORE = [
 ]
 
 
-def test_each_rule_mends_if_it_is_said_to_and_no_other_does() -> None:
+def test_exactly_the_rules_with_a_documented_fix_have_one() -> None:
     texts = [(device_class(text), LintContext()) for text, _ in EXPRESSIONS]
     texts += [(device_class(text), KNOWN) for text, _ in OF_DEVICES]
     texts += [(claim(text), LintContext()) for text, _ in FIELDS]
@@ -230,4 +230,4 @@ def test_each_rule_mends_if_it_is_said_to_and_no_other_does() -> None:
         for text, known in [*texts, *MORE]
         for finding in fix_files([SourceFile("a.yaml", text)], known).fixed
     }
-    assert fixed == {rule.id for rule in RULES.values() if rule.mends}
+    assert fixed == {rule.id for rule in RULES.values() if rule.fix}
