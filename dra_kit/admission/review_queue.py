@@ -128,7 +128,7 @@ class FairQueue:
                 return None
             self._floor = max(self._floor, min(band.used for band in waiting.values()))
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
-            flows = [each for each in band.flows.values() if each.waiting]
+            flows: list[_Flow] = [each for each in band.flows.values() if each.waiting]
             if band.is_fair_turn:
                 flow = min(flows, key=lambda each: each.used)
                 band.floor = max(band.floor, flow.used)

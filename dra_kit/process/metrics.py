@@ -185,7 +185,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry: CollectorRegistry = CollectorRegistry()
         self._reads = False
 
     def read(self, readings: Callable[[], Iterable[Metric]], *, driver: str) -> None:

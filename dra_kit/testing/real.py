@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
-
-
-def _unsupported(what: str, remedy: str) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Return a method of :class:`RemoteDriverControl` that raises a ConfigurationError."""
-
-    async def method(self: RemoteDriverControl, *_: object) -> None:
-        raise ConfigurationError(
-            f"driver {self.driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run this "
-            "in the sandbox"
-        )
-
-    return method
 
 
 class RemoteDriverControl:
@@ -33,11 +22,38 @@ class RemoteDriverControl:
     def __init__(self, driver: str) -> None:
         self.driver = driver
 
-    restart = _unsupported("restarted", "kubectl rollout restart")
-    kill = kill_after = _unsupported("killed", "kill -9 on its node")
-    upgrade = _unsupported("upgraded", "helm upgrade")
-    rollback = _unsupported("rolled back", "helm rollback")
-    reboot = _unsupported("terminated by a reboot", "systemctl reboot on its node")
+    def _rejection(self, what: str, remedy: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"driver {self.driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run this "
+            "in the sandbox"
+        )
+
+    async def restart(self) -> None:
+        """Raise a ConfigurationError, as the other methods do that stop the driver's process."""
+        raise self._rejection("restarted", "kubectl rollout restart")
+
+    async def kill(self) -> None:
+        """Raise a ConfigurationError."""
+        raise self._rejection("killed", "kill -9 on its node")
+
+    async def kill_after(self, step: str) -> None:
+        """Raise a ConfigurationError."""
+        del step
+        await self.kill()
+
+    async def upgrade(self, target: str | Driver[Any, Any], /) -> None:
+        """Raise a ConfigurationError."""
+        del target
+        raise self._rejection("upgraded", "helm upgrade")
+
+    async def rollback(self) -> None:
+        """Raise a ConfigurationError."""
+        raise self._rejection("rolled back", "helm rollback")
+
+    async def reboot(self, lost: Sequence[str] = ()) -> None:
+        """Raise a ConfigurationError."""
+        del lost
+        raise self._rejection("terminated by a reboot", "systemctl reboot on its node")
 
     async def in_process(self, wanted: bool, /) -> None:
         """Reject a process that could be killed."""

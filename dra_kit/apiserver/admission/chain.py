@@ -13,7 +13,7 @@ class AdmissionChain:
     """Implements :class:`dra_kit.apiserver.api.AdmissionPlugin` with webhooks and policies."""
 
     def __init__(self) -> None:
-        self.webhooks = WebhookAdmission()
+        self.webhooks: WebhookAdmission = WebhookAdmission()
         self._policies = PolicyAdmission()
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:

@@ -243,7 +243,7 @@ FAILURES = {
     "test_a_file_of_the_project": "dra_kit.errors.ConfigurationError: the driver's setting 'recipe' names "
     "{project}/recipe itself, which would be overwritten; add recipe to pytest's setting dra_editable",
     "test_a_setting_that_does_not_exist": "dra_kit.errors.ConfigurationError: the driver has no setting 'prices' whose "
-    "file could be replaced; its settings: flour, price_list, recipe, oven, shelf",
+    "file can be replaced; its settings: flour, price_list, recipe, oven, shelf",
     "test_setting_that_is_not_a_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
     "which is not a file that can be replaced",
 }
