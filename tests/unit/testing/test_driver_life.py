@@ -152,7 +152,7 @@ def test_one_that_was_killed_at_the_end_of_a_test_can_be_killed_at_the_beginning
 def test_kill_rejects_driver_without_a_process(threaded: Harness) -> None:
     with pytest.raises(ConfigurationError, match=r"runs in a thread here and cannot be killed; mark the test"):
         threaded.kill()
-    with pytest.raises(ConfigurationError, match=r"no step 'EFECT_APPLIED'; did you mean \"EFFECT_APPLIED\"\?"):
+    with pytest.raises(ConfigurationError, match=r"unknown step 'EFECT_APPLIED'; did you mean \"EFFECT_APPLIED\"\?"):
         threaded.kill(after="EFECT_APPLIED")
     with pytest.raises(ConfigurationError, match=r"which time it is; write EFFECT_APPLIED:2 for the second"):
         threaded.kill(after="EFFECT_APPLIED:twice")

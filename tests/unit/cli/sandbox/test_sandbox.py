@@ -229,7 +229,7 @@ def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
     assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes without effect here" in output
-    assert "; there are DRAAdminAccess," in output
+    assert "; known gates are DRAAdminAccess," in output
 
 
 def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
@@ -318,7 +318,7 @@ def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     for _ in range(2):  # the second time with the report of the first
         kitchen.run("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
 
-    assert "no YAML or JSON file with a Kubernetes object" in kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    assert "t: no YAML or JSON file in this folder contains a Kubernetes object" in kitchen.run("./pizzeria.py", "-f", "t", code=2)
     assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
 
 

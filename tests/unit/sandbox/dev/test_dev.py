@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 
@@ -172,7 +173,8 @@ def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) ->
 
     for _ in range(3):
         for process in desk.processes():
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # of an update that has just ended
+                os.kill(process, signal.SIGKILL)
         desk.until("the driver ended: its process was killed by SIGKILL")
         notes.write_text("off")
         desk.until("start again: the driver serves")
