@@ -318,7 +318,8 @@ def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     for _ in range(2):  # the second time with the report of the first
         kitchen.run("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
 
-    assert "t: no YAML or JSON file in this folder contains a Kubernetes object" in kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    output = kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    assert "t: no YAML or JSON file in this folder contains a Kubernetes object" in output
     assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
 
 
