@@ -1,4 +1,4 @@
-"""Subresources that act: ``binding``, ``eviction``, ``token``, ``finalize`` and ``log``.
+"""Subresources other than ``status``: those in ``discovery``, and ``exec``, ``attach`` and ``portforward``.
 
 No disruption budget is looked at.
 
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from dra_kit.apiserver import discovery
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.scale import serve_scale
@@ -43,13 +43,12 @@ from dra_kit.kubernetes.values.json import Object
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""
 SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    ("pods", "binding"): frozenset({"create"}),
-    ("pods", "eviction"): frozenset({"create"}),
-    ("pods", "log"): frozenset({"get"}),
-    **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},
-    ("namespaces", "finalize"): frozenset({"update"}),
-    ("serviceaccounts", "token"): frozenset({"create"}),
-    **{(name, "scale"): frozenset({"get", "patch", "update"}) for name in SCALABLE},
+    **{
+        (resource, name): frozenset(verbs)
+        for resource, entries in discovery.SUBRESOURCES.items()
+        for name, _, _, verbs in entries
+    },
+    **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},  # answered, but not offered to clients
 }
 """(resource, subresource) -> verbs."""
 _TYPES: Final = {
