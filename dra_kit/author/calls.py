@@ -175,36 +175,42 @@ class GeneratorThread:
             self._async_loop, self._async_wake = asyncio.get_running_loop(), wake
             if self._rescan:
                 wake.set()
-        interrupted = asyncio.ensure_future(wake.wait())
-        iterator = aiter(produced)
-        seen = False
+        seen = ending = False
+
+        async def iterate() -> None:
+            """Run the generator in one task: task groups, timeouts and context variables span its yields."""
+            nonlocal seen, ending
+            iterator = aiter(produced)
+            try:
+                async for yielded in iterator:
+                    self._deliver(yielded)
+                    seen = True
+                    if self._rescan:
+                        break
+            finally:
+                ending = True
+                close = getattr(iterator, "aclose", None)
+                if close is not None:
+                    await close()
+
+        iterating, interrupted = asyncio.ensure_future(iterate()), asyncio.ensure_future(wake.wait())
         try:
-            while True:
-                following = asyncio.ensure_future(_next(iterator))
-                await asyncio.wait({following, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    following.cancel()
-                    await asyncio.gather(following, return_exceptions=True)
-                    return seen
-                self._deliver(following.result())
-                seen = True
-        except StopAsyncIteration:
-            return seen
+            await asyncio.wait({iterating, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            if iterating.done():
+                iterating.result()
+            else:
+                if not ending:
+                    iterating.cancel()
+                await asyncio.gather(iterating, return_exceptions=True)
         finally:
             interrupted.cancel()
             with self._wake:
                 self._async_loop = self._async_wake = None
-            close = getattr(iterator, "aclose", None)
-            if close is not None:
-                await close()
+        return seen
 
     def _deliver(self, yielded: object) -> None:
         self.asked = None
         self._deliver_item(yielded)
-
-
-async def _next(iterator: Any) -> object:
-    return await anext(iterator)
 
 
 def call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

@@ -1,7 +1,8 @@
 """Who has which device: hardware, claim, pod, container; from the cluster or on a node.
 
-Drivers of dra-kit name their CDI devices by claim, request, pool and device (:mod:`dra_kit.kubelet.cdi.names`); those
-of the Go helper and of its users begin with the claim's UID.
+Drivers of dra-kit name their CDI devices by claim, request, pool and device
+(:func:`dra_kit.kubelet.cdi.store.claim_device_name`); those of the Go helper and of its users begin with the claim's
+UID.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _remove_state(settings: NodeSettings, name: str) -> bool:
         return False
     if others:
         fields = {"path": str(directory), "kept": others}
-        logger.warning("state removed, except files of the author", extra=fields)
+        logger.warning("state removed, except files of the author and corrupt files", extra=fields)
     else:
         logger.info("state removed", extra={"path": str(directory)})
     return True
@@ -186,6 +186,7 @@ LOOK_EVERY: Final = 0.5
 """Seconds between two checks of the state, which is a file."""
 _DATABASE: Final = "state.sqlite"
 _OTHER_FILES: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
+_CORRUPT: Final = (f"{_DATABASE}.corrupt-", "health.json.corrupt")
 _LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
 _UNFINISHED: Final = tuple(f"{_DATABASE}.{of}-*" for of in ("new", "rebuilt"))
 _OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
@@ -315,7 +316,7 @@ def is_decommissioned(directory: Path) -> bool:
     if not directory.exists():
         return directory.parent.is_dir()
     return directory.is_dir() and all(
-        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.corrupt-") for path in directory.iterdir()
+        path.name == _AUTHORS or path.name.startswith(_CORRUPT) for path in directory.iterdir()
     )
 
 
@@ -336,7 +337,7 @@ def remove_state(directory: Path) -> list[str]:
     is removed too, unless it is a mount point: then it is left empty.
 
     Returns:
-        The names of the files that stay: the author's own, and corrupt databases that were renamed.
+        The names of the files that stay: the author's own, and corrupt ones that were renamed.
 
     Raises:
         OSError: something cannot be removed.

@@ -314,7 +314,7 @@ class PreparerRunner(Struct, frozen=True):
             full, public = (
                 f"{type(preparer).__name__}.unprepare "
                 f"{describe_raised_error(error, type(preparer).__module__, public=public)}; the "
-                "claim stays prepared until the kubelet asks again"
+                "release is retried when the kubelet asks again"
                 for public in (False, True)
             )
             raise TransientError(full, code="author-error", public=public) from error

@@ -500,11 +500,11 @@ async def test_leftovers_of_a_killed_decommission_are_removed(node: Node) -> Non
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("notes", [False, True])
-async def test_second_decommission_is_a_no_op(node: Node, notes: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kept", ["", "author/recipe", "state.sqlite.corrupt-1", "health.json.corrupt"])
+async def test_second_decommission_is_a_no_op(node: Node, kept: str, caplog: pytest.LogCaptureFixture) -> None:
     claim = await prepared(node, kitchen())
-    if notes:
-        (node.settings().state(DRIVER) / "author" / "recipe").write_text("flour")
+    if kept:
+        (node.settings().state(DRIVER) / kept).write_text("flour")
     async with decommissioning(node, kitchen()):
         await release(node, claim)
     caplog.set_level("INFO")

@@ -283,7 +283,7 @@ async def test_the_unfinished_prepare_of_a_killed_process_is_unprepared(node: No
         (
             ValueError("no such oven"),
             (
-                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim stays prepared until the "
+                f"raised ValueError: no such oven at {__file__}:{LINE}; the release is retried when the "
                 "kubelet asks again"
             ),
         ),

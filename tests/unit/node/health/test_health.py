@@ -135,6 +135,30 @@ async def test_source_may_be_async(node: Node) -> None:
         await eventually(lambda: list(taints(node)) == ["pizza-0"])
 
 
+async def test_async_source_may_use_a_task_group_around_its_yields(node: Node) -> None:
+    class Polling(dra.HealthSource):
+        policy = {"hot": dra.HealthRule(taint="NoSchedule")}
+        begun = 0
+
+        async def watch(self) -> AsyncIterator[dra.Unhealthy]:
+            self.begun += 1
+            found = asyncio.Queue[dra.Unhealthy]()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.poll(found))
+                while True:
+                    yield await found.get()
+
+        async def poll(self, found: asyncio.Queue[dra.Unhealthy]) -> None:
+            await found.put(dra.Unhealthy(self.devices[0], "hot"))
+            await asyncio.sleep(0.1)
+            raise OSError("no answer")
+
+    source = Polling()
+    async with node.running(driver(health=source)):
+        await eventually(lambda: list(taints(node)) == ["pizza-0"])
+        await eventually(lambda: source.begun == 2)
+
+
 async def test_fast_source_loses_no_reports(node: Node) -> None:
     class Eager(dra.HealthSource):
         policy = {"hot": dra.HealthRule(taint="NoSchedule")}
