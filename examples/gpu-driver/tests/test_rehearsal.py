@@ -159,8 +159,8 @@ def test_gpu_tests_report_differences_and_fail_on_changed_settings(machine: Mach
     assert "Enabled before, Disabled after" in done.stdout
     assert f"the double of {_MPS} answers otherwise: set_default_active_thread_percentage 25: recorded" in done.stdout
     assert failed(done) == {
-        "test_nvml_answers_what_nvidia_smi_shows[memory.total]",
-        "test_whole_gpus_and_partitions_are_those_that_nvidia_smi_lists",
+        "test_nvml_returns_the_values_of_nvidia_smi[memory.total]",
+        "test_published_gpus_and_partitions_match_nvidia_smi",
         "test_limits_are_set_and_read_back",  # the last one, after which settings are compared
     }
 
