@@ -45,7 +45,7 @@ class EffectEngine:
         store: where intents and outcomes are stored.
         classes: the driver's effect classes.
         hardware: passed to the effects.
-        undoing: reverts effects that conflict and that no claim needs.
+        reverter: reverts effects that conflict and that no claim needs.
         boot_id: of this boot.
         locks: of what effects touch.
         replaced: receives an effect whose outcome has changed, and the claims that were prepared with the former one.
