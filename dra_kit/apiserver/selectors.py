@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from dra_kit.apiserver.status_errors import bad_request
-from dra_kit.kubernetes.resource.matching import LabelRequirement, LabelSelector
+from dra_kit.kubernetes.resource.matching import LabelRequirement, LabelSelector, int64_of
 from dra_kit.kubernetes.values.json import value_at
 
 _TOKEN = re.compile(r"\s*(?:(!=|==|=|!|,|\(|\)|>|<)|([^\s!=,()<>]+))")
@@ -63,7 +63,7 @@ class _Parser:
                 return LabelRequirement(key, "NotIn", frozenset({self._value()}))
             case ">" | "<":
                 bound = self._value()
-                if not re.fullmatch(r"-?\d+", bound):
+                if int64_of(bound) is None:
                     detail = "for 'Gt', 'Lt' operators, the value must be an integer"
                     raise self._refusal(f'values[0]: Invalid value: "{bound}": {detail}')
                 return LabelRequirement(key, "Gt" if operator == ">" else "Lt", frozenset({bound}))

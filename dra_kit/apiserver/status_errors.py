@@ -108,7 +108,7 @@ def unauthorized_for(group: str, resource: str, name: str, cause: str) -> Status
 
 
 def forbidden_path(cause: str) -> StatusError:
-    """Return 403 for a path that is not a resource."""
+    """Return 403 for a path that is not a resource, or before the resource of a request is known."""
     return StatusError(403, "Forbidden", f"forbidden: {cause}", {})
 
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "new": "create a driver project: code, tests, image, chart values",
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
-    "sandbox": "run a driver in a one-process cluster, and show pods get its devices",
+    "sandbox": "run a driver in a one-process cluster, and show how pods get its devices",
     "sbom": "print an SBOM (CycloneDX) of the installed packages",
     "snapshot": "save the objects that explain reads, to analyze them elsewhere",
     "status": "show the state of the drivers on this node",

@@ -164,7 +164,7 @@ def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
         code, text = explained(node_plane, name, tmp_path)
         assert code == 3
         assert f"pod default/{name} is being deleted since " in text
-        assert f"→ install {driver.name} again, with node.decommission=true to remove it" in text
+        assert f"→ install {driver.name} again, or with node.decommission=true if it is to be removed" in text
         assert "docs/how-to/remove-a-driver.md" in text
         assert "not why its containers do not run" not in text
 

@@ -135,7 +135,7 @@ def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
     """Return the kind of a policy's parameters and their ``apiVersion``; None for a policy without any.
 
     Raises:
-        NotConfigured: the kind does not exist.
+        PolicyNotConfigured: the kind does not exist.
     """
     if not wanted:
         return None
@@ -156,7 +156,7 @@ def collect_params(
     """Return the parameters of a binding as CEL values; a single None if policy or binding have none.
 
     Raises:
-        NotConfigured: they cannot be found.
+        PolicyNotConfigured: they cannot be found.
     """
     if params is None or not reference:
         return [None]

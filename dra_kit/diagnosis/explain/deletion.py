@@ -82,7 +82,8 @@ def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
                 "keeps its devices until it ends, and no new claims are prepared there"
             )
         elif each.problem:
-            yield f"{each.driver}: {each.problem}: its pods can neither start nor terminate there; {each.remedy}"
+            waits = "pods with its devices can neither start nor terminate there"
+            yield f"{each.driver}: {each.problem}: {waits}; {each.remedy}"
 
 
 def _since(metadata: ObjectView) -> str:

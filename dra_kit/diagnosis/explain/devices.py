@@ -483,5 +483,5 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
     if spec.node_selector is not None or device.node_selector is not None:
         if not cluster.knows_nodes:
             return Reason(ReasonKind.NODE, "for nodes that could not be read", "for unknown nodes")
-        return Reason(ReasonKind.NODE, "for nodes with labels that do not exist", "for no node of the cluster")
+        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", "for no node of the cluster")
     return Reason(ReasonKind.NODE, "offered to no node", "for no node of the cluster")

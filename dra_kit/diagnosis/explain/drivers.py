@@ -61,7 +61,7 @@ class DriverOnNode(Struct, frozen=True):
         match self.presence:
             case "absent":
                 return (
-                    f"install {self.driver} again, with node.decommission=true to remove it: it then "
+                    f"install {self.driver} again, or with node.decommission=true if it is to be removed: it then "
                     f"releases the devices of pods on {self.node} ({REMOVAL_PAGE})"
                 )
             case "silent":

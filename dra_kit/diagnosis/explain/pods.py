@@ -377,7 +377,7 @@ _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def failing_containers(pod: ObjectView) -> list[str]:
-    """Yield each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
+    """Return each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
     status = pod.get("status") or {}
     entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return [f"container {entry.get('name', '')}: {text}" for entry in entries if (text := _failure(entry))]

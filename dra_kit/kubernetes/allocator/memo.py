@@ -90,9 +90,9 @@ class AttemptCache:
 class PodShape:
     """The requests of the claims of pods that all request the same."""
 
-    def __init__(self, reading: AttributeReads, knowns: _PoolUsages, numbers: _Numbers) -> None:
+    def __init__(self, reading: AttributeReads, usages: _PoolUsages, numbers: _Numbers) -> None:
         self._reading = reading
-        self._usages = knowns
+        self._usages = usages
         self._numbers = numbers
         self._number = numbers.next()
         self._numbers_of_reads: WeakKeyDictionary[NodePool, int] = WeakKeyDictionary()

@@ -137,7 +137,7 @@ def _entries(folder: Path, suffixes: Collection[str], *, recursive: bool, hidden
 
 def _require_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = next((name for test, name in _KINDS if test(status.st_mode)), "not a file")
+        kind = next((name for test, name in _KINDS if test(status.st_mode)), "a special file")
         raise ConfigurationError(f"{path} is {kind}, not a regular file; save its content as a file")
 
 

@@ -20,7 +20,7 @@ from dra_kit.kubernetes.resource.v1 import (
 )
 from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,19})")  # Python converts no text of thousands of digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _check_expression(requirement: NodeSelectorRequirement) -> None:
         case "Gt" | "Lt":
             if len(values) != 1:
                 problems.append("Gt and Lt need exactly one value")
-            elif any(_integer(value) is None for value in values):
+            elif any(int64_of(value) is None for value in values):
                 problems.append("the value of Gt and Lt must be an integer")
         case operator:
             problems.append(f"{operator!r} is not a valid operator")
@@ -154,7 +154,7 @@ def _label_fits(requirement: NodeSelectorRequirement | LabelRequirement, labels:
         case "DoesNotExist":
             return value is None
         case _:
-            left, right = _integer(value or ""), _integer(next(iter(requirement.values)))
+            left, right = int64_of(value or ""), int64_of(next(iter(requirement.values)))
             if left is None or right is None:
                 return False
             return left > right if requirement.operator == "Gt" else left < right
@@ -165,10 +165,12 @@ def _field_fits(requirement: NodeSelectorRequirement, node: Node) -> bool:
     return (value == requirement.values[0]) == (requirement.operator == "In")
 
 
-def _integer(text: str) -> int | None:
-    if not _INTEGER.fullmatch(text):
+def int64_of(text: str) -> int | None:
+    """Return the operand of Gt and Lt as Go reads it (``strconv.ParseInt``); None if it is not an int64."""
+    match = _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    number = int(text)
+    number = int(match[1] + match[2])
     return number if INT64_MIN <= number <= INT64_MAX else None
 
 

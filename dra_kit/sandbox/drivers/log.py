@@ -15,7 +15,8 @@ from dra_kit.process.logging import TextFormatter, fields_of
 _CAPACITY: Final = 4 << 20  # characters
 _LINE_MAX: Final = 1 << 14  # characters of one
 _PROBLEMS: Final = 1_000
-_CALLS: Final = "dra_kit.node.claims.service"  # logs the result of each call for a claim
+# log the result of each call for a claim
+_CALLS: Final = frozenset({"dra_kit.node.claims.service", "dra_kit.node.claims.release"})
 # rooms of dra-kit that run the cluster here, not the driver
 _CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
 
@@ -114,7 +115,7 @@ class RefusedClaims(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Store the claim's permanent error, or forget it when a call for the claim ends in another way."""
-        if record.name != _CALLS:
+        if record.name not in _CALLS:
             return
         fields = fields_of(record)
         if not isinstance(claim := fields.get("claim"), str):

@@ -26,7 +26,7 @@ def find_log(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
     """Return the ID of the container whose log is requested.
 
     Raises:
-        NoLog: there is none.
+        PodLogUnavailable: there is none.
     """
     who = f"container {json.dumps(name)} in pod {json.dumps(pod['metadata']['name'])}"
     known = [item for field in _STATUSES for item in pod.get("status", {}).get(field) or () if item["name"] == name]

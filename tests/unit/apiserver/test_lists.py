@@ -76,6 +76,14 @@ async def test_labels_select(http: Http, selector: str, expected: list[str]) -> 
     assert names(answer) == expected
 
 
+@pytest.mark.parametrize("bound", ["five", "9223372036854775808", "1" * 5_000])
+async def test_label_is_compared_only_with_an_int64(http: Http, bound: str) -> None:
+    status, answer, _ = await http("GET", f"{PATH}?labelSelector={quote(f'rank>{bound}')}")
+
+    assert (status, answer["reason"]) == (400, "BadRequest")
+    assert answer["message"].endswith("for 'Gt', 'Lt' operators, the value must be an integer")
+
+
 @pytest.mark.usefixtures("five")
 async def test_fields_select(http: Http) -> None:
     _, answer, _ = await http(

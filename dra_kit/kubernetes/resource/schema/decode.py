@@ -45,7 +45,7 @@ def decode(value: Any, type_name: str, strictness: StrictDecoding | None = None)
         strictness: where unknown and duplicate fields are noted.
 
     Raises:
-        WrongType: the JSON does not fit the type.
+        TypeMismatch: the JSON does not fit the type.
     """
     return _decode(value, type_name, "", strictness or StrictDecoding())
 
@@ -340,7 +340,7 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "JSON": _raw_extension,
     "FieldsV1": _raw_extension,
 }
-"""For each scalar what turns a JSON value, other than null, into the stored form; it raises WrongType."""
+"""For each scalar what turns a JSON value, other than null, into the stored form; it raises TypeMismatch."""
 ZEROS: Final[Mapping[str, Any]] = {
     "string": "", "bool": False, "int32": 0, "int64": 0, "double": 0, "IntOrString": 0, "Quantity": "0",
 }  # fmt: skip

@@ -15,8 +15,8 @@ SINCE = "2026-11-20T10:00:00Z"
 ENDED: Document = {"name": "eater", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
 RUNS: Document = {"name": "eater", "state": {"running": {"startedAt": SINCE}}}
 REMEDY = (
-    f"→ install {DRIVER} again, with node.decommission=true to remove it: it then releases the devices of pods on "
-    "node-1 (docs/how-to/remove-a-driver.md)"
+    f"→ install {DRIVER} again, or with node.decommission=true if it is to be removed: it then releases the devices of "
+    "pods on node-1 (docs/how-to/remove-a-driver.md)"
 )
 
 

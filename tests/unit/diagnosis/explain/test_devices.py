@@ -208,7 +208,7 @@ def test_a_device_for_labels_that_no_node_has_is_reported() -> None:
     terms = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}]
     far = slice_of(pizza("a"), nodeSelector={"nodeSelectorTerms": terms})
 
-    assert texts(cluster(far)) == {"a": ["for nodes with labels that do not exist"]}
+    assert texts(cluster(far)) == {"a": ["for nodes with labels that no node has"]}
     assert texts(cluster(far, nodes=[node(rack="r1")])) == {"a": []}
 
 

@@ -81,6 +81,7 @@ def test_problems_are_found_by_message() -> None:
     [
         pytest.param("dra_kit.node.claims.status", "no oven", id="status-update"),
         pytest.param("dra_kit.node.claims.service", "", id="claim-prepared"),
+        pytest.param("dra_kit.node.claims.release", "", id="claim-released"),
     ],
 )
 def test_only_the_result_of_a_later_call_clears_a_permanent_error(logger: str, error: str) -> None:
