@@ -370,7 +370,7 @@ def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) 
     with ledger.attack("what a container prints, in the sandbox's view"):
         text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--log-level", "debug")
         assert only_letters(text)
-        assert r"| \x1b]0;owned\x07\x1b[2J\x1b[A\r  0.00 s every pod" in text
+        assert r"| \x1b]0;owned\x07\x1b[2J\x1b[A\r  0.00 s all pods" in text
 
     saved = kitchen.directory / "saved"
     saved.mkdir()
