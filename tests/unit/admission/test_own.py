@@ -102,7 +102,7 @@ async def test_another_replica_uses_the_stored_certificate(client: Client) -> No
     assert first.read() == second.read()
 
 
-async def test_one_of_two_replicas_that_start_at_once_stores_the_certificate(client: Client) -> None:
+async def test_one_of_several_replicas_that_start_at_once_stores_the_certificate(client: Client) -> None:
     replicas = [own(client) for _ in range(4)]
     results = await asyncio.gather(*(each.look() for each in replicas), return_exceptions=True)
     assert all(result is None or isinstance(result, Conflict) for result in results)

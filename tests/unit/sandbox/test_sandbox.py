@@ -194,7 +194,7 @@ async def test_api_rejects_other_users(sandbox: Sandbox) -> None:
     assert sandbox.kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
-async def test_process_mark_is_hidden_from_container_environments(sandbox: Sandbox) -> None:
+async def test_process_mark_is_not_in_the_reported_environment(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, claim("marked"))
     await sandbox.client.create(PODS, pod("marked", "marked", "env"))
     await until(lambda: phase(sandbox, "marked") == "Succeeded")
@@ -211,7 +211,7 @@ async def test_webhook_rejects_invalid_configuration(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, claim("right", parameters={"extra_cheese": True}))
 
 
-async def test_completed_pod_frees_its_device(sandbox: Sandbox) -> None:
+async def test_deleted_pod_frees_its_device(sandbox: Sandbox) -> None:
     only = 'device.attributes["dra.pizza"].oven.endsWith("node-1")'
     for name in ("first", "second"):
         await sandbox.client.create(RESOURCE_CLAIMS, claim(name, only))

@@ -154,9 +154,7 @@ def test_kill_rejects_driver_without_a_process(threaded: Harness) -> None:
         threaded.kill()
     with pytest.raises(ConfigurationError, match=r"unknown step 'EFECT_APPLIED'; did you mean \"EFFECT_APPLIED\"\?"):
         threaded.kill(after="EFECT_APPLIED")
-    with pytest.raises(
-        ConfigurationError, match="invalid count after the colon; write EFFECT_APPLIED:2"
-    ):
+    with pytest.raises(ConfigurationError, match="invalid count after the colon; write EFFECT_APPLIED:2"):
         threaded.kill(after="EFFECT_APPLIED:twice")
 
 

@@ -56,7 +56,10 @@ def entry(*lines: str) -> str:
         (entry("attributes:", "  kind: 1.5"), "F:5: devices[0].attributes.kind: 1.5 is not an integer; quote"),
         (entry("attributes:", "  a b: 1"), 'F:5: devices[0].attributes["a b"]: attributes: Invalid value: "a b"'),
         (entry("attributes:", f"  a: {'x' * 65}"), "F:5: devices[0].attributes.a: 'xxxx"),
-        (entry("attributes:", "  v: {value: '1', as: version}"), "devices[0].attributes.v: '1' is not a valid version"),
+        (
+            entry("attributes:", "  v: {value: '1', as: version}"),
+            "F:5: devices[0].attributes.v: '1' is not a valid version",
+        ),
         (entry("attributes:", "  v: {read: /etc/shadow}"), "'/etc/shadow' is not below /sys/"),
         (entry("attributes:", "  v: {read: /sys/a, udev: B}"), "F:5: devices[0].attributes.v: has read and udev of"),
         (entry("attributes:", "  v: {as: int}"), "F:5: devices[0].attributes.v: has none of value, read and udev"),

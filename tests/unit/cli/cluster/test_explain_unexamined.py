@@ -155,7 +155,11 @@ def test_programs_get_an_outcome_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "first", "code"),
     [
-        ({"schedulingGates": [{"name": "example.com/quota"}]}, "it has scheduling gates", 3),
+        (
+            {"schedulingGates": [{"name": "example.com/quota"}]},
+            "it has scheduling gates, which must be removed first: example.com/quota",
+            3,
+        ),
         ({"schedulerName": "volcano"}, "scheduler volcano places it, if it runs", 4),
     ],
 )

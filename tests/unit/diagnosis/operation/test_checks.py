@@ -371,7 +371,7 @@ def test_kubelets_that_are_too_old() -> None:
         ),
     ],
 )
-def test_what_kubelets_report(config: dict[str, Any], verdicts: list[str]) -> None:
+def test_kubelet_configuration_is_checked(config: dict[str, Any], verdicts: list[str]) -> None:
     assert [item.verdict for item in kubelet_configuration_findings("a", config)] == verdicts
 
 

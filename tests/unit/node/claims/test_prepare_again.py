@@ -153,7 +153,7 @@ async def test_a_claim_whose_second_prepare_failed_can_be_released(node: Node) -
         assert node.is_clean()
 
 
-async def test_a_failing_second_prepare_fails_if_an_effect_was_reverted(node: Node) -> None:
+async def test_a_failing_second_prepare_is_an_error_if_an_effect_was_reverted(node: Node) -> None:
     kitchen()
     oven, lunch = Oven(pizza("thin")), node.claim()
     refused: set[str] = set()

@@ -699,11 +699,12 @@ async def test_a_rejected_request_is_reported_and_leaves_nothing(node: Node, sta
         await node.prepare(lunch)
 
 
-async def test_a_missing_permission_is_reported_with_its_rbac_rule(node: Node) -> None:
+async def test_a_forbidden_read_of_a_claim_names_the_request(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         with node.api.failing(403, "GET", below="/apis/resource.k8s.io/v1/namespaces", agent=AGENT):
-            assert "claim default/lunch cannot be read: " in await node.error(lunch)
+            error = await node.error(lunch)
+    assert error.startswith("claim default/lunch cannot be read: GET resourceclaims.resource.k8s.io default/lunch: ")
 
 
 async def test_a_hanging_api_server_costs_at_most_the_deadline(node: Node) -> None:

@@ -208,7 +208,7 @@ async def test_an_unknown_field_is_rejected(keeper: ClusterObjects) -> None:
         await Misspelt(claim_uid=CLAIM, namespace="default", dish="pizza").with_keeper(keeper).apply(None)
 
 
-def test_missing_permissions_are_reported() -> None:
+def test_required_rbac_rules_are_listed() -> None:
     verbs = ["get", "create", "patch", "delete"]
     assert Kitchen.rules() == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
     assert Menu.rules() == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]

@@ -129,7 +129,7 @@ async def test_log_without_follow_ends_at_the_time_of_the_request() -> None:
     assert b"".join(parts).endswith(b"x\n")
 
 
-async def test_future_since_time_selects_nothing() -> None:
+async def test_future_since_time_selects_only_later_lines() -> None:
     log = log_of(b"1\n", ended=False)
     reading = asyncio.create_task(read(log, follow=True, since_time=MOMENT + dt.timedelta(seconds=9)))
     await asyncio.sleep(0)

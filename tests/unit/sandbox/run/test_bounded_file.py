@@ -58,6 +58,7 @@ def test_file_is_bounded_while_it_is_written(tmp_path: Path) -> None:
     assert log.read_bytes().endswith(lines(39_999, 40_000))
 
 
-def test_removed_file_is_not_created_again(tmp_path: Path) -> None:
+def test_missing_file_is_neither_watched_nor_created(tmp_path: Path) -> None:
     with bounded_file(tmp_path / "none"):
         wait_for(lambda: not any(thread.name == "log of the sandbox" for thread in threading.enumerate()))
+    assert list(tmp_path.iterdir()) == []

@@ -135,7 +135,7 @@ def test_paths_in_a_record_are_not_removed(place: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
-def test_record_that_others_can_write_is_ignored(place: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
+def test_record_that_others_can_access_is_ignored(place: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     state = announced(place, monkeypatch)
     state.chmod(mode)
 

@@ -137,7 +137,6 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
         ("steps: [{kil: {}}]", "steps[0].kil: unknown key 'kil'; did you mean \"kill\"?"),
         ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
-        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: /"),
         ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
         (
             "steps: [{devices: {pizza-0: {attribute: {}}}}]",
@@ -246,6 +245,12 @@ steps:
     assert story.killed == {"dra.wine"}
     assert story.edited == {"dra.wine.shelf", "menu"}
     assert story.steps[0].manifests == ()
+
+
+def test_missing_release_of_an_upgrade_is_rejected(tmp_path: Path) -> None:
+    problem = r"expect\.yaml: upgrade to \./next\.py: /.*/lunch/next\.py does not exist; name a file"
+    with pytest.raises(ConfigurationError, match=problem):
+        load_story(write(tmp_path / "lunch", "steps: [{upgrade: {target: ./next.py}}]"))
 
 
 def test_missing_additional_driver_is_rejected(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ async def test_files_of_the_nodes_are_compared(cluster: Cluster, tmp_path: Path)
     assert failure.mismatches[0].got == "'lit'"
 
 
-async def test_setting_with_unreadable_files_is_reported(cluster: Cluster, tmp_path: Path) -> None:
+async def test_files_of_an_unknown_setting_fail_the_story(cluster: Cluster, tmp_path: Path) -> None:
     (failure,) = (await run_story(story(tmp_path, "files: {fridge: cold}"), cluster, timeout=0.1)).failures
 
     assert failure.mismatches[0].got == "the driver has no setting 'fridge'"

@@ -89,7 +89,7 @@ def test_file_is_private_and_replaces_an_existing_one(tmp_path: Path) -> None:
     assert list(read_timeline(path)) == [logged(1)]
 
 
-def test_torn_last_line_is_ignored_and_a_torn_inner_line_is_rejected(tmp_path: Path) -> None:
+def test_torn_last_line_is_ignored_and_an_invalid_line_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path)
     for number in (1, 2):
