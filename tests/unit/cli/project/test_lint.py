@@ -37,7 +37,7 @@ DRIVER = """
         @classmethod
         def _is_there(cls, dough: str, info: ValidationInfo) -> str:
             if isinstance(info.context, Settings) and dough not in info.context.doughs:
-                raise ValueError(f"there is no {dough}")
+                raise ValueError(f"{dough} is not available")
             return dough
 
 
@@ -174,7 +174,7 @@ def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
     claim = folder / "config.yaml"
     claim.write_text(CONFIG.replace("extra: 1", "dough: thin"))
     target = folder / "pizzeria.py"
-    assert "dough: there is no thin" in lint(claim, "--driver", target, code=1).stdout
+    assert "dough: thin is not available" in lint(claim, "--driver", target, code=1).stdout
     lint(claim, "--driver", target, "--doughs", "thin,pan", code=0)
 
 
