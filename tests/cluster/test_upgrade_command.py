@@ -21,7 +21,7 @@ from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE
 from tests.unit.charts.test_null_values import COLLECTIONS, merged, values
 
 OLD_CHART = REPOSITORY / "tests" / "data" / "charts" / "dra-driver-older.tar.xz"
-"""The chart of commit 971f69d9. Only ``node.decommission`` has its present name, because helm rejects unknown values."""
+"""The chart of commit 971f69d9. Only ``node.decommission`` has its present name, as helm rejects unknown values."""
 PAGES = ("docs/how-to/real-cluster.md", "docs/how-to/remove-a-driver.md")
 UPGRADES = [command for page in PAGES for command in commands(page, "helm upgrade")]
 UNWATCHED: Mapping[str, Any] = {"controller": {"enabled": False}}
