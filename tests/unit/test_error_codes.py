@@ -17,33 +17,21 @@ TROUBLESHOOTING = ROOT / "docs" / "reference" / "troubleshooting.md"
 READERS = ["Driver developers", "Cluster administrators", "Application developers"]
 
 
-def codes_of_calls(tree: ast.AST) -> Iterator[str]:
-    """``code="..."`` in calls; a code that is passed on has its literal elsewhere, and numbers are HTTP's."""
-    for node in ast.walk(tree):
+def codes_of(text: str) -> Iterator[str]:
+    """``code="..."`` in calls and ``default_code`` of classes; a code that is passed on has its literal elsewhere."""
+    for node in ast.walk(ast.parse(text)):
         match node:
-            case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
+            case ast.keyword(arg="code", value=ast.Constant(value=str(code))):  # numbers are HTTP's
                 yield code
-
-
-def codes_of_classes(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
-        )
-        if isinstance(target, ast.Name) and target.id == "default_code":
-            assert isinstance(node, ast.Assign | ast.AnnAssign)
-            assert isinstance(node.value, ast.Constant)
-            yield str(node.value.value)
+            case ast.Assign(targets=[ast.Name(id="default_code")]) | ast.AnnAssign(target=ast.Name(id="default_code")):
+                assert isinstance(node.value, ast.Constant)
+                yield str(node.value.value)
 
 
 @cache
 def codes_in_code() -> set[str]:
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "dra_kit").rglob("*.py"))]
-    return {code for tree in trees for code in (*codes_of_calls(tree), *codes_of_classes(tree))}
+    texts = (file.read_text(encoding="utf-8") for file in sorted((ROOT / "dra_kit").rglob("*.py")))
+    return {code for text in texts if re.search(r"\b(default_)?code\b", text) for code in codes_of(text)}
 
 
 def sections() -> list[tuple[str, str, str]]:
