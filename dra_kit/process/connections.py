@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -24,7 +24,8 @@ from dra_kit.process.waiting_connections import WaitingConnection, WaitingConnec
 logger: logging.Logger = logging.getLogger(__name__)
 requests_logger: Final = logging.getLogger(f"{__name__}.requests")
 """For aiohttp: invalid HTTP and closed connections are the client's problem; any client could flood the log."""
-_SWEEP: Final = 0.5  # seconds between two checks for timeouts
+_CHECK_SECONDS: Final = 0.5  # at least, between two checks for timeouts
+_RETRY_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096  # the kernel has a limit, too
 _NO_ROOM_SECONDS: Final = 0.02
 _ROOM_SECONDS: Final = 0.01
@@ -102,6 +103,9 @@ class ConnectionLimiter:
         self._open: dict[asyncio.Task[None], _Connection] = {}
         self._known: dict[web.RequestHandler, _Connection] = {}
         self._waiting = WaitingConnections(limits.waiting)
+        self._silent_seconds = limits.tls_seconds if context is not None else self._first_seconds
+        self._check: asyncio.TimerHandle | None = None
+        self._check_at = float("inf")
         self._handler = server.request_handler
         server.request_handler = self._answer
 
@@ -115,7 +119,7 @@ class ConnectionLimiter:
         """Accept connections during the block; aiohttp closes those that are open afterwards."""
         self._listening.setblocking(False)
         self._listening.listen(_BACKLOG)
-        tasks = [asyncio.create_task(each) for each in (self._accept(), self._give_places(), self._sweep())]
+        tasks = [asyncio.create_task(each) for each in (self._accept(), self._give_places())]
         try:
             yield
         finally:
@@ -124,6 +128,9 @@ class ConnectionLimiter:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._waiting.close()
+            if self._check is not None:
+                self._check.cancel()
+            self._check_at = float("-inf")  # no further check
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         # none when it is gone, or came another way
@@ -155,11 +162,12 @@ class ConnectionLimiter:
                     accepted, address = self._listening.accept()
                     accepted.setblocking(False)
                     self._waiting.add(accepted, address[0] if address else "")
+                    self._check_by(time.monotonic() + self._silent_seconds)
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as error:  # such as too many open files
                 logger.warning("no connection accepted", extra={"error": str(error)})
-                await asyncio.sleep(_SWEEP)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _give_places(self) -> None:
         while True:
@@ -175,7 +183,7 @@ class ConnectionLimiter:
             await asyncio.sleep(0)
 
     def _give_place(self, waiting: WaitingConnection) -> None:
-        connection = _Connection(self._server(), waiting)
+        connection = _Connection(self._server(), waiting, self._note_deadline)
         task = asyncio.create_task(self._serve(waiting.socket, connection))
         self._open[task] = connection
         self._known[connection.handler] = connection
@@ -198,19 +206,41 @@ class ConnectionLimiter:
             return
         await connection.ended.wait()
 
-    async def _sweep(self) -> None:
-        limits = self._limits
-        silent = limits.tls_seconds if self._context is not None else min(limits.first_seconds, limits.idle_seconds)
-        while True:
-            await asyncio.sleep(_SWEEP)
-            now = time.monotonic()
-            self._waiting.expire(now - silent)
-            for connection in list(self._open.values()):
-                patience = limits.idle_seconds if connection.served else min(limits.first_seconds, limits.idle_seconds)
-                if connection.begun:
-                    patience = limits.request_seconds
-                if connection.made and not connection.answering and now - connection.since > patience:
-                    connection.abort()
+    @property
+    def _first_seconds(self) -> float:
+        return min(self._limits.first_seconds, self._limits.idle_seconds)
+
+    def _deadline(self, connection: _Connection) -> float:
+        if not connection.made or connection.answering:
+            return float("inf")
+        if connection.begun:
+            return connection.since + self._limits.request_seconds
+        return connection.since + (self._limits.idle_seconds if connection.served else self._first_seconds)
+
+    def _note_deadline(self, connection: _Connection) -> None:
+        self._check_by(self._deadline(connection))
+
+    def _check_by(self, deadline: float) -> None:
+        """Check for timeouts at this time, if no earlier check is due: without a deadline an idle process sleeps."""
+        now = time.monotonic()
+        at = max(deadline, now + _CHECK_SECONDS)
+        if at < self._check_at:
+            if self._check is not None:
+                self._check.cancel()
+            self._check_at = at
+            self._check = asyncio.get_running_loop().call_later(at - now, self._close_expired)
+
+    def _close_expired(self) -> None:
+        now = time.monotonic()
+        self._check, self._check_at = None, float("inf")
+        oldest = self._waiting.expire(now - self._silent_seconds)
+        deadlines = {connection: self._deadline(connection) for connection in self._open.values()}
+        for connection, deadline in deadlines.items():
+            if deadline <= now:
+                connection.abort()
+        following = [deadline for deadline in (*deadlines.values(), oldest + self._silent_seconds) if deadline > now]
+        if (deadline := min(following, default=float("inf"))) < float("inf"):
+            self._check_by(deadline)
 
     def _peers(self) -> Counter[str]:
         return Counter(item.peer for item in self._open.values())
@@ -277,8 +307,11 @@ class _Connection(asyncio.Protocol):
         served: whether one of its requests was answered without an error.
     """
 
-    def __init__(self, handler: web.RequestHandler, waiting: WaitingConnection) -> None:
+    def __init__(
+        self, handler: web.RequestHandler, waiting: WaitingConnection, changed: Callable[[_Connection], None]
+    ) -> None:
         self.handler = handler
+        self._changed = changed  # called when it waits for its client from now on
         self.peer = waiting.peer
         self.socket = waiting.socket
         self.request: web.BaseRequest | None = None
@@ -305,6 +338,7 @@ class _Connection(asyncio.Protocol):
         self.begun = False
         self.received = 0
         self.since = time.monotonic()
+        self._changed(self)
 
     def abort(self) -> None:
         """Close it immediately."""
@@ -328,6 +362,7 @@ class _Connection(asyncio.Protocol):
         if not self.begun:
             self.begun = True
             self.since = time.monotonic()
+            self._changed(self)
         self.received += len(data)
         self.handler.data_received(data)
 

@@ -122,10 +122,14 @@ class WaitingConnections:
             found.socket.close()
         return None
 
-    def expire(self, before: float) -> None:
-        """Close the connections that were accepted before this time and have sent nothing."""
-        while self._silent and (first := next(iter(self._silent.values()))).since < before:
+    def expire(self, until: float) -> float:
+        """Close the connections that were accepted until this time and have sent nothing.
+
+        Returns: when the oldest that is left was accepted; infinity if none is left.
+        """
+        while self._silent and (first := next(iter(self._silent.values()))).since <= until:
             self._drop(first.socket)
+        return next((each.since for each in self._silent.values()), float("inf"))
 
     def close(self) -> None:
         """Close all of them."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -215,3 +216,34 @@ async def test_a_connection_that_comes_while_the_server_stops_is_closed(tmp_path
             await asyncio.sleep(0)
         gc.collect()
     assert [str(each.message) for each in found if each.category is ResourceWarning] == []
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", GET], ids=["nothing", "a part of a request", "a request"])
+async def test_connection_that_waits_for_its_client_for_too_long_is_closed(sent: bytes) -> None:
+    limits = ConnectionLimits(first_seconds=0.1, request_seconds=0.1, idle_seconds=0.2)
+    async with serving(limits) as port, asyncio.timeout(60), connected(port, sent) as (reader, _):
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK" if sent == GET else b"")
+
+
+async def test_server_does_not_wake_up_while_requests_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the watches of a quiet cluster are; a process that only waits needs no processor."""
+    release, entered = asyncio.Event(), asyncio.Semaphore(0)
+    loop, scheduled = asyncio.get_running_loop(), list[float]()
+    at = loop.call_at
+
+    def call_at(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        scheduled.append(when - loop.time())
+        return at(when, *args, **options)
+
+    limits = ConnectionLimits(first_seconds=0.1, request_seconds=0.1)
+    async with (
+        serving(limits, partial(hold_until, release, entered)) as port,
+        connected(port, b"GET /busy HTTP/1.1\r\nHost: x\r\n\r\n") as (reader, _),
+    ):
+        await entered.acquire()
+        await asyncio.sleep(1.1)  # until the checks have come for which the new connection was the cause
+        monkeypatch.setattr(loop, "call_at", call_at)
+        await asyncio.sleep(1.5)
+        assert len(scheduled) == 1, scheduled  # the sleep itself
+        release.set()
+        assert b"200" in await status(reader)
