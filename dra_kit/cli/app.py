@@ -34,6 +34,7 @@ COMMANDS = {
     "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
     "completion": "print the shell script that completes commands, options and files",
     "controller": "run the controller role: Events on claims, and cluster-wide devices",
+    "decommission": "remove a driver from a node: release its claims and undo its effects",
     "dev": "run a driver in a one-process cluster, and restart it whenever its files change",
     "drain": "show which claims still use devices of a driver, before you remove it",
     "explain": "explain why a claim or pod gets devices, or why not",
@@ -47,7 +48,6 @@ COMMANDS = {
     "status": "show the state of the drivers on this node",
     "support-bundle": "collect the data that is needed to diagnose a driver, without secrets",
     "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
-    "decommission": "remove a driver from a node: release its claims and undo its effects",
     "update": "update a project that `dra-kit new` created to the template of this release",
     "webhook": "run the webhook role: check opaque configuration",
     "webhook-certificate": "make the API server trust a webhook's self-made certificate",
@@ -62,7 +62,7 @@ _MODULES: Final = {
     "lint": ("lint",),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
     "project": ("chart", "new", "policy", "sbom", "template", "update"),
-    "roles": ("controller", "node", "decommission", "webhook"),
+    "roles": ("controller", "decommission", "node", "webhook"),
     "sandbox": ("sandbox",),
 }
 """The module of each command; its function has the command's name."""
