@@ -22,11 +22,24 @@ from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, re
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
-from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
-from dra_kit.kubernetes.resource.new_object import NO_TIME, ManifestKind, check_new_object, complete_new_object
-from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.resource.new_object import (
+    NO_TIME,
+    ManifestKind,
+    check_new_object,
+    complete_new_object,
+    set_defaults,
+)
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    StrictDecoding,
+    TypeMismatch,
+    decode,
+    item_type,
+    struct,
+    zero,
+)
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
 from dra_kit.kubernetes.values.json import Object, ObjectView
 

@@ -35,7 +35,7 @@ from dra_kit.kubernetes.resource.new_object import (
     check_new_object,
     complete_new_object,
 )
-from dra_kit.kubernetes.resource.schema.decode import decode
+from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import did_you_mean, unambiguous_correction
 

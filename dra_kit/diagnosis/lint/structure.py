@@ -14,8 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
-from dra_kit.kubernetes.resource.schema.decode import READERS, TypeMismatch, zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaType, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    READERS,
+    SchemaType,
+    TypeMismatch,
+    item_type,
+    struct,
+    zero,
+)
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _STATUS: Final = "status"
@@ -124,7 +132,7 @@ def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, li
 
     Args:
         value: an object, or a part of it.
-        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
+        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.types`.
         path: the path of the part; empty for the whole object.
     """
     problems: list[FieldProblem] = []
