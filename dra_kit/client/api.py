@@ -100,7 +100,6 @@ class Client:
         *,
         field_selector: str = "",
         label_selector: str = "",
-        limit: int = 500,
         at: str = "",
         keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
@@ -111,14 +110,13 @@ class Client:
             namespace: None for all namespaces, or a cluster-scoped resource.
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
-            limit: objects per page.
             at: a resource version: the objects at that version; empty for the newest state.
             keep: returns the needed part of each object, so that no more than a page of complete objects is in memory.
 
         Raises:
             Gone: the server no longer has the state at that resource version.
         """
-        query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
+        query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": "500"}
         past = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         query |= past
         items: list[dict[str, Any]] = []
@@ -139,9 +137,9 @@ class Client:
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
             query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
-    async def newest_version(self, resource: Resource, namespace: str | None = None) -> str:
+    async def newest_version(self, resource: Resource) -> str:
         """Return the resource version of the newest state, with a request that returns at most one object."""
-        call = ClientRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
+        call = ClientRequest.of_collection("list", resource, query={"limit": "1"})
         return str(((await self._object(call)).get("metadata") or {}).get("resourceVersion") or "")
 
     async def create(

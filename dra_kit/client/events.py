@@ -11,12 +11,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.api import Client
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import EVENTS
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 
@@ -185,10 +186,8 @@ class EventRecorder:
         if known:
             seen.settle()
             return
-        loop = self._loop
-        if loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: only flush() can still write
-                loop.call_soon_threadsafe(self._wake.set)
+        if (loop := self._loop) is not None:
+            call_threadsafe(loop, self._wake.set)  # in a closed loop only flush() can still write
 
     async def room(self) -> None:
         """Wait until this many events can be recorded without dropping a queued one; needs :meth:`run`."""
@@ -197,11 +196,7 @@ class EventRecorder:
             await self._has_room.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Write recorded events, until cancelled.
-
-        Args:
-            ready: set immediately; no other part needs to wait for events.
-        """
+        """Write recorded events, until cancelled; ready at once, because no other part needs to wait for events."""
         self._loop = asyncio.get_running_loop()
         ready.set()
         failures = 0
@@ -217,20 +212,14 @@ class EventRecorder:
                     await asyncio.sleep(self._retry[min(failures, len(self._retry) - 1)])
                     failures += 1
                     continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                await wait_for_event(self._wake, pause)
         finally:
             self._loop = None
 
     async def flush(self, timeout: float) -> bool:
         """Write everything in the queue, series too, whether or not :meth:`run` is running.
 
-        Args:
-            timeout: seconds to try.
-
-        Returns:
-            Whether everything was written.
+        Return whether everything was written within ``timeout`` seconds.
         """
         try:
             async with asyncio.timeout(timeout):

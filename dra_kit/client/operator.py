@@ -29,12 +29,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import aiohttp
 from yarl import URL
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import Resource
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
@@ -164,12 +165,7 @@ def on_event(
     kopf handles the events of one object one at a time. kopf logs an error of the handler and continues. Deletions
     during a gap in the watch are never reported, so treat a handler call as a hint to read the objects again.
 
-    Args:
-        registry: of the run that is being built.
-        resource: the exact resource and version to watch.
-        handler: what to call.
-        id: of the handler, for logs.
-        loop: the loop where the handler runs: that of the service it belongs to, not kopf's.
+    The handler runs in ``loop``: that of the service it belongs to, not kopf's.
     """
 
     async def notify(*, event: kopf.RawEvent, **_: object) -> None:
@@ -248,11 +244,8 @@ class KopfThread:
     def stop(self, timeout: float | None = None) -> bool:
         """Stop kopf, blocking; returns immediately while it waits between two runs.
 
-        Args:
-            timeout: seconds to wait for it; None for ``stop_timeout``.
-
-        Returns:
-            Whether the thread has finished. If it has not, it ends with the process.
+        Return whether the thread finished within ``timeout`` seconds, by default ``stop_timeout``. If not, it ends with
+        the process.
         """
         self._stopping.set()
         self._wake()
@@ -261,10 +254,7 @@ class KopfThread:
         return not self._thread.is_alive()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Run the thread as a part of a supervisor, until cancelled.
-
-        Args:
-            ready: set when kopf is running for the first time.
+        """Run the thread as a part of a supervisor, until cancelled; ready when kopf is running for the first time.
 
         Raises:
             KubeError: without ``backoff``: the error that stopped kopf.
@@ -272,8 +262,8 @@ class KopfThread:
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        self._on_ready = lambda: _call_soon(loop, ready.set)
-        self._on_end = lambda: _call_soon(loop, ended.set)
+        self._on_ready = lambda: call_threadsafe(loop, ready.set)
+        self._on_end = lambda: call_threadsafe(loop, ended.set)
         self.start()
         try:
             await ended.wait()
@@ -329,7 +319,7 @@ class KopfThread:
         alive = concurrent.futures.Future[None]()
         alive.add_done_callback(self._alive)
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        self._wake = lambda: _call_soon(loop, stop.set)
+        self._wake = lambda: call_threadsafe(loop, stop.set)
 
         async def end_waiter(**_: object) -> None:
             stop.set()  # otherwise a failing kopf waits 5 s for its own task that waits for this flag
@@ -376,11 +366,6 @@ class KopfThread:
 def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Ignore futures of kopf that failed because of the error that stops it; the thread reports that error once."""
     logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and the listener with it
-        loop.call_soon_threadsafe(callback)
 
 
 def _nothing() -> None:

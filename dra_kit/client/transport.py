@@ -25,7 +25,6 @@ _CONNECT_SECONDS = 10.0
 _TURNS = 20  # iterations of the event loop; it detects a closed socket within a few
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
-_NO_ANSWER = "error"
 
 
 class Transport:
@@ -84,9 +83,7 @@ class Transport:
     async def stream(self, call: ClientRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
         """Send a request whose response never ends by itself, on its own connection.
 
-        Args:
-            call: the request.
-            silence: seconds without a byte after which the connection counts as lost.
+        After ``silence`` seconds without a byte, the connection counts as lost.
 
         Raises:
             KubeError: the server rejected it, did not respond, or broke off; also while the response is being read.
@@ -132,7 +129,7 @@ class Transport:
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         self.requests[call.verb, call.rbac_resource] += 1
-        code = _NO_ANSWER
+        code = "error"
         try:
             response = await self._session(streaming=streaming).request(
                 call.method,
