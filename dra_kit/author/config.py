@@ -511,8 +511,8 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     return definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
 
 
-def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Yield a schema and all schemas that validation of one value can reach from it."""
+def _reachable(schema: Schema, definitions: Mapping[str, Schema], *, at_place: bool = False) -> Iterator[Schema]:
+    """Yield a schema and all schemas that validation of one value can reach from it; or only those at its place."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -520,26 +520,17 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sc
         if id(current) not in seen:
             seen.add(id(current))
             yield current
-            waiting += [inner for _, inner in _inside(current)]
+            if not (at_place and _shape(current)):
+                waiting += [inner for _, inner in _inside(current)]
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
     """Return which of JSON's objects and arrays a schema accepts, ignoring wrapper schemas."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    waiting = [schema]
-    while waiting:
-        current = _resolved(waiting.pop(), definitions)
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if current["type"] == "model" and current.get("root_model"):
-            waiting.append(current["schema"])
-        elif shape := _SHAPES.get(current["type"]):
-            found.add(shape)
-        else:
-            waiting += [inner for _, inner in _inside(current)]
-    return found
+    return set(filter(None, map(_shape, _reachable(schema, definitions, at_place=True))))
+
+
+def _shape(schema: Schema) -> str:
+    return "" if schema.get("root_model") else _SHAPES.get(schema["type"], "")
 
 
 def _name(schema: Schema, definitions: Mapping[str, Schema]) -> str:

@@ -108,14 +108,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
         contents += [{"shared_counters": [item]} for item in counters]
         contents = contents or [{}]
-        scope: dict[str, Any] = {"node_name": _NODE}
-        if self.node_selector is not None:
-            scope = {"node_selector": self.node_selector_v1()}
-        elif self.all_nodes or self.per_device_node_selection:
-            scope = {
-                "all_nodes": self.all_nodes or None,
-                "per_device_node_selection": self.per_device_node_selection or None,
-            }
+        of_others = self.node_selector is not None or self.all_nodes or self.per_device_node_selection
+        selector = self.node_selector_v1()
         name = _NODE if self.name is None else self.name
         pool = v1.ResourcePool(name=name, generation=1, resource_slice_count=len(contents))
         partition = self.partition_type_attribute
@@ -130,9 +124,12 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
                 spec=v1.ResourceSliceSpec(
                     driver=driver,
                     pool=pool,
+                    node_name=None if of_others else _NODE,
+                    node_selector=selector,
+                    all_nodes=self.all_nodes or None,
+                    per_device_node_selection=self.per_device_node_selection or None,
                     partition_type_attribute=partition if has_partitions else None,
                     skip_node_operations=tuple(self.skip_node_operations),
-                    **scope,
                     **content,
                 )
             )

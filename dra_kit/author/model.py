@@ -63,7 +63,10 @@ def parse_quantity(value: object) -> Quantity:
 
 def short_repr(value: object) -> str:
     """Return a value as Python writes it, on one line and truncated if it is long."""
-    text = " ".join(repr(value).split())
+    return _cut(" ".join(repr(value).split()))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}..."
 
 
@@ -193,10 +196,6 @@ def _line(error: FieldError) -> str:
     else:
         text = FieldError("", kind, value, detail).body
     return f"{path}: {text}" if path else text
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def _words(text: str) -> str:

@@ -158,16 +158,12 @@ def parse_spec(content: bytes) -> Spec:
 
 def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
     """Merge edits as a runtime applies them, one after another."""
-    resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
-    return SpecEdits(
-        env=tuple(entry for edit in edits for entry in edit.env),
-        device_nodes=tuple(node for edit in edits for node in edit.device_nodes),
-        net_devices=tuple(device for edit in edits for device in edit.net_devices),
-        hooks=tuple(hook for edit in edits for hook in edit.hooks),
-        mounts=tuple(mount for edit in edits for mount in edit.mounts),
-        intel_rdt=resctrl[-1] if resctrl else None,
-        additional_gids=tuple(gid for edit in edits for gid in edit.additional_gids),
-    )
+    merged: dict[str, Any] = {}
+    for edit in edits:
+        for field, value in edit:
+            if value:  # lists are joined; of the settings of resctrl, the last ones win
+                merged[field] = (*merged.get(field, ()), *value) if isinstance(value, tuple) else value
+    return SpecEdits.model_validate(merged)
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:
