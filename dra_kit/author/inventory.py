@@ -17,7 +17,6 @@ from dra_kit.author.device_fields import CounterSet, NodeSelector
 from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.names import driver_name
 from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_pool, validate_slice
 
@@ -92,11 +91,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
         if errors:
             what = "Pool" if self.name is None else f"Pool {short_repr(self.name)}"
-            raise invalid_device(what, [self._as_written(error) for error in errors])
-
-    def _as_written(self, error: FieldError) -> FieldError:
-        """Return an error in the pool's slices as an error in the pool."""
-        return replace(error, path=_pool_path(error.path, len(self.devices)))
+            of_pool = [replace(error, path=_pool_path(error.path, len(self.devices))) for error in errors]
+            raise invalid_device(what, of_pool)
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
         """Return the pool as slices to validate by the API's rules; names and numbers in them are placeholders."""

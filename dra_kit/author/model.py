@@ -186,15 +186,14 @@ def snake_case_path(path: str) -> str:
 def _line(error: FieldError) -> str:
     path = ": ".join(filter(None, (snake_case_path(error.path), " and ".join(error.counted))))
     detail = _words(_PATTERN.sub("", error.author_detail or error.detail).replace("',  or '", "' or '"))
-    value, kind = error.value, error.kind
-    if kind is ErrorKind.TOO_LONG:
-        text = f"Too long: {_cut(go_quote(str(value)))}: {detail}"
-    elif isinstance(value, BaseModel):
-        text = FieldError("", kind, value.model_dump(mode="json", by_alias=False), detail).body
+    value = error.value
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", by_alias=False)
     elif isinstance(value, str) and value.startswith("{`"):  # the fields that were set, as the API lists them
-        text = FieldError("", kind, _words(value), detail).body
-    else:
-        text = FieldError("", kind, value, detail).body
+        value = _words(value)
+    text = FieldError("", error.kind, value, detail).body
+    if error.kind is ErrorKind.TOO_LONG:
+        text = f"Too long: {_cut(go_quote(str(error.value)))}: {detail}"
     return f"{path}: {text}" if path else text
 
 
@@ -253,12 +252,8 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise ValueError(f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict")
-
-
-def _named(value: object) -> str:
-    """Return a description of a value that is not JSON: its type, or that it is an infinite number."""
-    return str(value) if isinstance(value, float) else type_name(value)
+    what = str(value) if isinstance(value, float) else type_name(value)
+    raise ValueError(f"{_at(path)}{what} is not JSON: use None, bool, int, finite float, str, list, or dict")
 
 
 def _at(path: str) -> str:

@@ -43,7 +43,6 @@ class Client:
     retried, except after a connection that the server had closed, and after a 401.
 
     Args:
-        credentials: server and identity.
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its response.
         connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
@@ -177,11 +176,7 @@ class Client:
     ) -> dict[str, Any]:
         """Replace an object (PUT) and return it as stored.
 
-        Args:
-            resource: of the object.
-            body: the complete object; with ``metadata.resourceVersion``, a newer stored object raises Conflict.
-            dry_run: as for :meth:`create`.
-            subresource: such as ``status``.
+        If the body has a ``metadata.resourceVersion``, a newer stored object raises Conflict.
         """
         metadata = body.get("metadata") or {}
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
@@ -202,18 +197,10 @@ class Client:
         force: bool = False,
         strict: bool = False,
     ) -> dict[str, Any]:
-        """Change parts of an object and return it as stored.
+        """Change parts of an object and return it as stored; ``strict`` as for :meth:`create`.
 
-        Args:
-            resource: of the object.
-            name: of the object.
-            body: the patch.
-            namespace: of the object.
-            content_type: MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY.
-            subresource: such as ``status``.
-            field_manager: owner of the fields; required with APPLY.
-            force: with APPLY, take over fields from other managers.
-            strict: as for :meth:`create`.
+        The content type is MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY. With APPLY, ``field_manager``, the
+        owner of the fields, is required, and ``force`` takes over fields from other managers.
         """
         query = {
             "fieldManager": field_manager or "",
@@ -236,16 +223,9 @@ class Client:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object.
+        """Delete an object; raise Conflict if it has another UID or resource version than given.
 
-        Args:
-            resource: of the object.
-            name: of the object.
-            namespace: of the object.
-            uid: raise Conflict for another UID.
-            resource_version: raise Conflict for another resource version.
-            grace_period_seconds: overrides the pod's termination grace period; 0 removes the object immediately.
-            dry_run: the server does everything except delete it.
+        ``grace_period_seconds`` overrides the pod's termination grace period; 0 removes the object immediately.
         """
         call = ClientRequest.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}

@@ -312,17 +312,11 @@ class Connection:
 
     def same_tls(self, other: Connection) -> bool:
         """Return whether both can use one SSL context."""
-
-        def tls(connection: Connection) -> tuple[object, ...]:
-            return (
-                connection.server.partition("://")[0],
-                connection.ca,
-                connection.certificate,
-                connection.private_key,
-                connection.insecure,
-            )
-
-        return tls(self) == tls(other)
+        mine, others = (
+            (each.server.partition("://")[0], each.ca, each.certificate, each.private_key, each.insecure)
+            for each in (self, other)
+        )
+        return mine == others
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the SSL context for this server; None for a plain HTTP server and for a unix socket.
@@ -350,16 +344,10 @@ class Connection:
 
 
 def proxy_from_environment(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy for a server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with the rules of Go's net/http.
+    """Return the URL of the proxy for a server's URL, with the rules of Go's net/http; None for a direct connection.
 
-    Python's rules do not support CIDR blocks in NO_PROXY, which clusters use to exempt their service addresses.
-
-    Args:
-        server: URL of the API server.
-        environment: environment variables; the upper-case spelling wins.
-
-    Returns:
-        URL of the proxy; None for a direct connection.
+    They are those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY; the upper-case spelling wins. Python's rules do not support
+    CIDR blocks in NO_PROXY, which clusters use to exempt their service addresses.
     """
 
     def variable(name: str) -> str:

@@ -98,7 +98,6 @@ class EventRecorder:
     unavailable, events are queued; when the queue is full, the oldest are dropped.
 
     Args:
-        client: the client to write with.
         controller: ``reportingController``: the driver's name.
         instance: ``reportingInstance``: the node's or the pod's name.
         capacity: number of different events in the queue.

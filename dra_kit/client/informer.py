@@ -43,8 +43,6 @@ class Informer:
     too, and nothing is reported twice. Objects are shared with the consumer, which must not modify them.
 
     Args:
-        client: the client to list and watch with.
-        resource: of the objects.
         namespace: None for all namespaces, or a cluster-scoped resource.
         field_selector: such as ``spec.nodeName=node-1``; an object that no longer matches it is DELETED.
         label_selector: filters the objects on the server.

@@ -184,7 +184,6 @@ class KopfThread:
     """Runs kopf in a daemon thread with its own loop; also a :class:`~dra_kit.process.supervisor.Part`.
 
     Args:
-        credentials: for all of kopf's requests.
         build: called in the thread before each run; returns a fresh registry and fresh settings. Objects of an earlier
             run must not be used again.
         backoff: seconds to wait before the first, second ... restart, the last value repeats. It starts over after
@@ -227,9 +226,9 @@ class KopfThread:
         self._backoff = tuple(backoff)
         self._stop_timeout = stop_timeout
         self._stopping = threading.Event()
-        self._wake: Callable[[], object] = _nothing
-        self._on_ready: Callable[[], object] = _nothing
-        self._on_end: Callable[[], object] = _nothing
+        self._wake: Callable[[], object] = lambda: None
+        self._on_ready: Callable[[], object] = lambda: None
+        self._on_end: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
 
     @property
@@ -368,10 +367,6 @@ def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
 
 
-def _nothing() -> None:
-    """Do nothing, as long as no listener is set."""
-
-
 # Except for watches. kopf requests all versions of the API group at once, each over its own connection: 0.3 MiB each,
 # which are never freed.
 _AT_ONCE: Final = 1
@@ -384,7 +379,6 @@ class KopfSession:
     from Python 3.13 on, and closes watches when a token is renewed.
 
     Args:
-        credentials: of the process.
         on_watch: called whenever the API server has opened a watch. The argument is whether its objects were listed
             before. If so, the watch does not continue an earlier one, and changes in between are not reported.
 

@@ -33,7 +33,6 @@ class Transport:
     aiohttp retries a GET, PUT or DELETE once if the server had closed the persistent connection it was sent on.
 
     Args:
-        credentials: server and identity.
         user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
         timeout: seconds for a request and its response, including the wait for a connection.
         connections: for concurrent requests.

@@ -92,12 +92,7 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
 
 
 def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[DeviceUse]:
-    """Return the drivers' devices joined with pods and containers from the kubelet, and rows that only one of them has.
-
-    Args:
-        uses: as drivers report them: hardware ids, requests, UIDs of claims.
-        users: as the kubelet reports them: pods and containers.
-    """
+    """Return the drivers' devices joined with the kubelet's pods and containers, and rows that only one of them has."""
     by_allocation: dict[object, list[DeviceUse]] = {}
     for user in users:
         by_allocation.setdefault(user.allocation, []).append(user)

@@ -37,7 +37,6 @@ class Discovery:
     """A part of a process that runs the provider's generator, and restarts it on request.
 
     Args:
-        source: the source whose provider is run.
         current: receives the inventories.
         look_again_after: seconds after a pool is suddenly empty until it is checked again.
         believed_after: seconds until an empty pool is accepted from a plain generator that blocks and cannot restart.
@@ -180,7 +179,6 @@ class InventoryAcceptor:
     """Validates inventories and detects changes; used only in the thread of ``discover``.
 
     Args:
-        source: the source of the inventories.
         dropped: called with each dropped device, with its name and the rule that it violates.
     """
 

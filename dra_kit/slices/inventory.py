@@ -246,7 +246,6 @@ class ProviderSource(Struct, frozen=True):
     """A provider, and how its devices are published.
 
     Attributes:
-        provider: the author's provider.
         serving: the features that can be published.
         unnamed: the name of a pool without a name; None if each pool must have one.
         drops_invalid: an invalid device is dropped, not the whole inventory.

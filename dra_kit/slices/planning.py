@@ -235,7 +235,6 @@ class DesiredSlices(Struct, frozen=True):
     """All pools that one publisher of one driver is responsible for.
 
     Args:
-        driver: the driver's name.
         owner: the object whose deletion deletes the slices; the Node for node-local devices.
         pools: a pool missing here is withdrawn; a pool without devices stays, as one empty slice.
     """

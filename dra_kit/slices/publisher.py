@@ -53,8 +53,6 @@ class Publisher:
     """The part of a process that publishes.
 
     Args:
-        scope: the slices to publish.
-        client: reads and writes slices.
         check_after_write: seconds after a write until the slices are checked again.
         record: the record of earlier publishers of these slices, to be continued; None for a new one.
 
