@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dra_kit.client.events import EventRecorder, ObjectReference, micro_time
 from tests.support.api import eventually
-from tests.unit.client.wire import Handler, Wire, answer, served, status
+from tests.unit.client.wire import Handler, Wire, answer, hang_up, served, status
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch", "uid-1", "default")
 NODE = ObjectReference("v1", "Node", "node-1", "uid-2")
@@ -198,11 +198,6 @@ async def test_events_wait_for_an_api_server_that_is_down(caplog: pytest.LogCapt
 
 
 async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
-    async def hang_up(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
     async with recording(hang_up, status(409, "AlreadyExists", "exists"), answer({}, 201)) as (wire, events):
         tell(events)
         assert await events.flush(60)

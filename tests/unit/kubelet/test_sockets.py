@@ -118,9 +118,10 @@ def leave(path: Path) -> Path:
     return path
 
 
-def test_both_sockets_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
-    service = leave(plugin_socket(kubelet_dir, DRIVER, UID))
-    registrar = leave(registration_socket(kubelet_dir, DRIVER, UID))
+@pytest.mark.parametrize("uid", [UID, None], ids=["names with a UID", "fixed names"])
+def test_both_sockets_of_a_dead_instance_are_removed(kubelet_dir: Path, uid: str | None) -> None:
+    service = leave(plugin_socket(kubelet_dir, DRIVER, uid))
+    registrar = leave(registration_socket(kubelet_dir, DRIVER, uid))
 
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service])
     assert not service.exists()
@@ -144,15 +145,7 @@ def test_both_sockets_with_a_hash_in_their_names_are_removed(kubelet_dir: Path) 
     assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([unnamed, service])
 
 
-def test_hidden_sockets_are_removed(kubelet_dir: Path) -> None:
-    service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
-    registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
-    other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
-
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
-
-
-def test_hidden_sockets_stay_while_another_instance_exists(kubelet_dir: Path) -> None:
+def test_hidden_sockets_are_removed_once_no_other_instance_exists(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
     registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
     other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
@@ -169,12 +162,6 @@ def test_sockets_of_two_drivers_are_bound_under_different_names(kubelet_dir: Pat
     ]
     assert len({hidden_path(path) for path in paths}) == len(paths)
     assert all(len(hidden_path(path).name) == len(path.name) for path in paths)
-
-
-def test_fixed_names_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
-    left = [leave(plugin_socket(kubelet_dir, DRIVER, None)), leave(registration_socket(kubelet_dir, DRIVER, None))]
-
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted(left)
 
 
 def test_a_live_instance_keeps_its_sockets(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
