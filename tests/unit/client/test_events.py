@@ -27,8 +27,8 @@ def recorder(wire: Wire, **settings: Any) -> EventRecorder:
     return EventRecorder(wire.client(), controller="dra.pizza", instance="node-1", **{"retry": (0.0,), **settings})
 
 
-def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH) -> None:
-    events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note)
+def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH, **how: Any) -> None:
+    events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note, **how)
 
 
 @asynccontextmanager
@@ -318,7 +318,7 @@ async def test_two_processes_that_record_one_event_write_it_once() -> None:
     async with served(answer({}, 201), status(409, "AlreadyExists", "exists")) as wire:
         for instance in ("controller-0", "controller-1"):
             events = EventRecorder(wire.client(), controller="dra.pizza", instance=instance)
-            events.record(LUNCH, "Normal", reason="Allocated", action="Allocate", note="a pizza", identity="claim-1")
+            tell(events, identity="claim-1")
             assert await events.flush(60)
             assert events.dropped == 0
     first, second = (body["metadata"]["name"] for body in wire.bodies)
@@ -338,15 +338,7 @@ async def test_written_event_without_repetition_is_not_counted() -> None:
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
         for repeat in (True, False):
-            events.record(
-                LUNCH,
-                "Normal",
-                reason="Allocated",
-                action="Allocate",
-                note="a pizza",
-                identity="claim-1",
-                repeat=repeat,
-            )
+            tell(events, identity="claim-1", repeat=repeat)
             assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST"]
 
@@ -366,10 +358,7 @@ ANSWERS = ((503, "ServiceUnavailable"), (409, "AlreadyExists"), (403, "Forbidden
 
 def told_when_written(events: EventRecorder, note: str, seen: list[str], **how: Any) -> None:
     """Record an event of that note, which notes itself when it is settled."""
-    events.record(
-        LUNCH, "Normal", reason="Baked", action="Bake", note=note, identity=note,
-        written=lambda: seen.append(note), **how,
-    )  # fmt: skip
+    tell(events, note, identity=note, written=lambda: seen.append(note), **how)
 
 
 async def test_recorder_reports_when_an_event_is_written_or_dropped() -> None:

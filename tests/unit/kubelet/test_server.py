@@ -148,9 +148,7 @@ class Slow(Service):
 
 async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
     service = Slow()
-    server = PluginServer(service, socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(service, socket) as server, connect(socket) as client:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         stop = asyncio.create_task(server.stop(60))
@@ -163,9 +161,7 @@ async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
 
 async def test_stop_cancels_calls_that_exceed_the_grace_period(socket: Path) -> None:
     service = Slow()
-    server = PluginServer(service, socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(service, socket) as server, connect(socket) as client:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         await server.stop(0.01)

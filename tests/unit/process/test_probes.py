@@ -7,8 +7,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -105,15 +105,11 @@ async def test_ipv6_address_needs_brackets() -> None:
         assert (await asked(port, "/healthz", "[::1]"))[0] == 200
 
 
-@contextmanager
-def taken() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        yield other.getsockname()[1]
-
-
 def test_port_in_use_is_reported_in_one_line() -> None:
-    with taken() as port, pytest.raises(ConfigurationError) as told:
-        Probes(f"127.0.0.1:{port}", live=[], ready=[])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigurationError) as told:
+            Probes(f"127.0.0.1:{port}", live=[], ready=[])
     assert str(told.value) == (
         f"--probe-address cannot listen on 127.0.0.1:{port} (Address already in use): give another address or port"
     )
