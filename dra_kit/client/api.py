@@ -46,12 +46,18 @@ class Client:
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its response.
         connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
+
+    Attributes:
+        requests: requests sent, by (verb, resource) as in RBAC rules, or ("get", path).
+        answers: responses, by (verb, HTTP status as text); ``error`` for requests that got none.
     """
 
     def __init__(
         self, credentials: Credentials, *, user_agent: str, timeout: float = 30, connections: int = CONNECTIONS
     ) -> None:
         self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
+        self.requests: Counter[tuple[str, str]] = self._transport.requests
+        self.answers: Counter[tuple[str, str]] = self._transport.answers
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,16 +68,6 @@ class Client:
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
-
-    @property
-    def requests(self) -> Counter[tuple[str, str]]:
-        """Requests sent, by (verb, resource) as in RBAC rules, or ("get", path)."""
-        return self._transport.requests
-
-    @property
-    def answers(self) -> Counter[tuple[str, str]]:
-        """Responses, by (verb, HTTP status as text); ``error`` for requests that got none."""
-        return self._transport.answers
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """Return one object."""

@@ -32,12 +32,16 @@ _EXPIRING_PROVIDERS = ("oidc", "gcp")
 class Credentials:
     """The API server's address and current credentials; shared by all clients of a process.
 
-    It may be used from several event loops. Properties return the last values read, so read them again after
-    :meth:`authorization` or :meth:`refresh`.
+    It may be used from several event loops.
 
     Args:
         connection: the first values.
         load: reads the credentials again; None if they never change.
+
+    Attributes:
+        connection: the last values read; :meth:`authorization` and :meth:`refresh` may replace it. Its ``socket`` never
+            changes.
+        ssl: the SSL context, None without TLS; a new object only when certificates have changed.
 
     Raises:
         ConfigurationError: a certificate or key cannot be used.
@@ -46,39 +50,9 @@ class Credentials:
     def __init__(self, connection: Connection, load: Callable[[], Awaitable[Connection]] | None = None) -> None:
         self._load = load
         self._reloads: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
-        self._connection = connection
-        self._ssl = _ssl_context(connection)
+        self.connection = connection
+        self.ssl: SSLContext | None = _ssl_context(connection)
         self._renew_at = _deadline(connection)
-
-    @property
-    def server(self) -> str:
-        """URL of the API server, without a trailing slash."""
-        return self._connection.server
-
-    @property
-    def socket(self) -> str | None:
-        """Path of the unix socket to connect to instead of the server's address, without TLS; it never changes."""
-        return self._connection.socket
-
-    @property
-    def ssl(self) -> SSLContext | None:
-        """The SSL context, None without TLS; a new object only when certificates have changed."""
-        return self._ssl
-
-    @property
-    def tls_server_name(self) -> str | None:
-        """The name to verify in the server's certificate instead of its host."""
-        return self._connection.tls_server_name
-
-    @property
-    def namespace(self) -> str | None:
-        """Default namespace of the kubeconfig's context, or the pod's."""
-        return self._connection.namespace
-
-    @property
-    def proxy(self) -> str | None:
-        """URL of the HTTP proxy to go through."""
-        return self._connection.proxy
 
     async def authorization(self) -> str | None:
         """Return the current ``Authorization`` header, such as ``Bearer …``; None if there is none to send.
@@ -92,7 +66,7 @@ class Credentials:
             except ConfigurationError as error:
                 self._renew_at = time.monotonic() + _RETRY_SECONDS
                 log.warning("Credentials could not be renewed, using the last ones: %s", error)
-        return self._connection.authorization
+        return self.connection.authorization
 
     async def refresh(self, rejected: str | None = None) -> bool:
         """Read the credentials again because the server answered 401.
@@ -108,10 +82,10 @@ class Credentials:
         Raises:
             ConfigurationError: the credentials can no longer be read.
         """
-        before = self._connection
+        before = self.connection
         if rejected == before.authorization:
             await self._reload()
-        return rejected != self._connection.authorization or not before.same_tls(self._connection)
+        return rejected != self.connection.authorization or not before.same_tls(self.connection)
 
     async def _reload(self) -> None:
         if self._load is None:
@@ -126,9 +100,9 @@ class Credentials:
 
     async def _read(self, load: Callable[[], Awaitable[Connection]]) -> None:
         connection = await load()
-        if not connection.same_tls(self._connection):
-            self._ssl = _ssl_context(connection)
-        self._connection = connection
+        if not connection.same_tls(self.connection):
+            self.ssl = _ssl_context(connection)
+        self.connection = connection
         self._renew_at = _deadline(connection)
 
 

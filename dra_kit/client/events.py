@@ -104,6 +104,9 @@ class EventRecorder:
         series_interval: seconds between two updates of one series, after its first.
         series_end: seconds without a repetition after which the same event counts as new (client-go: 6 minutes).
         retry: seconds to wait after the first, second ... failure to reach the API server; the last value repeats.
+
+    Attributes:
+        dropped: number of lost events: the queue was full, or the API server rejected them.
     """
 
     name = "events"
@@ -126,7 +129,7 @@ class EventRecorder:
         self._series_interval = series_interval
         self._series_end = dt.timedelta(seconds=series_end)
         self._retry = retry
-        self._dropped = 0
+        self.dropped: int = 0
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
@@ -136,11 +139,6 @@ class EventRecorder:
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def dropped(self) -> int:
-        """Lost events: the queue was full, or the API server rejected them."""
-        return self._dropped
 
     @property
     def waiting(self) -> int:
@@ -248,7 +246,7 @@ class EventRecorder:
         self._waiting[event] = seen
         if len(self._waiting) > self._capacity:
             _, lost = self._waiting.popitem(last=False)
-            self._dropped += 1
+            self.dropped += 1
             lost.settle()
 
     async def _write_all(self, *, final: bool) -> None:
@@ -360,7 +358,7 @@ class EventRecorder:
             series.written_count, series.written_at = count, time.monotonic()
 
     def _refused(self, error: KubeError) -> None:
-        self._dropped += 1
+        self.dropped += 1
         if type(error) not in self._reported:
             self._reported.add(type(error))
             log.warning("An Event was rejected (logged once for each kind of error): %s", error)

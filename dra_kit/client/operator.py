@@ -306,9 +306,9 @@ class KopfThread:
     ) -> None:
         settings.process.ultimate_exiting_timeout = None
         login = kopf.AiohttpSession(
-            server=self._credentials.server,
+            server=self._credentials.connection.server,
             aiohttp_session=session.open(),
-            default_namespace=self._credentials.namespace,
+            default_namespace=self._credentials.connection.namespace,
         )
 
         async def log_in(**_: object) -> kopf.AiohttpSession:
@@ -397,12 +397,12 @@ class KopfSession:
 
     def open(self) -> aiohttp.ClientSession:
         """Open the session, in the loop that uses it, and return it for kopf."""
-        path = self._credentials.socket
+        path = self._credentials.connection.socket
         self._http = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(path, limit=0)
             if path is not None
             else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
-            proxy=self._credentials.proxy,
+            proxy=self._credentials.connection.proxy,
             middlewares=(self._send,),
         )
         return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
@@ -415,8 +415,8 @@ class KopfSession:
             await self._http.close()
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        if self._credentials.tls_server_name:
-            request.server_hostname = self._credentials.tls_server_name
+        if self._credentials.connection.tls_server_name:
+            request.server_hostname = self._credentials.connection.tls_server_name
         if "watch" in request.url.query:
             response = await self._answered(request, handler)
             self._streams = [stream for stream in self._streams if not stream.is_closing()]

@@ -114,7 +114,7 @@ class Transport:
         return response
 
     def _unavailable(self, call: ClientRequest, error: Exception) -> Unavailable:
-        server = self._credentials.server
+        server = self._credentials.connection.server
         if isinstance(error, TimeoutError):
             return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
         return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
@@ -132,13 +132,13 @@ class Transport:
         try:
             response = await self._session(streaming=streaming).request(
                 call.method,
-                URL(credentials.server + call.path, encoded=True),
+                URL(credentials.connection.server + call.path, encoded=True),
                 headers=headers,
                 data=call.body,
                 timeout=timeout,
                 ssl=credentials.ssl or True,
-                server_hostname=credentials.tls_server_name,
-                proxy=credentials.proxy,
+                server_hostname=credentials.connection.tls_server_name,
+                proxy=credentials.connection.proxy,
                 allow_redirects=False,
             )
             code = str(response.status)
@@ -170,7 +170,7 @@ class Transport:
         return session
 
     def _connector(self, limit: int) -> aiohttp.BaseConnector:
-        path, kept = self._credentials.socket, _KEEP_ALIVE_SECONDS
+        path, kept = self._credentials.connection.socket, _KEEP_ALIVE_SECONDS
         if path is not None:
             return aiohttp.UnixConnector(path, limit=limit, keepalive_timeout=kept)
         return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)

@@ -251,7 +251,7 @@ def _lease(driver: Driver[Any, Any], settings: ControllerSettings) -> str:
 
 
 def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> str:
-    return settings.lease_namespace or credentials.namespace or "default"
+    return settings.lease_namespace or credentials.connection.namespace or "default"
 
 
 def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:

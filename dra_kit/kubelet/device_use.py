@@ -10,19 +10,11 @@ from msgspec.structs import replace
 
 Identity: TypeAlias = tuple[str, str, str, str, str, str, str, str]
 """Namespace, pod, container, claim, driver, pool, device, share."""
-_TEXTS: Final = {
-    "driver": "driver",
-    "pool": "pool",
-    "device": "device",
-    "share": "share",
-    "request": "request",
-    "namespace": "namespace",
-    "claim": "claim",
-    "claimUID": "claim_uid",
-    "pod": "pod",
-    "container": "container",
-    "node": "node",
-}
+_FIELDS: Final = (
+    "driver", "pool", "device", "share", "request", "namespace", "claim", "claim_uid", "pod", "container", "node",
+)  # fmt: skip
+_TEXTS: Final = {"claimUID" if field == "claim_uid" else field: field for field in _FIELDS}
+"""The fields that hold text, by their names in JSON."""
 
 
 class DeviceUse(Struct, frozen=True, kw_only=True, order=True):

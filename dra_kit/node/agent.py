@@ -455,7 +455,7 @@ class NodeAgent:
             if self._health is None:
                 raise ConfigurationError(f"driver {self._driver.name} has no health source; write Driver(…, health=…)")
             await self._health.inject(device, pool, reason, None if message is None else (message, None))
-            await self._publisher.published()
+            await self._publisher.up_to_date.wait()
 
         return asyncio.run_coroutine_threadsafe(inject(), self._loop)
 

@@ -84,9 +84,7 @@ class Discovery:
         self._thread.restart()
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds.
-
-        The line names the position in ``discover``.
+        """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds, with its position.
 
         After its first yield, it may wait for hardware changes for any time. May be called from any thread.
         """

@@ -58,6 +58,7 @@ class Publisher:
 
     Attributes:
         wanted: the inventory to publish; None before the first inventory.
+        up_to_date: set while the desired inventory is published.
         last_error: why the last publication failed; empty if it did not.
         record: counts of its publications so far.
     """
@@ -78,7 +79,7 @@ class Publisher:
         self.wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()  # any reason to check
         self._renewed = asyncio.Event()  # the desired inventory
-        self._up_to_date = asyncio.Event()  # the desired inventory is published
+        self.up_to_date: Final = asyncio.Event()
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
         self._uids: set[str] = set()  # known UIDs of our slices
@@ -92,18 +93,9 @@ class Publisher:
         before, self.wanted = self.wanted, inventory
         if before is not None and _published_alike(inventory, before):
             return
-        self._up_to_date.clear()
+        self.up_to_date.clear()
         self._renewed.set()
         self._changed.set()
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """Whether the desired inventory has been published; may be read from any thread."""
-        return self._up_to_date.is_set()
-
-    async def published(self) -> None:
-        """Wait until the desired inventory is published."""
-        await self._up_to_date.wait()
 
     def look_again(self) -> None:
         """Check again: something may have changed on the server."""
@@ -137,7 +129,7 @@ class Publisher:
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
             if not self._renewed.is_set():
-                self._up_to_date.set()
+                self.up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
         """Wait until there is work to do.
