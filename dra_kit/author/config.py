@@ -511,8 +511,8 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     return definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
 
 
-def _reachable(schema: Schema, definitions: Mapping[str, Schema], *, at_place: bool = False) -> Iterator[Schema]:
-    """Yield a schema and all schemas that validation of one value can reach from it; or only those at its place."""
+def _reachable(schema: Schema, definitions: Mapping[str, Schema], *, shallow: bool = False) -> Iterator[Schema]:
+    """Yield a schema and all that validation can reach from it; ``shallow`` stops at objects and arrays."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -520,13 +520,13 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema], *, at_place: b
         if id(current) not in seen:
             seen.add(id(current))
             yield current
-            if not (at_place and _shape(current)):
+            if not (shallow and _shape(current)):
                 waiting += [inner for _, inner in _inside(current)]
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
     """Return which of JSON's objects and arrays a schema accepts, ignoring wrapper schemas."""
-    return set(filter(None, map(_shape, _reachable(schema, definitions, at_place=True))))
+    return set(filter(None, map(_shape, _reachable(schema, definitions, shallow=True))))
 
 
 def _shape(schema: Schema) -> str:

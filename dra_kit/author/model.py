@@ -191,9 +191,10 @@ def _line(error: FieldError) -> str:
         value = value.model_dump(mode="json", by_alias=False)
     elif isinstance(value, str) and value.startswith("{`"):  # the fields that were set, as the API lists them
         value = _words(value)
-    text = FieldError("", error.kind, value, detail).body
     if error.kind is ErrorKind.TOO_LONG:
         text = f"Too long: {_cut(go_quote(str(error.value)))}: {detail}"
+    else:
+        text = FieldError("", error.kind, value, detail).body
     return f"{path}: {text}" if path else text
 
 
