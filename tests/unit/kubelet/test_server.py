@@ -208,10 +208,6 @@ async def test_the_socket_is_the_owners_whatever_the_umask(socket: Path, umask: 
     await server.stop(0)
 
 
-async def test_socket_directory_has_only_the_socket(service: Service, socket: Path) -> None:
-    assert files(socket.parent) == [socket]
-
-
 async def test_a_leftover_socket_is_replaced(socket: Path) -> None:
     socket.parent.mkdir(parents=True)
     with sockets.socket(sockets.AF_UNIX) as dead:
