@@ -259,17 +259,10 @@ class Client:
         resource_version: str,
         seconds: int = _WATCH_SECONDS,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the changes since a resource version, until the server closes the watch.
+        """Yield the changes since a resource version, until the server closes the watch after this many seconds.
 
-        Continue with a new watch from the resource version of the last event, bookmarks included.
-
-        Args:
-            resource: of the objects.
-            namespace: None for all namespaces, or a cluster-scoped resource.
-            field_selector: as for :meth:`list`.
-            label_selector: as for :meth:`list`.
-            resource_version: of a list, or of an earlier event.
-            seconds: after which the server closes the watch.
+        The version is that of a list, or of an earlier event. Continue with a new watch from the version of the last
+        event, bookmarks included. Namespace and selectors are as for :meth:`list`.
 
         Raises:
             Gone: the resource version is too old; list again.
