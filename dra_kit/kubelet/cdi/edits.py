@@ -86,14 +86,8 @@ def _hook(hook: Hook) -> cdi.Hook:
 
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
     """Return the claim's edits as each device gave them; equal edits of several devices occur once."""
-    merged: dict[str, tuple[object, ...]] = {}
-    for part in parts:
-        edits = _edits(part)
-        for field in cdi.SpecEdits.model_fields:
-            values = getattr(edits, field) or ()
-            if values:
-                merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
-    return cdi.SpecEdits.model_validate(merged) if merged else cdi.NO_EDITS
+    merged = cdi.merge_edits(map(_edits, parts))
+    return merged.model_copy(update={field: tuple(dict.fromkeys(values)) for field, values in merged if values})
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:

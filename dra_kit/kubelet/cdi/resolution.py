@@ -15,7 +15,7 @@ from msgspec import Struct
 from dra_kit.author import prepared as author
 from dra_kit.errors import ConfigurationError, InvalidPrepared, TransientError, UnresolvableDevices
 from dra_kit.kubelet.cdi import spec as cdi
-from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors
+from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors, merge_edits
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
 from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
 from dra_kit.text import did_you_mean
@@ -154,16 +154,6 @@ def parse_spec(content: bytes) -> Spec:
     if repeated:
         raise ValueError(f"no CDI spec: repeated key {repeated[0]}")
     return spec
-
-
-def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
-    """Merge edits as a runtime applies them, one after another."""
-    merged: dict[str, Any] = {}
-    for edit in edits:
-        for field, value in edit:
-            if value:  # lists are joined; of the settings of resctrl, the last ones win
-                merged[field] = (*merged.get(field, ()), *value) if isinstance(value, tuple) else value
-    return SpecEdits.model_validate(merged)
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:

@@ -133,6 +133,16 @@ NO_EDITS: Final = SpecEdits()
 """Edits that change nothing."""
 
 
+def merge_edits(edits: Iterable[SpecEdits]) -> SpecEdits:
+    """Merge edits as a runtime applies them, one after another."""
+    merged: dict[str, Any] = {}
+    for edit in edits:
+        for field, value in edit:
+            if value:  # lists are joined; of the settings of resctrl, the last ones win
+                merged[field] = (*merged.get(field, ()), *value) if isinstance(value, tuple) else value
+    return SpecEdits.model_validate(merged)
+
+
 class CDIDevice(_Model):
     """A device that containers can request by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
 
