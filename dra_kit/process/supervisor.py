@@ -165,33 +165,27 @@ class Supervisor:
     async def _supervise(self, entry: _Entry) -> None:
         for former in entry.after:
             await former.ready.wait()
-        error = await self._run_once(entry)
-        if error is not None:
-            entry.error = error_text(error)
-            fields = {"part": entry.part.name, **error_fields(error)}
-            logger.error("part failed", extra=fields, exc_info=unexpected_exc_info(error))
-            self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
-            self.stopping.set()
-
-    async def _run_once(self, entry: _Entry) -> Exception | None:
-        """Run a part once; return why it failed, or None if it was asked to stop."""
-        error: Exception
         try:
             await entry.part.run(entry.ready)
-            error = InternalError(f"part {entry.part.name!r} ended by itself: it should run until it is stopped")
+            end = "ended by itself: it should run until it is stopped"
         except asyncio.CancelledError:
-            error = InternalError(f"part {entry.part.name!r} was cancelled from within")
-        except Exception as failure:  # noqa: BLE001 - the boundary of a part: any error is reported
-            error = failure
-            if self.stopping.is_set():
-                entry.ended = PartState.FAILED
-                return error
+            end = "was cancelled from within"
+        except Exception as error:  # noqa: BLE001 - the boundary of a part: any error is reported
+            self._failed(entry, error)
+            return
         if self.stopping.is_set():
             entry.ended = PartState.STOPPED
-            return None
+        else:
+            self._failed(entry, InternalError(f"part {entry.part.name!r} {end}"))
+
+    def _failed(self, entry: _Entry, error: Exception) -> None:
         entry.ready.clear()
         entry.ended = PartState.FAILED
-        return error
+        entry.error = error_text(error)
+        fields = {"part": entry.part.name, **error_fields(error)}
+        logger.error("part failed", extra=fields, exc_info=unexpected_exc_info(error))
+        self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
+        self.stopping.set()
 
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()
