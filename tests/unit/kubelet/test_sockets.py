@@ -35,8 +35,8 @@ roots = st.lists(st.text("abcdefghijklmnop", min_size=1, max_size=12), min_size=
 )
 
 
-def base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def digest(text: str, size: int) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:size]).decode().rstrip("=")
 
 
 @given(roots, drivers, uids, uids)
@@ -61,28 +61,23 @@ def test_every_driver_name_fits_the_default_root(driver: str, uid: str) -> None:
     assert registration_socket(ROOT, driver, uid).parent == ROOT / "plugins_registry"
 
 
-def test_names_have_the_complete_uid_if_it_fits() -> None:
+def test_names_of_service_sockets() -> None:
     assert plugin_socket(ROOT, DRIVER, UID) == ROOT / f"plugins/dra.pizza/dra-{UID}.sock"
-    assert registration_socket(ROOT, DRIVER, UID) == ROOT / f"plugins_registry/dra.pizza-{UID}-reg.sock"
-
-
-def test_names_without_uid() -> None:
     assert plugin_socket(ROOT, DRIVER, None) == ROOT / "plugins/dra.pizza/dra.sock"
-    assert registration_socket(ROOT, DRIVER, None) == ROOT / "plugins_registry/dra.pizza-reg.sock"
 
 
-def test_second_form_of_the_registration_socket_hashes_the_uid() -> None:
-    driver = "d" * 40
-    digest = base64url(hashlib.sha256(UID.encode()).digest()[:8])
-
-    assert registration_socket(ROOT, driver, UID).name == f"{driver}-{digest}-reg.sock"
-
-
-def test_third_form_of_the_registration_socket_hashes_driver_and_uid() -> None:
-    driver = "d" * 63
-    digest = base64url(hashlib.sha256(f"{driver}\0{UID}".encode()).digest()[:16])
-
-    assert registration_socket(ROOT, driver, UID).name == f"dra-{digest}-reg.sock"
+@pytest.mark.parametrize(
+    ("driver", "uid", "name"),
+    [
+        (DRIVER, UID, f"dra.pizza-{UID}-reg.sock"),
+        (DRIVER, None, "dra.pizza-reg.sock"),
+        ("d" * 40, UID, f"{'d' * 40}-{digest(UID, 8)}-reg.sock"),
+        ("d" * 63, UID, "dra-" + digest(f"{'d' * 63}\0{UID}", 16) + "-reg.sock"),
+    ],
+    ids=["complete UID", "no UID", "hash of the UID", "hash of driver and UID"],
+)
+def test_names_of_registration_sockets(driver: str, uid: str | None, name: str) -> None:
+    assert registration_socket(ROOT, driver, uid) == ROOT / "plugins_registry" / name
 
 
 def test_a_path_of_exactly_107_bytes_is_taken_and_one_of_108_is_not() -> None:
