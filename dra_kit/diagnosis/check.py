@@ -242,7 +242,7 @@ async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why:
         found.append(warn("API server", f"not checked: {why}", "use --kubeconfig"))
     else:
         async with Client(credentials, user_agent=f"dra-kit/{__version__} check") as client:
-            found += await _of_cluster(client, wanted, credentials.namespace or "default")
+            found += await _of_cluster(client, wanted, credentials.connection.namespace or "default")
     if wanted.kubelet_dir is not None:
         found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
         # its own answer, or else its file

@@ -174,9 +174,9 @@ def template_slices(
     Raises:
         ConfigurationError: the inventory cannot be published.
     """
-    desired = DesiredSlices(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
-    steps = plan(DesiredSlices(desired.driver, owner, desired.pools), [], features=features)
+    desired = DesiredSlices(driver.name, owner, tuple(desired_pool(pool, node) for pool in inventory.pools))
+    steps = plan(desired, [], separate_counter_slices=features.separate_counter_slices)
     # no Node exists that could own them
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
