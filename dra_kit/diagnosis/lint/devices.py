@@ -26,6 +26,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     guarded,
     plain_reads,
     reads,
+    string_constant,
 )
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
@@ -328,11 +329,9 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestEx
 def _values(expression: ManifestExpression, start: int, end: int, advertised: Advertised) -> str:
     """Describe the values of devices for a condition."""
     texts = []
-    nodes = (
-        [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
-    )
-    written = [node.value for node in nodes if isinstance(node, LiteralNode) and isinstance(node.value, str)]
-    for read in reads(expression.root) if expression.root else ():
+    nodes = [node for node in expression.nodes() if start <= node.start and node.end <= end]
+    written = list(filter(None, map(string_constant, nodes)))
+    for read in reads(expression):
         if start <= read.node.start and read.node.end <= end and read.domain and read.name:
             trait = advertised.names(read.kind, read.domain).get(read.name)
             if trait is not None:
