@@ -25,7 +25,6 @@ class ValueChange(Struct, frozen=True):
 
     Attributes:
         keys: the keys and indices that lead to the field in its document.
-        value: the new value.
         part: the range of characters that ``value`` replaces in a string; None replaces all of it.
     """
 
@@ -48,7 +47,6 @@ class Fix(Struct, frozen=True):
 
     Attributes:
         document: the number of the document in its file, from 0.
-        edits: the edits of the file's text.
         changes: the changes of the document's value that the edits must result in.
     """
 

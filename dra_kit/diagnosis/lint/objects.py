@@ -46,7 +46,6 @@ class LintedObject(Struct):
     """An object of a file.
 
     Attributes:
-        document: the document that contains it.
         kind: as written.
         api_version: as written.
         known: its kind; None if the object cannot be validated.

@@ -93,8 +93,6 @@ class FieldProblem(msgspec.Struct, frozen=True):
     """A problem with a field.
 
     Attributes:
-        path: the field.
-        rule: the id of the rule.
         message: what is wrong.
         help: what to write instead; may be empty.
         key: whether the problem is the field's name rather than its value.
