@@ -17,6 +17,7 @@ from dra_kit.diagnosis.explain.remedies import (
     AllocationTrials,
     WorkBudget,
     WorkBudgetExceeded,
+    named_choices,
     suggest_changes,
     with_constraints,
 )
@@ -38,7 +39,7 @@ from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, pub
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.matching import Node
-from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceConstraint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
@@ -77,7 +78,7 @@ class ClaimExplainer:
         try:
             self._budget.compiled(_characters(claim))
             requests += self._requests(claim)
-            nodes += self._outcomes([claim], hopeless=nodes_without_devices(claim, requests, self.cluster.nodes))
+            nodes += self.outcomes([claim], hopeless=nodes_without_devices(claim, requests, self.cluster.nodes))
         except WorkBudgetExceeded:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
         explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
@@ -132,21 +133,20 @@ class ClaimExplainer:
         trials = AllocationTrials(self.cluster, self._evaluator, self._budget, beside, nodes)
         return suggest_changes(explanation.claim, explanation.requests, trials)
 
-    def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
-        """Return the allocator's verdict on each node, or on some, for unallocated claims of one pod.
-
-        Raises:
-            Unsupported: Kubernetes could decide this, and dra-kit cannot.
-            WorkBudgetExceeded: it is too much work.
-        """
-        return tuple(self._outcomes(claims, nodes))
-
-    def _outcomes(
+    def outcomes(
         self,
         claims: Sequence[ResourceClaim],
         nodes: Sequence[str] | None = None,
         hopeless: Collection[str] = frozenset(),
     ) -> Iterator[NodeOutcome]:
+        """Yield the allocator's verdict on each of these nodes (None for all) for unallocated claims of one pod.
+
+        On the ``hopeless`` nodes, which have too few devices, it is given without a search.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkBudgetExceeded: it is too much work.
+        """
         attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
         selected = None if nodes is None else frozenset(nodes)
         for node in self.cluster.nodes:
@@ -212,13 +212,8 @@ class ClaimExplainer:
 
 def _characters(claim: ResourceClaim) -> int:
     """Count the characters of a claim's selectors."""
-    asked: list[ExactDeviceRequest | DeviceSubRequest] = []
-    for request in claim.spec.devices.requests:
-        asked += [request.exactly] if request.exactly is not None else []
-        asked += request.first_available
-    return sum(
-        len(selector.cel.expression) for each in asked for selector in each.selectors if selector.cel is not None
-    )
+    selectors = [selector for _, asked in named_choices(claim) for selector in asked.selectors]
+    return sum(len(selector.cel.expression) for selector in selectors if selector.cel is not None)
 
 
 def _missed(claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> tuple[str, ...]:
@@ -286,12 +281,8 @@ def _silent_drivers(judged: JudgedChoice) -> str:
 def _named_drivers(choice: RequestAlternative) -> list[str]:
     """Return the drivers that the selectors of a choice require, in order."""
     found = [compared(part) for text in (*choice.class_selectors, *choice.selectors) for part in conditions(text)]
-    wanted = [
-        each.constant.strip("\"'")
-        for each in found
-        if each is not None and each.path == "device.driver" and each.sign == "=="
-    ]
-    return list(dict.fromkeys(wanted))
+    of_driver = [each for each in found if each is not None and each.path == "device.driver" and each.sign == "=="]
+    return list(dict.fromkeys(each.constant.strip("\"'") for each in of_driver))
 
 
 def _all_shortage(judged: JudgedChoice) -> str:
@@ -385,7 +376,7 @@ def constraint_blockers(
         names = ", ".join(_attribute(constraint) for constraint in constraints)
         yield f"no set of devices satisfies all constraints at once: {names}"
         return
-    if places := disjoint_requests(requests):
+    if places := disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests}):
         yield f"no node has devices for all requests: {places}"
     elif len(requests) > 1:
         yield (
@@ -473,11 +464,6 @@ def _shown(value: Scalar) -> str:
 
 
 _NAMES: Final = 3
-
-
-def disjoint_requests(requests: Sequence[JudgedRequest]) -> str:
-    """Return the nodes where each request finds devices; empty if a node has enough for all of them."""
-    return disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
 
 
 def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:

@@ -19,7 +19,7 @@ from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate
+from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -173,15 +173,6 @@ class ClusterView:
         except ValueError:
             return None
 
-    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
-        """Return a ResourceClaimTemplate; None if there is none.
-
-        Raises:
-            ConfigurationError: it does not have the shape of the API.
-        """
-        document = self.find("ResourceClaimTemplate", namespace, name)
-        return None if document is None else _model(ResourceClaimTemplate, document)
-
     def _named_nodes(self) -> list[str]:
         names = {slice_.spec.node_name for slice_ in self.slices}
         names |= {device.node_name for slice_ in self.slices if slice_.usual is None for device in slice_.devices}
@@ -211,11 +202,15 @@ def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) 
     except ValidationError as error:
         metadata = document.get("metadata") or {}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"{kind} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
+            f"{kind} {name}: {first_problem(error)}; it is not an object that an API server would store"
         ) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a value as ``path.of.field: problem``."""
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 KINDS: Final = (
@@ -376,6 +371,12 @@ def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _only(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: document[name] for name in names if name in document}
+
+
+def container_statuses(pod: ObjectView) -> list[Mapping[str, Any]]:
+    """Return the statuses of a pod's init containers, then of its regular ones."""
+    status = pod.get("status") or {}
+    return [entry for field_ in _CONTAINER_STATUSES for entry in status.get(field_) or ()]
 
 
 def _document_key(document: ObjectView) -> tuple[str, str]:

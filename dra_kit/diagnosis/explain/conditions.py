@@ -87,7 +87,15 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
         details["error"] = conjunct.error
     if comparison is not None and conjunct.result is not None and comparison.path in values:
         found, name = values[comparison.path], comparison.name
-        return Reason(check, f"{name} is {found}, {wish}", f"wrong {name}", found, wanted, remedy, details)
+        return Reason(
+            check,
+            f"{name} is {found}, {wish}",
+            brief=f"wrong {name}",
+            found=found,
+            wanted=wanted,
+            remedy=remedy,
+            details=details,
+        )
     text, brief = f"not `{short}`", f"not `{short}`"
     if check is ReasonKind.CLASS:
         text = f"the class requires `{short}`"
@@ -98,7 +106,7 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
     elif conjunct.values:
         found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
         text = f"{text} ({found_values})"
-    return Reason(check, text, brief, remedy=remedy, details=details)
+    return Reason(check, text, brief=brief, remedy=remedy, details=details)
 
 
 class _Form(NamedTuple):
@@ -176,8 +184,7 @@ def _name(node: SyntaxNode) -> str | None:
     if isinstance(operand, IdentNode):
         # a variable of cel.bind may be the attributes of a domain
         return node.field if operand.name != "device" or node.field not in _MAPS else None
-    indexes = isinstance(operand, CallNode) and operand.function == "_[_]" and len(operand.operands) == 2
-    if not indexes or not isinstance(operand, CallNode):
+    if not isinstance(operand, CallNode) or operand.function != "_[_]" or len(operand.operands) != 2:
         return None
     base, key = operand.operands
     is_map = isinstance(base, SelectNode) and base.field in _MAPS and isinstance(base.operand, IdentNode)

@@ -164,7 +164,7 @@ class DeviceJudge:
         yield Reason(
             ReasonKind.ALLOCATED,
             f"allocated to {by}",
-            "allocated",
+            brief="allocated",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},
@@ -233,7 +233,7 @@ class _OnNode:
     def _of_device(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
-            return (Reason(ReasonKind.POOL, text, "in an invalid pool"), *self._judge.matching.mismatches(device))
+            return (Reason(ReasonKind.POOL, text, brief="in an invalid pool"), *self._judge.matching.mismatches(device))
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
@@ -264,7 +264,7 @@ class _OnNode:
                     mismatches = ()
             except AllocationError as error:
                 if error.kind == "node-selector-invalid":
-                    return _Reasons((Reason(ReasonKind.ERROR, str(error), "with an invalid node selector"),))
+                    return _Reasons((Reason(ReasonKind.ERROR, str(error), brief="with an invalid node selector"),))
         if mismatches is None:  # without mismatches, a device of this node matches
             mismatches = tuple(self._judge.matching.mismatches(device))
         return self._with_bar(mismatches, device, pool, alike)
@@ -275,8 +275,8 @@ class _OnNode:
         try:
             bar = self._bar(device, pool, alike)
         except AllocationError as error:
-            text = "error in the capacity request"
-            return _Reasons((*mismatches, Reason(ReasonKind.ERROR, str(error), text)))
+            reason = Reason(ReasonKind.ERROR, str(error), brief="error in the capacity request")
+            return _Reasons((*mismatches, reason))
         if bar is None:
             return _Reasons(mismatches)
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
@@ -308,7 +308,7 @@ class _OnNode:
             yield Reason(
                 ReasonKind.FEATURE,
                 f"needs a kubelet that can skip calls of its driver, unlike that of node {self._node.name}",
-                "not served by the node's kubelet",
+                brief="not served by the node's kubelet",
             )
         yield from capacity_reasons(self._judge.choice, device, cluster)
         if not device.demands:
@@ -328,7 +328,7 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
     return Reason(
         ReasonKind.TAINT,
         f"tainted {shown}{by}",
-        "tainted",
+        brief="tainted",
         found=shown,
         remedy=f"with a toleration of the taint {taint.key}",
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
@@ -447,15 +447,14 @@ def unreachable_devices(
                 if (slice_, position) in devices:
                     continue
                 # another slice may have a device of the same name
-                reached_ids = reached_ids or {*_ids(slices), *(_id(*place) for place in devices)}
+                reached_ids = reached_ids or {
+                    *(_id(each, number) for each in slices for number in range(len(each))),
+                    *(_id(*place) for place in devices),
+                }
                 if (*pool, device.name) not in reached_ids:
                     reason = _reason(cluster, slice_, device, current)
                     scope = slice_.spec.node_name or device.node_name
                     yield DeviceVerdict(advertised, position, (scope,) if scope else (), (reason,))
-
-
-def _ids(slices: Iterable[LazySlice]) -> Iterator[tuple[str, str, str]]:
-    return (_id(slice_, position) for slice_ in slices for position in range(len(slice_)))
 
 
 def _id(slice_: LazySlice, position: int) -> tuple[str, str, str]:
@@ -469,7 +468,7 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
         return Reason(
             ReasonKind.POOL,
             f"its pool {spec.pool.name} is incomplete: {len(current)} of {announced} slices are published",
-            "in an incomplete pool",
+            brief="in an incomplete pool",
             details={"slices": len(current), "announced": announced},
         )
     if not cluster.gates.partitionable_devices and (spec.shared_counters or spec.per_device_node_selection is not None):
@@ -479,9 +478,9 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
         return feature("compatibility groups", "DRADeviceCompatibilityGroups")
     node = spec.node_name or device.node_name
     if node and node not in cluster.node_names:
-        return Reason(ReasonKind.NODE, f"on node {node}, which does not exist", "on a node that does not exist")
+        return Reason(ReasonKind.NODE, f"on node {node}, which does not exist", brief="on a node that does not exist")
     if spec.node_selector is not None or device.node_selector is not None:
         if not cluster.knows_nodes:
-            return Reason(ReasonKind.NODE, "for nodes that could not be read", "for unknown nodes")
-        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", "for no node of the cluster")
-    return Reason(ReasonKind.NODE, "offered to no node", "for no node of the cluster")
+            return Reason(ReasonKind.NODE, "for nodes that could not be read", brief="for unknown nodes")
+        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", brief="for no node of the cluster")
+    return Reason(ReasonKind.NODE, "offered to no node", brief="for no node of the cluster")

@@ -49,11 +49,6 @@ class _Selector:
         """
         return SelectorExplainer(compile_selector(self.expression), self._meter)
 
-    @cached_property
-    def is_admitted(self) -> bool:
-        """See :attr:`dra_kit.kubernetes.cel.explanation.SelectorExplainer.is_admitted`."""
-        return self.explainer.is_admitted
-
 
 class _Place(Struct, frozen=True):
     """The position of a usual device whose model is not created yet."""
@@ -144,14 +139,14 @@ class SelectorMismatches:
             explainer = selector.explainer
             view = view or self._view(_at(device))
             # what does not cost too much as a whole is what its conditions are, where none of them fails
-            found = explainer.unmet(view) if selector.is_admitted else None
+            found = explainer.unmet(view) if explainer.is_admitted else None
             if found is None or None in [conjunct.result for conjunct in found]:
                 if self._evaluator.selects(expression, _at(device), sees_sharing=self._sees_sharing):
                     return ()
                 found = explainer.unmet(view) if found is None else found
         except CelCompileError as error:
             text, remedy_ = f"a selector of {where} is not valid CEL: {error}", self._remedy(expression, where)
-            return (Reason(ReasonKind.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
+            return (Reason(ReasonKind.ERROR, text, brief=f"invalid selector of {where}", remedy=remedy_),)
         except CelRuntimeError as error:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
         return tuple([reason_of(conjunct, check, where) for conjunct in found])
@@ -169,13 +164,10 @@ class SelectorMismatches:
 
 
 def _error(error: CelRuntimeError, where: str, expression: str, remedy: str) -> Reason:
+    text, brief = f"a selector of {where} fails: {error.message}", f"error in a selector of {where}"
     if error.kind == "no-such-key":
-        text = f"has no {error.key}, which a selector of {where} reads without has()"
-        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=remedy, details={"selector": expression})
-    text = f"a selector of {where} fails: {error.message}"
-    return Reason(
-        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=remedy, details={"selector": expression}
-    )
+        text, brief = f"has no {error.key}, which a selector of {where} reads without has()", f"without {error.key}"
+    return Reason(ReasonKind.ERROR, text, brief=brief, remedy=remedy, details={"selector": expression})
 
 
 def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:

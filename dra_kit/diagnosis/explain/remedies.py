@@ -346,7 +346,7 @@ def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
 
 def without_condition(claim: ResourceClaim, choice: str, condition: str) -> ResourceClaim | None:
     """Return the claim without one condition of its own selectors; None if the text does not let it be removed."""
-    asked = next((asked for name, asked in _choices(claim) if name == choice), None)
+    asked = next((asked for name, asked in named_choices(claim) if name == choice), None)
     selectors = _without(asked.selectors, condition) if asked is not None else None
     if selectors is None:
         return None
@@ -376,13 +376,12 @@ def _without(selectors: Sequence[DeviceSelector], condition: str) -> tuple[Devic
     return tuple(changed) if found else None
 
 
-def _choices(claim: ResourceClaim) -> list[tuple[str, _Choice]]:
-    found: list[tuple[str, _Choice]] = []
+def named_choices(claim: ResourceClaim) -> Iterator[tuple[str, _Choice]]:
+    """Yield the requests of a claim by ``request``, and their alternatives by ``request/subrequest``."""
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
-            found.append((request.name, request.exactly))
-        found += [(f"{request.name}/{asked.name}", asked) for asked in request.first_available]
-    return found
+            yield request.name, request.exactly
+        yield from ((f"{request.name}/{asked.name}", asked) for asked in request.first_available)
 
 
 def _with_choice(claim: ResourceClaim, choice: str, change: Callable[[_Choice], _Choice]) -> ResourceClaim:

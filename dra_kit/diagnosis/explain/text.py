@@ -308,13 +308,11 @@ def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) ->
 
 
 def _render_verdict(page: ReportWriter, explanation: PodExplanation) -> None:
-    where = ", ".join(explanation.fitting[:3])
-    if len(explanation.fitting) > 3:
-        where += f" and {len(explanation.fitting) - 3} more nodes"
     deletion = explanation.deletion
     since, waits = (deletion.since, deletion.text) if deletion is not None else ("", "")
-    values = {"node": explanation.node, "where": where, "since": since, "deletion": waits}
-    verdict = _VERDICTS[explanation.outcome].format(**values)
+    verdict = _VERDICTS[explanation.outcome].format(
+        node=explanation.node, where=_first_nodes(explanation.fitting), since=since, deletion=waits
+    )
     text = f"pod {explanation.name} {verdict}"
     if explanation.undecided:
         page.undecided(text, explanation.not_looked_at)
@@ -396,9 +394,12 @@ class DeviceLocation(Struct, frozen=True):
         """Return the names of the nodes: all of them, or the first ones."""
         if not self.nodes:
             return "no node"
-        if everything or len(self.nodes) <= _MOST_NODES:
-            return ", ".join(self.nodes)
-        return f"{', '.join(self.nodes[:_MOST_NODES])} and {len(self.nodes) - _MOST_NODES} more nodes"
+        return ", ".join(self.nodes) if everything else _first_nodes(self.nodes)
+
+
+def _first_nodes(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MOST_NODES} more nodes" if len(nodes) > _MOST_NODES else ""
+    return ", ".join(nodes[:_MOST_NODES]) + more
 
 
 def by_place(verdicts: Sequence[DeviceVerdict]) -> list[DeviceLocation]:

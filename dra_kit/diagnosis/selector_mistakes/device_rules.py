@@ -289,22 +289,18 @@ class Trait:
 
     def __init__(self, kind: Kind) -> None:
         self._kind: Final = kind
-        self._where: list[tuple[_OfDriver, str]] = []
-
-    def add(self, devices: _OfDriver, name: str) -> None:
-        """Add the attribute or capacity of a driver's devices."""
-        self._where.append((devices, name))
+        self.where: list[tuple[_OfDriver, str]] = []  # drivers whose devices have it, and its name there
 
     @cached_property
     def types(self) -> frozenset[str]:
         """``bool``, ``int``, ``string``, ``version``, those with ``list of`` before them, or ``quantity``."""
-        return frozenset(type_ for devices, name in self._where for type_ in devices.types(self._kind, name))
+        return frozenset(type_ for devices, name in self.where for type_ in devices.types(self._kind, name))
 
     @cached_property
     def values(self) -> Collection[Any]:
         """Some distinct values, as CEL writes them."""
         found: dict[Any, None] = {}
-        for value in (value for devices, name in self._where for value in devices.values(self._kind, name)):
+        for value in (value for devices, name in self.where for value in devices.values(self._kind, name)):
             found[value] = None
             if len(found) >= _REMEMBERED:
                 break
@@ -396,7 +392,7 @@ class Advertised:
                     domain, slash, identifier = name.partition("/")
                     if not slash:
                         domain, identifier = driver, name
-                    domains.setdefault(domain, {}).setdefault(identifier, Trait(kind)).add(devices, name)
+                    domains.setdefault(domain, {}).setdefault(identifier, Trait(kind)).where.append((devices, name))
 
     @cached_property
     def distinct(self) -> list[tuple[KnownDevice, int]]:

@@ -262,11 +262,8 @@ class ManifestExpression(Struct, frozen=True):
 
     Attributes:
         path: its field.
-        text: its text.
-        role: its purpose.
         root: its syntax tree, type-checked only if ``program`` is set; None if it cannot be parsed.
         program: the compiled expression; None if it does not compile.
-        error: the compile error, if any.
         declarations: the environment it was compiled with.
     """
 
