@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
@@ -273,9 +274,7 @@ def driver_values(written: str, facts: Mapping[str, str], rights: Mapping[str, M
 
 
 def _without_head(text: str) -> str:
-    lines = text.splitlines()
-    while lines and (not lines[0].strip() or lines[0].startswith("#")):
-        del lines[0]
+    lines = dropwhile(lambda line: not line.strip() or line.startswith("#"), text.splitlines())
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -69,10 +69,8 @@ def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
     """Return a list of types for an ``anyOf`` of types, for shorter messages of helm."""
     choices = part.get("anyOf", [])
     if choices and all(choice.keys() == {"type"} for choice in choices):
-        return {
-            **{name: value for name, value in part.items() if name != "anyOf"},
-            "type": [c["type"] for c in choices],
-        }
+        del part["anyOf"]
+        part["type"] = [choice["type"] for choice in choices]
     return part
 
 
@@ -110,7 +108,12 @@ def value_tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str
         group = path[0] if len(path) > 1 else ""
         what = described.get(path) or described.get(path[:-1] if len(path) > 2 else path, "")
         shown = json.dumps(default, ensure_ascii=False) if default not in ("", [], {}, None) else ""
-        cells = [f"`{'.'.join(path)}`", _type(_at(schema, path)), f"`{shown}`" if shown else "", _cell(what)]
+        cells = [
+            f"`{'.'.join(path)}`",
+            _type(_at(schema, path)),
+            f"`{shown}`" if shown else "",
+            what.replace("|", r"\|"),
+        ]
         groups.setdefault(group, []).append(f"| {' | '.join(cells)} |")
     parts = []
     for group, rows in groups.items():
@@ -146,10 +149,6 @@ def _type(part: Mapping[str, Any]) -> str:
     bounds = [f"from {part['minimum']}"] if "minimum" in part else []
     bounds += [f"to {part['maximum']}"] if "maximum" in part else []
     return " ".join([" or ".join(kinds), *bounds])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
 
 
 ValuePath: TypeAlias = tuple[str, ...]

@@ -20,7 +20,6 @@ class FileChange(Struct, frozen=True):
     """The update of one file.
 
     Attributes:
-        path: the path in the project.
         outcome: ``added``, ``changed`` or ``removed`` as in the template; ``merged`` with the author's edits;
             ``conflict`` if both changed the same lines, which are marked; ``kept`` as the author's version, although
             the template differs.
