@@ -87,7 +87,6 @@ class CheckResult(Struct, frozen=True):
     Attributes:
         verdict: ``warn`` if a driver may work anyway, or the result is unknown.
         what: the checked object, in a word or two.
-        text: the result.
         remedy: what to do; empty for ``ok``.
     """
 

@@ -39,14 +39,12 @@ from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, NodeSe
 from dra_kit.text import did_you_mean
 
 _LOOK_EVERY: Final = 2.0
-_METADATA: Final = ("name", "namespace", "uid")
 
 
 class DrainQuery(Struct, frozen=True, kw_only=True):
     """What to wait for.
 
     Attributes:
-        driver: the name of the driver.
         node: only devices of this node; None for all.
         skip: nodes whose claims and confirmations are ignored.
         until_removed: whether the nodes have to confirm; None: if a DaemonSet of the driver runs ``decommission`` and
@@ -102,7 +100,6 @@ class DrainState(Struct, frozen=True):
     """The state of a drain at one moment.
 
     Attributes:
-        holders: the claims with devices of the driver.
         removal: the confirmations of the nodes; None if they are not required.
         unreadable: resources that the user may not list, so the driver's name could not be checked.
     """
@@ -235,7 +232,7 @@ def _relevant(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return the relevant part of a claim, without its configuration, which may be large."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {
-        "metadata": {key: metadata[key] for key in _METADATA if key in metadata},
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
         "status": {key: status[key] for key in ("allocation", "reservedFor") if status.get(key)},
     }
 

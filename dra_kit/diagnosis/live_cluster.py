@@ -69,7 +69,6 @@ class ReadScope(Struct, frozen=True):
 
     Attributes:
         namespace: the namespace whose Events are read; also that of other objects if all namespaces may not be read.
-        kinds: the kinds to read.
         all_events: read Events of all namespaces, not only of this one.
         ended: names of pods of the namespace to read even if they have ended. Other ended pods are then left out, and
             of the Events only warnings on pods are read. None reads everything.
@@ -99,12 +98,7 @@ class ReadScope(Struct, frozen=True):
 
 
 async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool = False) -> ClusterDocuments:
-    """Read the objects of a cluster.
-
-    Args:
-        credentials: the credentials for its API server.
-        scope: what to read.
-        alpha: whether the cluster's alpha features are on.
+    """Read the objects of a cluster; ``alpha`` says whether its alpha features are on.
 
     Raises:
         Forbidden: slices or classes may not be read; names every missing right.

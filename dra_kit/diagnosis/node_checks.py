@@ -120,7 +120,6 @@ CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
 _CDI_CHECK: Final = "CDI in the runtime"
 _ENABLED_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
 _KNOWN_SINCE: Final = {"containerd": (1, 7), "cri-o": (1, 23)}
-_SANDBOX: Final = "local-process://"
 _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
@@ -149,7 +148,7 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
 
 def is_of_sandbox(node: Mapping[str, Any]) -> bool:
     """Return whether a node is simulated by ``dra-kit sandbox``, whose kubelet has no configuration to read."""
-    return _version(node).startswith(_SANDBOX)
+    return _version(node).startswith("local-process://")
 
 
 def _version(node: Mapping[str, Any]) -> str:

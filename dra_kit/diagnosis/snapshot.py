@@ -158,13 +158,12 @@ _FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.jso
 _OTHER_FILES: Final = frozenset(
     {".7z", ".bz2", ".gz", ".json", ".rar", ".tar", ".tbz", ".txz", ".xz", ".yaml", ".yml", ".zip", ".zst"}
 )
-_NEWEST: Final = "1.37"
 
 
 class SnapshotIndex(BaseModel):
     """The index of a snapshot, with the same fields as :class:`ClusterDocuments`."""
 
-    version: str = _NEWEST
+    version: str = "1.37"
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = ()
 

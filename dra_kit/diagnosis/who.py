@@ -130,7 +130,6 @@ def _that_run(pod: ObjectView) -> list[ObjectView]:
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)
 
 
-_VENDOR_PREFIX: Final = "k8s."
 _CLAIM_UID: Final = re.compile(r"(?:claim[-_])?(?P<uid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
 _BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -150,7 +149,7 @@ def uses_in_cdi_files(directories: Iterable[Path]) -> dict[str, DeviceUse]:
 
 def _device_use(kind: str, name: str) -> DeviceUse | None:
     vendor = kind.rpartition("/")[0]
-    driver = vendor.removeprefix(_VENDOR_PREFIX)
+    driver = vendor.removeprefix("k8s.")
     if kind == claim_kind(driver):
         # request names have no '_', which replaces the slash in pool names
         uid, *rest = name.split(":")

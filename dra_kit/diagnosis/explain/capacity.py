@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Final
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.verdicts import RELEASED, Reason, ReasonKind
@@ -14,9 +13,8 @@ from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.reservations import CounterLedger
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, DeviceCapacity
+from dra_kit.kubernetes.values.amount import NANO
 from dra_kit.kubernetes.values.quantity import Quantity
-
-_NANO: Final = -9
 
 
 def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: ClusterView) -> Iterator[Reason]:
@@ -174,5 +172,5 @@ def _needed(name: str, amount: str, choice: RequestAlternative, offer: DeviceCap
 
 def _like(model: Quantity, nanos: int) -> str:
     """Return billionths as a quantity with the suffixes of ``model``."""
-    number = Quantity(Decimal(nanos).scaleb(_NANO))
+    number = Quantity(Decimal(nanos).scaleb(NANO))
     return str(number if not model.sign else model + (number - model))

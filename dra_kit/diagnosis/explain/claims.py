@@ -15,6 +15,7 @@ from dra_kit.diagnosis.explain.drivers import REMOVAL_PAGE, drivers_of, is_being
 from dra_kit.diagnosis.explain.matching import wrong_selectors
 from dra_kit.diagnosis.explain.remedies import (
     AllocationTrials,
+    ChangedClaim,
     WorkBudget,
     WorkBudgetExceeded,
     named_choices,
@@ -34,7 +35,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     groups_of,
 )
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
@@ -119,10 +120,7 @@ class ClaimExplainer:
     ) -> tuple[SuggestedChange, ...]:
         """Return changes that would help a claim, best first; none after an error, which they cannot fix.
 
-        Args:
-            explanation: the explanation of the claim.
-            beside: other unallocated claims of its pod.
-            nodes: names of the nodes suitable for the pod; None means all.
+        With the other unallocated claims of its pod, they help on one of these nodes (None for all).
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
@@ -150,16 +148,18 @@ class ClaimExplainer:
         attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
         selected = None if nodes is None else frozenset(nodes)
         for node in self.cluster.nodes:
-            if selected is None or node.name in selected:
-                yield self._without_devices(node) if node.name in hopeless else _on(attempt, node)
-
-    def _without_devices(self, node: Node) -> NodeOutcome:
-        """Return the verdict on a node that has too few devices for a request, without a search."""
-        try:
-            self.cluster.snapshot.pools(node, self.cluster.gates)
-        except AllocationError as error:
-            return NodeOutcome(node, error=error)
-        return NodeOutcome(node)
+            if selected is not None and node.name not in selected:
+                continue
+            allocations = None
+            try:
+                if node.name in hopeless:
+                    self.cluster.snapshot.pools(node, self.cluster.gates)  # its error, if it has one
+                else:
+                    allocations = attempt.on(node)
+            except AllocationError as error:
+                yield NodeOutcome(node, error=error)
+            else:
+                yield NodeOutcome(node, allocations)
 
     def _requests(self, claim: ResourceClaim) -> Iterator[JudgedRequest]:
         for request in claim.spec.devices.requests:
@@ -220,13 +220,6 @@ def _missed(claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> tuple[st
     """List what was not examined when the budget ended."""
     missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
     return (*missed, "which nodes have devices for all requests", "what would have to change")
-
-
-def _on(attempt: AllocationAttempt, node: Node) -> NodeOutcome:
-    try:
-        return NodeOutcome(node, attempt.on(node))
-    except AllocationError as error:
-        return NodeOutcome(node, error=error)
 
 
 def _shortages(requests: Sequence[JudgedRequest]) -> Iterator[str]:
@@ -367,12 +360,12 @@ def constraint_blockers(
     found = False
     for constraint in constraints:
         others = tuple(each for each in constraints if each is not constraint)
-        if trials.fits(with_constraints(claim, others), nodes):
+        if trials.fits(ChangedClaim(with_constraints(claim, others)), nodes):
             found = True
             yield f"{_rule(constraint)}{_there_is(constraint, requests, nodes[:1])}"
     if found:
         return
-    if constraints and trials.fits(with_constraints(claim, ()), nodes):
+    if constraints and trials.fits(ChangedClaim(with_constraints(claim, ())), nodes):
         names = ", ".join(_attribute(constraint) for constraint in constraints)
         yield f"no set of devices satisfies all constraints at once: {names}"
         return

@@ -80,7 +80,6 @@ class ClusterView:
         rules: all DeviceTaintRules.
         nodes: Nodes in the order of the documents; without any, the nodes named by slices.
         knows_nodes: whether ``nodes`` come from Node objects.
-        snapshot: the state for the allocator.
 
     Raises:
         ConfigurationError: an object does not have the shape of the API.
@@ -244,10 +243,7 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
 
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
-_CONTAINER: Final = ("name", "resources", "restartPolicy")
-_POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
-_NODE_STATUS: Final = ("allocatable", "declaredFeatures")
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
@@ -258,7 +254,6 @@ class ClusterDocuments(Struct, frozen=True):
         documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
         alpha: whether the alpha features of resource.k8s.io are on.
-        gaps: the missing rights.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
@@ -308,7 +303,8 @@ def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
     match kind:
         case "Node":
             spec = _only(document.get("spec") or {}, ("taints", "unschedulable"))
-            return saved | {"spec": spec, "status": _only(document.get("status") or {}, _NODE_STATUS)}
+            status = _only(document.get("status") or {}, ("allocatable", "declaredFeatures"))
+            return saved | {"spec": spec, "status": status}
         case "Pod":
             return saved | {
                 "spec": _pod_spec(document["spec"]),
@@ -344,11 +340,12 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     ports = [port for port in container.get("ports") or () if port.get("hostPort")]
     words = role_words(container)
-    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
+    saved = _only(container, ("name", "resources", "restartPolicy"))
+    return saved | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    saved = _only(status, _POD_STATUS)
+    saved = _only(status, ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"))
     for field_ in _CONTAINER_STATUSES:
         if status.get(field_):
             saved[field_] = [_container_status(entry) for entry in status[field_]]
@@ -386,10 +383,5 @@ def _document_key(document: ObjectView) -> tuple[str, str]:
 
 def role_words(container: ObjectView) -> list[str]:
     """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
-    return [_DECOMMISSION] if _DECOMMISSION in words else []
-
-
-_DECOMMISSION: Final = "decommission"
-_WORDS: Final = 3
-"""Words at the start of a container's command line that may name the role."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return ["decommission"] if "decommission" in words[:3] else []  # an interpreter and dra-kit may come before it

@@ -17,16 +17,13 @@ from dra_kit.diagnosis.explain.capacity import PoolCounters, capacity_reasons
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.matching import SelectorMismatches
 from dra_kit.diagnosis.explain.verdicts import RELEASED, DeviceVerdict, JudgedChoice, Reason, ReasonKind, feature
-from dra_kit.errors import AllocationError, CelCompileError
+from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.reservations import DeviceReservations
-from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, Likeness, SliceLikeness, likeness_of
-from dra_kit.kubernetes.allocator.state import DeviceUsage
-from dra_kit.kubernetes.cel.environment import STORED
-from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -48,7 +45,8 @@ def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: C
         on_node = _OnNode(judge_, node, pools)
         for pool, slice_ in ((each, slice_) for each in pools for slice_ in each.slices):
             for reached, positions in on_node.reached(slice_):
-                known, matters = found.get(reached), on_node.matters(slice_, pool)
+                known = found.get(reached)
+                matters = bool(pool.invalid or slice_.spec.skip_node_operations)
                 if known is None:
                     known = found[reached] = _Judged(slice_, positions, on_node.reasons(slice_, positions, pool))
                     known.node_matters, here = matters, known.fitting
@@ -131,7 +129,7 @@ class DeviceJudge:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
-        self.alikeness: EquivalentDevices = EquivalentDevices(choice, cluster.gates, cluster.snapshot.usage)
+        self.alikeness: EquivalentDevices = EquivalentDevices(choice, cluster, evaluator)
         self.matching: SelectorMismatches = SelectorMismatches(cluster, choice, evaluator, self.alikeness.usual)
         self.known: dict[Class, _Reasons] = {}
         self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
@@ -204,10 +202,6 @@ class _OnNode:
             return node_matches(self._node, *device.node_scope)
         except ValueError:
             return True  # the allocator reports the error
-
-    def matters(self, slice_: AdvertisedSlice, pool: NodePool) -> bool:
-        """Return whether verdicts may differ from other nodes."""
-        return bool(pool.invalid or slice_.spec.skip_node_operations)
 
     def reasons(
         self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
@@ -355,12 +349,12 @@ class EquivalentDevices:
         usual: what selectors read of usual devices; None if unknown.
     """
 
-    def __init__(self, choice: RequestAlternative, gates: AllocatorRules, usage: DeviceUsage) -> None:
+    def __init__(self, choice: RequestAlternative, cluster: ClusterView, evaluator: CelEvaluator) -> None:
         self._choice = choice
-        self._gates = gates
-        self._usage = usage
-        self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
-        self._reads = _reads(choice)
+        self._gates = cluster.gates
+        self._usage = cluster.snapshot.usage
+        self._blocked = frozenset() if choice.admin_access else self._usage.blocked(self._gates)
+        self._reads = _reads(choice, evaluator)
         self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
@@ -414,14 +408,11 @@ class EquivalentDevices:
         )
 
 
-def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
+def _reads(choice: RequestAlternative, evaluator: CelEvaluator) -> tuple[DeviceRead, ...] | None:
     """Return what the selectors read of a device; None if unknown."""
     found: dict[DeviceRead, None] = {}
     for expression in (*choice.class_selectors, *choice.selectors):
-        try:
-            reads = compile_selector(expression, environment=STORED).reads
-        except CelCompileError:
-            return None
+        reads = evaluator.selector_reads(expression)
         if reads is None:
             return None
         found.update(dict.fromkeys(reads))

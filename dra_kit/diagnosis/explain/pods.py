@@ -46,6 +46,7 @@ UNSCHEDULABLE: Final = "FailedScheduling"
 """Reason of kube-scheduler's Event on a pod that no node takes."""
 NOT_PREPARED: Final = "FailedPrepareDynamicResources"
 """Reason of the kubelet's Event on a pod whose devices it cannot prepare."""
+_HOSTNAME: Final = "kubernetes.io/hostname"
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 
 
@@ -113,9 +114,31 @@ class _PodExplainer:
         return list({each.driver: each for each in found}.values())
 
     def _never_prepared(self, name: str, claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
+        """Yield why the kubelet of a node never starts the pod, and what to write instead.
+
+        Only kube-scheduler allocates. For pods that have a node, kube-controller-manager reserves claims that are
+        allocated (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
+        """
         node = next((each for each in self._cluster.nodes if each.name == name), Node(name))
-        known = [(claim.entry, claim.explanation.claim) for claim in claims if claim.explanation is not None]
-        return claims_never_prepared(known, node)
+        bad = False
+        for claim in claims:
+            if claim.explanation is None:
+                continue
+            allocation = claim.explanation.claim.status.allocation
+            if allocation is None:
+                bad = True
+                yield (
+                    f"claim {claim.entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
+                )
+            elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
+                bad = True
+                yield f"claim {claim.entry} is allocated for other nodes"
+        if bad:
+            hostname = node.labels.get(_HOSTNAME, name)
+            yield (
+                "spec.nodeName bypasses kube-scheduler, so the kubelet never starts the pod; "
+                f"instead of nodeName: {name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
+            )
 
     def _loads(self) -> dict[str, NodeLoad]:
         pods = self._cluster.documents("Pod")
@@ -348,32 +371,6 @@ def _in_numbers(rejection: Rejection, pod: ObjectView, load: NodeLoad, requests:
 
 def _amount(milli: int) -> str:
     return str(Quantity(f"{milli}m"))
-
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
-
-
-def claims_never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> Iterator[str]:
-    """Yield why the kubelet of a node never starts a pod, and what to write instead.
-
-    Only kube-scheduler allocates. For pods that have a node, kube-controller-manager reserves claims that are allocated
-    (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
-    """
-    bad = False
-    for entry, claim in claims:
-        allocation = claim.status.allocation
-        if allocation is None:
-            bad = True
-            yield f"claim {entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
-        elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
-            bad = True
-            yield f"claim {entry} is allocated for other nodes"
-    if bad:
-        hostname = node.labels.get(_HOSTNAME, node.name)
-        yield (
-            "spec.nodeName bypasses kube-scheduler, so the kubelet never starts the pod; "
-            f"instead of nodeName: {node.name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
-        )
 
 
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})

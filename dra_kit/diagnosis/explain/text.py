@@ -328,9 +328,6 @@ def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:
     return "; ".join(parts) + ("; …" if len(counts) > _REASONS else "")
 
 
-_WIDTHS: Final = (80, 120)
-
-
 class ReportWriter:
     """Collects lines for a terminal.
 
@@ -342,7 +339,7 @@ class ReportWriter:
 
     def __init__(self, width: int, *, colour: bool, everything: bool = False) -> None:
         self._colour = colour
-        self._width = min(max(width, _WIDTHS[0]), _WIDTHS[1])
+        self._width = min(max(width, 80), 120)
         self.everything = everything
         self._lines: list[str] = []
 
@@ -381,7 +378,6 @@ class ReportWriter:
 
 
 _MOST_NODES: Final = 3
-_DRIVER: Final = "device.driver"
 
 
 class DeviceLocation(Struct, frozen=True):
@@ -477,6 +473,6 @@ def _exclusion(reasons: tuple[Reason, ...]) -> _Exclusion | None:
     found = [
         _Exclusion(by_driver, str(reason.details["of"]))
         for reason in reasons
-        if (by_driver := _DRIVER in reason.details.get("values", ())) or reason.check is ReasonKind.CLASS
+        if (by_driver := "device.driver" in reason.details.get("values", ())) or reason.check is ReasonKind.CLASS
     ]
     return max(found, default=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,8 +35,6 @@ from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.manifests.positions import TextSpan
 
-_HELM: Final = "{{"
-
 
 class LintResult(Struct, frozen=True):
     """The findings of a check, in file order without duplicates, and the numbers of files and objects."""
@@ -56,7 +53,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read_documents(file)
-        if reading.problem and not file.explicit and _HELM in file.text:
+        if reading.problem and not file.explicit and "{{" in file.text:
             continue  # a Helm template, not a manifest yet
         manifests += map(lint_object, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():

@@ -261,10 +261,7 @@ def evaluated(
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield the mistakes that the evaluation of selectors for the known devices shows.
 
-    Args:
-        chain: the selectors, which all compile.
-        advertised: the known devices.
-        foreign_reported: whether failures for devices of other drivers are already reported.
+    With ``foreign_reported``, failures for devices of other drivers are already reported.
     """
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
@@ -280,7 +277,8 @@ def evaluated(
         read = blamed(expression, device.view)
         if read is not None and foreign_reported and read.domain != device.driver:
             continue
-        key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
+        cause = f"{read.kind}/{read.domain}/{read.name}" if read is not None else error.message
+        key = (chain.expressions.index(expression), error.kind, cause)
         failures.setdefault(key, []).append((device, number, error))
     for (index, _, _), found in failures.items():
         yield chain.expressions[index], _failed(chain.expressions[index], found, advertised)
@@ -362,10 +360,6 @@ def _failure(chain: SelectorChain, device: Device) -> tuple[ManifestExpression, 
         except CelRuntimeError as error:
             return expression, error
     return None
-
-
-def _named(read: Read | None) -> str:
-    return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
 
 
 def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:

@@ -23,7 +23,6 @@ class Rule(Struct, frozen=True):
 
     Attributes:
         id: its name in output; the meaning of an id never changes.
-        level: the severity of its findings.
         about: what it finds, in one sentence.
         fix: what ``--fix`` writes if the fix is certain; empty if it never is.
     """

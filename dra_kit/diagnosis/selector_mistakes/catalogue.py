@@ -43,11 +43,9 @@ from dra_kit.kubernetes.values.json import byte_length
 
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, regardless of the driver."""
-_KUBERNETES: Final = "resource.kubernetes.io"
 _NodeRule: TypeAlias = Callable[[SyntaxNode, ManifestExpression], Iterator[Mistake]]
 _EXPLAINING: Final[tuple[_NodeRule, ...]] = (
     python_constant,
-    missing_device,
     unknown_device_field,
     hyphenated_name,
     attribute_without_domain,
@@ -107,7 +105,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
     has = bool(name) and advertised is not None and read in advertised.names(kind, name)
     if read in STANDARD and not has:
-        return replace(found, help=found.help.replace(SOME_DRIVER, _KUBERNETES), fix=())
+        return replace(found, help=found.help.replace(SOME_DRIVER, "resource.kubernetes.io"), fix=())
     sure = has or (bool(name) and name not in drivers)
     fix = tuple(replace(one, text=one.text.replace(SOME_DRIVER, name)) for one in found.fix) if sure else ()
     shown = name or likely or SOME_DRIVER
@@ -119,7 +117,7 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         explained = (
             [*single_equals(expression), *word_operator(expression)]
             if expression.root is None
-            else list(_of_nodes(_EXPLAINING, expression))
+            else [*missing_device(expression), *_of_nodes(_EXPLAINING, expression)]
         )
         yield from explained or [_compile_error(expression, expression.error)]
     elif expression.program is not None and expression.program.cost > MAX_COST:

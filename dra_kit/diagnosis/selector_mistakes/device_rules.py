@@ -38,7 +38,6 @@ _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _TRUTH: Final = frozenset({"true", "false"})
-_NUMBERS: Final = frozenset({"int", "double"})
 
 
 def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
@@ -191,7 +190,7 @@ def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: Manifes
 
 
 def _fits(given: str, of: str, *, ordered: bool) -> bool:
-    if given in _NUMBERS and of == "int":
+    if given in {"int", "double"} and of == "int":
         return True
     return given == of and not (ordered and of in {"version", "bool"})
 
@@ -367,7 +366,6 @@ class Advertised:
         complete: whether these are all devices of the cluster.
 
     Attributes:
-        total: the number of devices.
         drivers: the names of their drivers.
 
     Raises:

@@ -36,7 +36,6 @@ class Read(Struct, frozen=True):
         kind: the map of the device.
         domain: the key in the map; None if it is computed.
         name: the key in the domain; None if it is computed, or the whole domain is read.
-        node: the syntax node of the read.
         domain_node: the syntax node of the domain; None for ``device.attributes`` as a whole.
         last: whether the whole domain is read.
         tested: whether it cannot fail: ``has()``, ``in``, ``.?``, ``[?]``.

@@ -208,13 +208,13 @@ def python_constant(node: SyntaxNode, _: ManifestExpression) -> Iterator[Mistake
         yield Mistake("python-constant", node.start, node.end, message, f"write {word}", replacing(node, word))
 
 
-def missing_device(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+def missing_device(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attributes["d"].model`` and ``driver == "d"``."""
-    if not isinstance(node, IdentNode) or node.name not in DEVICE_FIELDS:
-        return
-    if node.name not in {other.accumulator for other in expression.nodes() if isinstance(other, ComprehensionNode)}:
-        message, wish = f"{node.name} is a field of device", f"device.{node.name}"
-        yield Mistake("missing-device", node.start, node.end, message, f"write {wish}", replacing(node, wish))
+    bound = {node.accumulator for node in expression.nodes() if isinstance(node, ComprehensionNode)}
+    for node in expression.nodes():
+        if isinstance(node, IdentNode) and node.name in DEVICE_FIELDS and node.name not in bound:
+            message, wish = f"{node.name} is a field of device", f"device.{node.name}"
+            yield Mistake("missing-device", node.start, node.end, message, f"write {wish}", replacing(node, wish))
 
 
 def unknown_device_field(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
