@@ -186,12 +186,7 @@ def lines_of(values: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def with_value(text: str, path: ValuePath, value: Any) -> str:
-    """Return the text with one value set; it replaces the old value, or is added to its group.
-
-    Args:
-        text: a YAML mapping, or an empty text.
-        path: the keys of the value, outermost first.
-        value: any value that YAML can represent.
+    """Return a YAML mapping, or an empty text, with one value set; it replaces the old value, or is added to its group.
 
     Comments are lost only if the text has aliases, or is a single mapping in braces.
     """
@@ -348,10 +343,7 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
     """Return the rights of the driver's effects, policy, cluster provider, binder and taint rules.
 
-    Args:
-        driver: the driver.
-        settings: returns the driver's settings, on which the namespaces of objects depend; called only with such
-            effects.
+    The settings, on which the namespaces of objects depend, are requested only for such effects.
 
     Returns:
         ``node`` and ``controller`` as in ``values.yaml``, without empty parts.

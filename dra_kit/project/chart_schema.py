@@ -14,7 +14,6 @@ from dra_kit.project.chart_values import ChartValues
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # every helm 3 supports it
 _GLOBAL: Final = {"type": "object", "description": "Values that helm shares between a chart and its subcharts"}
-_DEFINITIONS: Final = "#/$defs/"
 _LEFT_OUT: Final = {"$defs", "title", "default", "description"}
 
 
@@ -41,18 +40,16 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
 
 
 def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return a schema of pydantic as draft 7, without references, titles, defaults and docstrings.
+    """Return a schema of pydantic, or a part of it, as draft 7, without titles, defaults and docstrings.
 
-    Args:
-        part: the schema or a part of it.
-        definitions: the definitions to insert for references; recursive ones accept anything.
+    References are replaced by their definitions; recursive ones accept anything.
     """
     if isinstance(part, list):
         return [plain(item, definitions) for item in part]
     if not isinstance(part, dict):
         return part
     if "$ref" in part:
-        name = part["$ref"].removeprefix(_DEFINITIONS)
+        name = part["$ref"].removeprefix("#/$defs/")
         return plain(definitions.get(name, {}), {key: item for key, item in definitions.items() if key != name})
     found: dict[str, Any] = {}
     for name, value in part.items():

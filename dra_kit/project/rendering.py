@@ -181,15 +181,10 @@ def version_range(version: str) -> str:
 
 
 def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
-    """Return the text of each file, by its path in the project.
+    """Return the text of each file, by its path in a project that requires a version of dra-kit.
 
     Files whose name ends in ``.jinja`` are rendered, all others are copied; paths are rendered too. The rules are
     those of copier, which can render the same template (``_envops`` in copier.yml).
-
-    Args:
-        template: the folder with copier.yml.
-        answers: the answers to its questions.
-        version: the version of dra-kit that the project requires.
     """
     environment = Environment(  # noqa: S701 - no HTML
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
