@@ -24,11 +24,11 @@ __all__ = [
     "device_class",
     "explain",
     "held",
+    "local",
     "node",
     "pizza",
     "reasons",
     "request",
-    "result",
     "slice_of",
     "texts",
     "verdicts",
@@ -37,6 +37,11 @@ __all__ = [
 
 def pizza(name: str, cheese: str = "mozzarella", **fields: Any) -> Document:
     return device(name, attributes={"cheese": {"string": cheese}}, **fields)
+
+
+def local(name: str, *devices: Document) -> Document:
+    """A pool of a node, by the node's name."""
+    return slice_of(*devices, name=f"slice-{name}", pool=name, nodeName=name)
 
 
 def node(name: str = "node-1", **labels: str) -> Document:
@@ -85,11 +90,11 @@ def verdicts(where: ClusterView, wanted: Document) -> dict[str, DeviceVerdict]:
 
 def texts(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """Return the reasons against each device for the first request of a claim."""
-    asked = claim(request()) if wanted is None else wanted
-    return {name: [reason.text for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
+    found = verdicts(where, wanted or claim(request()))
+    return {name: [reason.text for reason in verdict.reasons] for name, verdict in found.items()}
 
 
 def reasons(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """The checks that each device fails."""
-    asked = claim(request()) if wanted is None else wanted
-    return {name: [str(reason.check) for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
+    found = verdicts(where, wanted or claim(request()))
+    return {name: [str(reason.check) for reason in verdict.reasons] for name, verdict in found.items()}
