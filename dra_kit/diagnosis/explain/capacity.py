@@ -28,14 +28,15 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
     fractional = cluster.gates.fractional_capacity_range
     requested = choice.capacity or {}
     offers = device.device.capacity
-    for name in requested.keys() - offers.keys():
+    missing = [name for name in requested if name not in offers]
+    for name in missing:
         yield Reason(
             ReasonKind.CAPACITY,
             f"has no capacity {name}",
             brief=f"without capacity {name}",
             remedy=f"without a request for capacity {name}",
         )
-    if not requested.keys() <= offers.keys():
+    if missing:
         return
     share = capacity_share(requested, device, fractional=fractional)
     if share is None:

@@ -150,6 +150,13 @@ def test_capacity_that_a_device_does_not_have_is_reported() -> None:
     assert texts(where, asking(cores="1")) == {"a": ["has no capacity cores"]}
 
 
+def test_capacities_that_a_device_does_not_have_are_reported_in_the_order_of_the_request() -> None:
+    where = cluster(slice_of(device("a", **SHARED)))
+    names = ["cores", "bandwidth", "links", "engines", "slots", "copies", "planes"]
+
+    assert texts(where, asking(**dict.fromkeys(names, "1"))) == {"a": [f"has no capacity {name}" for name in names]}
+
+
 @pytest.mark.parametrize(
     ("policy", "reported"),
     [
