@@ -128,8 +128,10 @@ def _pods(cluster: ClusterView, driver: str) -> Iterator[ObjectView]:
 def _node_of(claim: ResourceClaim) -> str:
     """Return the only node of an allocation; empty if it allows several."""
     selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
-    for term in selector.node_selector_terms if selector is not None else ():
-        for requirement in (*term.match_fields, *term.match_expressions):
-            if requirement.key in _HOSTNAMES and requirement.operator == "In" and len(requirement.values) == 1:
-                return requirement.values[0]
+    terms = selector.node_selector_terms if selector is not None else ()
+    if len(terms) != 1:
+        return ""
+    for requirement in (*terms[0].match_fields, *terms[0].match_expressions):
+        if requirement.key in _HOSTNAMES and requirement.operator == "In" and len(requirement.values) == 1:
+            return requirement.values[0]
     return ""

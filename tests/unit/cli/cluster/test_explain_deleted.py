@@ -233,3 +233,16 @@ def test_a_claim_is_explained_without_the_right_to_list_pods(tmp_path: Path) -> 
     assert result.exit_code == 0
     assert "you may not list" not in result.output
     assert "so it is not registered there" in words(result.output)
+
+
+def test_no_driver_is_missed_on_the_first_node_of_an_allocation_that_allows_several(tmp_path: Path) -> None:
+    """The scheduler's node selector of such a claim has one term for each node."""
+    shared = claim("lunch", held=("node-1", "rustica"))
+    terms = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in ("node-1", "node-2")
+    ]
+    shared["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": terms}
+    shared["metadata"] |= {"deletionTimestamp": SINCE, "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    _, text = explained(tmp_path, shared, ELSEWHERE, what=("claim", "lunch"))
+
+    assert "no slice of node-1" not in text
