@@ -1,8 +1,9 @@
-"""What a user may do: RBAC roles and bindings, rules, and the decision for one request.
+"""What a user may do: RBAC roles, aggregated too, and bindings, rules, and the decision for one request.
 
 Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation``; k8s.io/apiserver
 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``; Kubernetes 1.37
-``pkg/apis/rbac/v1/evaluation_helpers.go`` and k8s.io/component-helpers 0.37 ``auth/rbac/validation``.
+``pkg/apis/rbac/v1/evaluation_helpers.go`` and ``pkg/controller/clusterroleaggregation``; k8s.io/component-helpers 0.37
+``auth/rbac/validation``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from msgspec import Struct
 
 from dra_kit.apiserver.authentication import User
 from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized_for
+from dra_kit.apiserver.storage import Storage, StorageChange
 from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.values.json import Object
 
 GROUP: Final = "rbac.authorization.k8s.io"
@@ -298,3 +301,25 @@ def shown(rule: Rule) -> str:
 def quoted_list(values: Iterable[str]) -> str:
     """Return strings as Go's ``%q`` writes a slice of them."""
     return "[" + " ".join(go_quote(value) for value in values) + "]"
+
+
+def aggregate_cluster_roles(storage: Storage) -> None:
+    """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
+
+    def update_first_outdated(_: StorageChange) -> None:  # that change triggers the next one
+        roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
+        for key, role in roles:
+            rule = role.get("aggregationRule")
+            if not rule:
+                continue
+            found: list[Rule] = []
+            for selector in rule.get("clusterRoleSelectors") or ():
+                wanted = parse_label_selector(selector)
+                for other_key, other in roles:
+                    if other_key != key and wanted.matches(other):
+                        found += [item for item in other.get("rules") or () if item not in found]
+            if found != (role.get("rules") or []):
+                storage.update(CLUSTER_ROLES, key, {**role, "rules": found or None})
+                return
+
+    storage.listen(CLUSTER_ROLES, update_first_outdated)

@@ -24,8 +24,8 @@ from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
-_ORPHAN: Final = "orphan"
-_FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
 _POLICIES: Final = ("Background", "Foreground", "Orphan")
 
 
@@ -179,10 +179,10 @@ def _marked(kind: Kind, obj: Object, grace: int, moment: str) -> Object:
 
 def _with_policy(finalizers: list[str], policy: str) -> list[str]:
     """Return the finalizers that make a garbage collector orphan dependents, or delete them first."""
-    wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
+    wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy)
     if not policy:
         return finalizers
-    retained = [item for item in finalizers if item not in {_ORPHAN, _FOREGROUND}]
+    retained = [item for item in finalizers if item not in {ORPHAN, FOREGROUND}]
     return [*retained, wanted] if wanted else retained
 
 

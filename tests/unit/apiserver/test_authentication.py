@@ -231,7 +231,7 @@ async def test_unix_socket_is_recreated_when_the_server_listens_again(inside: Vi
 
 
 async def test_failed_listen_closes_the_addresses_already_bound(tmp_path: Path) -> None:
-    server = ApiServer(tls=True, controllers=False)
+    server = ApiServer(tls=True, garbage_collection=False)
     server.socket = tmp_path / "no folder" / "api.sock"
 
     with pytest.raises(FileNotFoundError):

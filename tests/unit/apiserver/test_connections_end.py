@@ -9,7 +9,7 @@ from dra_kit.apiserver.server import ApiServer
 
 
 async def test_server_stop_closes_connections_that_failed_in_the_tls_handshake() -> None:
-    async with ApiServer(tls=True, controllers=False) as server:
+    async with ApiServer(tls=True, garbage_collection=False) as server:
         with socket.create_connection((server.host, server.port)):
             while not server.open_connections:  # noqa: ASYNC110 - no event is set
                 await asyncio.sleep(0)
