@@ -96,7 +96,12 @@ def encode(value: object) -> bytes:
 
 def now() -> str:
     """Return the time as ``metav1.Time``."""
-    return datetime.now(UTC).isoformat()[:19] + "Z"
+    return time_text(datetime.now(UTC))
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in UTC as ``metav1.Time``."""
+    return moment.isoformat()[:19] + "Z"
 
 
 class AdmissionAttributes(Struct, frozen=True):
@@ -172,6 +177,17 @@ class Api:
         stored = self.storage.get(resource, key)
         return None if stored is None else stored.object
 
+    def stored(self, kind: Kind, target: Target) -> StoredObject:
+        """Return the object that a path names.
+
+        Raises:
+            StatusError: 404.
+        """
+        stored = self.storage.get(kind.resource, kind.key(target.namespace, target.name))
+        if stored is None:
+            raise not_found(kind.group, kind.plural, target.name)
+        return stored
+
     def listed(self, resource: str, prefix: str = "") -> Iterator[Object]:
         """Return all stored objects of a resource whose keys have a prefix."""
         return (stored.object for _, stored in self.storage.items(resource, prefix))
@@ -184,9 +200,9 @@ class Api:
             request_verb(request.method, target, request.query), request.warnings,
         )  # fmt: skip
 
-    def own_context(self, api_version: str, user: User = ADMIN) -> StrategyContext:
+    def own_context(self, api_version: str) -> StrategyContext:
         """Return the context for writes of the server itself."""
-        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
+        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
         """Return a stored object in a served version; it may share parts with the stored one."""

@@ -26,8 +26,8 @@ from typing import Any, Final, Self
 from aiohttp import web
 from msgspec import Struct, field
 
-from dra_kit.apiserver.requests import MEDIA_TYPES
-from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized, unsupported_media_type
+from dra_kit.apiserver.requests import unsupported_media_type
+from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized
 from dra_kit.kubernetes.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
@@ -177,7 +177,7 @@ class Authenticator:
             raise self._refusal("token", unauthorized())
         untyped = request.method == "PUT" and _SCALE.fullmatch(request.rel_url.raw_path) is not None
         if request.body_exists and not untyped and not request.headers.get("Content-Type", "").strip():
-            raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
+            raise self._refusal("content type", unsupported_media_type())
         return user
 
     def _user(self, authorization: str, tokens: TokenIssuer) -> User | None:

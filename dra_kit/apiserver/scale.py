@@ -22,13 +22,12 @@ from dra_kit.apiserver.managed_fields import (
     tracked_fields,
 )
 from dra_kit.apiserver.requests import WriteOptions
-from dra_kit.apiserver.status_errors import bad_request, invalid_object, method_not_allowed, not_found
+from dra_kit.apiserver.status_errors import invalid_object, method_not_allowed
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import decode_typed, read_object
-from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch_target, write_of
-from dra_kit.apiserver.verbs.write import WriteRequest, precondition_failed, replace_object
-from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch_stored, write_of
+from dra_kit.apiserver.verbs.write import WriteRequest, check_name, check_namespace, precondition_failed, replace_object
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, invalid
 from dra_kit.kubernetes.values.json import Object
 
 _VERSION: Final = "autoscaling/v1"
@@ -66,14 +65,10 @@ class _Scale:
         target = request.target
         # what the client sends and sees is of another group than the path
         self._seen = replace(request, target=replace(target, group=_SCALE.group, version="v1"))
-        self._options = WriteOptions(dry_run=False, field_manager="", field_validation="", force=False)
+        self._options = WriteOptions()
 
     def stored(self) -> StoredObject:
-        kind, target = self._workload, self._request.target
-        stored = self._api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-        if stored is None:
-            raise not_found(kind.group, kind.plural, target.name)
-        return stored
+        return self._api.stored(self._workload, self._request.target)
 
     def shown(self, stored: StoredObject) -> Object:
         """Return the scale with those of the workload's managers that own the number, in terms of the scale."""
@@ -86,11 +81,7 @@ class _Scale:
         context = self._api.context(self._request)
         stored = self.stored()
         wire = read_object(self._seen, _SCALE, self._options.field_validation, context)
-        name, given = self._request.target.name, wire["metadata"].get("name")
-        if not given:
-            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-        if given != name:
-            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        check_name(wire["metadata"].get("name"), self._request.target.name)
         return await self.change(stored, wire, context)
 
     async def patch(self) -> ApiResponse:
@@ -98,7 +89,7 @@ class _Scale:
         self._options = write.options
         if self._request.content_type == APPLY:
             return await self._apply(write)
-        return await patch_target(write, self)
+        return await patch_stored(write, self.stored, self.shown, self.change)
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
         """Set the workload's replicas to those of a sent or patched scale."""
@@ -129,13 +120,12 @@ class _Scale:
         kind, target = self._workload, self._request.target
         metadata = scale["metadata"]
         replicas = (scale.get("spec") or {}).get("replicas", 0)
-        if metadata.get("namespace", target.namespace) != target.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        check_namespace(scale, self._request)
         uid, real = metadata.get("uid"), stored.object["metadata"]["uid"]
         if uid and uid != real:
             raise precondition_failed(kind, kind.key(target.namespace, target.name), "UID", uid, real)
         if replicas < 0:
-            error = invalid_field("spec.replicas", replicas, NOT_NEGATIVE)
+            error = invalid("spec.replicas", replicas, NOT_NEGATIVE)
             raise invalid_object(_SCALE.group, _SCALE.kind, target.name, [error])
         workload = self._api.wire(kind, stored.object, target.api_version)
         workload = {

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from dra_kit.apiserver.api import ApiRequest
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
-from dra_kit.apiserver.requests import MEDIA_TYPES, PROTOBUF
-from dra_kit.apiserver.status_errors import StatusError, bad_request, unsupported_media_type
+from dra_kit.apiserver.requests import PROTOBUF, unsupported_media_type
+from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
 from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
@@ -52,7 +52,7 @@ def parse_body(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
     if content_type == PROTOBUF:
         return _from_protobuf(body, types)
     if content_type not in {"application/json", ""}:
-        raise unsupported_media_type(MEDIA_TYPES)
+        raise unsupported_media_type()
     try:
         return parse_json(body)
     except ValueError as error:
@@ -83,7 +83,7 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
     try:
         api_version, kind, message = protobuf.unpack(body)
         if kind not in types:
-            raise unsupported_media_type(MEDIA_TYPES)
+            raise unsupported_media_type()
         return {"apiVersion": api_version, "kind": kind} | protobuf.decode_message(message, types[kind])
     except protobuf.MalformedProtobuf as error:
         raise BodyParseError(str(error)) from None
