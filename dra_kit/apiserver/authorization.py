@@ -9,7 +9,7 @@ Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -60,7 +60,7 @@ class Rbac:
         self.audit: Callable[[User, AuthorizationAttributes, AuthorizationDecision], None] | None = None
 
     def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """See :class:`dra_kit.apiserver.authorization.RequestAuthorizer`."""
+        """Return whether a user is allowed an action."""
         decision = self._decide(user, attributes)
         if self.audit is not None:
             self.audit(user, attributes, decision)
@@ -135,8 +135,9 @@ def _is(subject: Object, user: User, namespace: str) -> bool:
 def _described(binding: Object, subject: Object) -> str:
     metadata, reference = binding["metadata"], binding["roleRef"]
     namespace = metadata.get("namespace", "")
-    kind, name = ("RoleBinding", f"{metadata['name']}/{namespace}") if namespace else (
-        "ClusterRoleBinding", metadata["name"])  # fmt: skip
+    kind, name = "ClusterRoleBinding", metadata["name"]
+    if namespace:
+        kind, name = "RoleBinding", f"{name}/{namespace}"
     whom = subject.get("name", "")
     if subject.get("kind") == "ServiceAccount":
         whom = f"{whom}/{subject.get('namespace') or namespace}"
@@ -181,14 +182,6 @@ class AuthorizationDecision(Struct, frozen=True):
     reason: str = ""
 
 
-class RequestAuthorizer(Protocol):
-    """Decides what users may do."""
-
-    def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """Return whether a user is allowed an action."""
-        ...
-
-
 def denied(user: User, attributes: AuthorizationAttributes, decision: AuthorizationDecision) -> StatusError:
     """Return a 403 with the message of the API server."""
     who = f"User {go_quote(user.name)} cannot {attributes.verb}"
@@ -200,13 +193,13 @@ def denied(user: User, attributes: AuthorizationAttributes, decision: Authorizat
     return unauthorized_for(attributes.group, attributes.resource, attributes.name, f"{who} {what}{reason}")
 
 
-def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: AuthorizationAttributes) -> None:
+def require_allowed(rbac: Rbac, user: User, attributes: AuthorizationAttributes) -> None:
     """Reject an action that the user is not allowed.
 
     Raises:
         StatusError: 403, the user may not.
     """
-    decision = authorizer.authorize(user, attributes)
+    decision = rbac.authorize(user, attributes)
     if not decision.allowed:
         raise denied(user, attributes, decision)
 

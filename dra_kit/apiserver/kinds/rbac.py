@@ -22,7 +22,7 @@ from dra_kit.apiserver.authorization import (
     shown,
     uncovered_rules,
 )
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import AGE, CREATED, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote, invalid, required, unsupported
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
@@ -149,7 +149,6 @@ def _subjects(kind: str) -> Column:
     return Column(f"{kind}s", cell, priority=1)
 
 
-CREATED: Final = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 _ROLE: Final = Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}")
 _BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 
