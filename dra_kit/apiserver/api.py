@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -21,16 +21,13 @@ from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
+from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.schema.types import decode, prune
 from dra_kit.kubernetes.values.json import Object
-
-if TYPE_CHECKING:
-    from dra_kit.apiserver.pod_log import PodLogSource
-
 
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
@@ -140,11 +137,7 @@ class AdmissionPlugin(Protocol):
         ...
 
     async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Validate a write after all mutations.
-
-        Args:
-            write: the requested write.
-            warnings: receives warnings for the client, even if the write is rejected.
+        """Validate a write after all mutations; add warnings for the client, even if the write is rejected.
 
         Raises:
             StatusError: the write is rejected.

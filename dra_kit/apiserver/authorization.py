@@ -80,10 +80,7 @@ class Rbac:
     def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[GrantedRule]:
         """Yield all rules that a user has in a namespace, or in the whole cluster if it is empty.
 
-        Args:
-            user: whose.
-            namespace: where.
-            problems: takes a text for each role that does not exist.
+        ``problems`` takes a text for each role that does not exist.
         """
         for resource, prefix in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, f"{namespace}/")):
             if resource == ROLE_BINDINGS and not namespace:

@@ -84,11 +84,7 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
         return options
 
     def since(self, now: int) -> int:
-        """Return the time of the oldest requested line in nanoseconds since 1970; 0 for any.
-
-        Args:
-            now: the present, likewise.
-        """
+        """Return the time of the oldest requested line in nanoseconds since 1970, like ``now``; 0 for any."""
         if self.since_seconds is not None:
             return now - self.since_seconds * _NANOSECONDS
         return 0 if self.since_time is None else int(self.since_time.timestamp()) * _NANOSECONDS
@@ -99,11 +95,7 @@ PodLogSource: TypeAlias = Callable[[Object, PodLogOptions], AsyncGenerator[bytes
 
 
 def requested_container(pod: Object, name: str) -> str:
-    """Return the container whose log is requested.
-
-    Args:
-        pod: the object.
-        name: the name of the container; may be empty if the pod has only one.
+    """Return the container whose log is requested; its name may be empty if the pod has only one.
 
     Raises:
         StatusError: 400, the container does not exist, or the name is empty and ambiguous.

@@ -140,13 +140,9 @@ class WriteOptions(Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Query, kind: str, agent: str, *, apply: bool = False) -> WriteOptions:
-        """Read them from a query.
+        """Read ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``, maybe of an apply, from a query.
 
-        Args:
-            query: of the request.
-            kind: ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``, for errors.
-            agent: the user agent, which names the manager when the query does not.
-            apply: whether the patch is server-side apply.
+        The user agent names the manager when the query does not.
 
         Raises:
             StatusError: 422, an option has no such value.
@@ -193,12 +189,8 @@ CONTINUE_EXPIRED: Final = (
 def parse_resource_version(text: str, *, code: int) -> int:
     """Return a resource version; empty is 0.
 
-    Args:
-        text: the text in the query.
-        code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
-
     Raises:
-        StatusError: the text is not a number.
+        StatusError: the text is not a number; with the given code, which is 400 for lists, 500 elsewhere.
     """
     if not text:
         return 0
@@ -275,10 +267,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
     """Reject a client that accepts none of the offered media types; without ``Accept`` it accepts all.
 
-    Args:
-        accept: the header.
-        offered: media types; letters count, and only ``*/*`` stands for others.
-        streams: whether watches are offered too.
+    Letters count, and only ``*/*`` stands for others. With ``streams``, watches are offered too.
 
     Raises:
         StatusError: 406.
@@ -301,10 +290,6 @@ def check_plain(accept: str) -> None:
 
 def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
     """Return the first alternative that can be served; JSON without a header.
-
-    Args:
-        accept: the header.
-        streams: whether the resource can be watched at the requested path.
 
     Raises:
         StatusError: 406, no alternative can be served.

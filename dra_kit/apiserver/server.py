@@ -117,11 +117,7 @@ class ApiServer:
         return (self._connections.count if self._connections else 0) + sum(map(_count, self._listeners))
 
     def connection(self, token: str = "") -> Connection:
-        """Return a connection for clients in this process.
-
-        Args:
-            token: of its holder; the administrator's where it is empty.
-        """
+        """Return a connection for clients in this process, with a token or the administrator's."""
         token = token or (self._authenticator.token if self._authenticator is not None else "")
         path = str(self.socket) if self.socket is not None else None
         return Connection(self.url, f"Bearer {token}" if token else None, ca=self._ca, socket=path)
@@ -129,11 +125,7 @@ class ApiServer:
     def token(self, namespace: str, account: str, *, node: str = "", seconds: float = DEFAULT_SECONDS) -> str:
         """Return a token of a service account; call it in the thread that the server runs in.
 
-        Args:
-            namespace: the namespace of the account.
-            account: the name of the account.
-            node: the node that the token is bound to and names, like the tokens of pods on that node.
-            seconds: how long the token is valid.
+        It may be bound to a node and name it, like the tokens of pods on that node.
 
         Raises:
             KeyError: the account or the node does not exist.
@@ -145,11 +137,7 @@ class ApiServer:
         return self.api.tokens.issue(found, node=where, seconds=seconds)[0]
 
     def kubeconfig(self, token: str = "") -> Object:
-        """Return a kubeconfig document for it.
-
-        Args:
-            token: of its holder; the administrator's where it is empty.
-        """
+        """Return a kubeconfig document with a token or the administrator's."""
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()

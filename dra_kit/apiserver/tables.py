@@ -17,15 +17,10 @@ def render_table(
     kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
     with_columns: bool = True,
 ) -> Object:  # fmt: skip
-    """Return a ``Table`` of objects.
+    """Return a ``Table`` in a version of meta.k8s.io.
 
-    Args:
-        kind: of the objects.
-        rows: each object as it is stored, and in the request's version.
-        metadata: of the list.
-        version: of meta.k8s.io.
-        include: ``None``, ``Metadata`` or ``Object``: what each row says about its object.
-        with_columns: whether the columns are described.
+    ``rows`` has each object as it is stored, and in the request's version. ``include`` is ``None``, ``Metadata`` or
+    ``Object``: what each row says about its object.
     """
     moment = datetime.now(UTC)
     # kinds without columns of their own: null for no rows

@@ -92,14 +92,7 @@ async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 async def create_object(
     write: WriteRequest, obj: Object, context: StrategyContext, managed_fields: list[Object] | None = None
 ) -> ApiResponse:
-    """Create a decoded object of the request's version.
-
-    Args:
-        write: the write.
-        obj: the object.
-        context: of the request.
-        managed_fields: those of an apply; without them the writer owns what it writes.
-    """
+    """Create a decoded object of the request's version; without ``managed_fields`` the writer owns what it writes."""
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version
     apply_defaults(obj, kind.type_of(api_version))
@@ -224,12 +217,7 @@ async def replace_object(
 ) -> ApiResponse:
     """Replace a stored object by a decoded one of the request's version.
 
-    Args:
-        write: the write.
-        stored: the object before.
-        wire: the object after.
-        context: of the request.
-        managed_fields: those of an apply; without them the writer owns what it changes.
+    Without ``managed_fields``, those of an apply, the writer owns what it changes.
 
     Raises:
         StatusError: 409 when the object changed in the meantime, or the object is not valid.
