@@ -1,4 +1,4 @@
-"""What a user may do: RBAC roles, aggregated too, and bindings, rules, and the decision for one request.
+"""What a user may do: RBAC roles, aggregated roles, bindings, and the decision for one request.
 
 Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation``; k8s.io/apiserver
 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``; Kubernetes 1.37
@@ -82,16 +82,16 @@ class Rbac:
 
         ``problems`` takes a text for each role that does not exist.
         """
-        for resource, prefix in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, f"{namespace}/")):
-            if resource == ROLE_BINDINGS and not namespace:
+        for resource, where in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, namespace)):
+            if resource == ROLE_BINDINGS and not where:
                 return
-            for binding in self._listed(resource, prefix):
-                subject = _subject_of(binding, user, namespace if prefix else "")
+            for binding in self._listed(resource, f"{where}/" if where else ""):
+                subject = next((one for one in binding.get("subjects") or () if _is(one, user, where)), None)
                 if subject is None:
                     continue
                 through = _described(binding, subject)
                 try:
-                    rules = self.rules_of(binding["roleRef"], namespace if prefix else "")
+                    rules = self.rules_of(binding["roleRef"], where)
                 except RoleNotFound as error:
                     problems.append(str(error))
                     continue
@@ -110,10 +110,6 @@ class Rbac:
         if role is None:
             raise RoleNotFound(f"{'role' if is_role else 'clusterrole'}.{GROUP} {go_quote(name)} not found")
         return list(role.get("rules") or ())
-
-
-def _subject_of(binding: Object, user: User, namespace: str) -> Object | None:
-    return next((item for item in binding.get("subjects") or () if _is(item, user, namespace)), None)
 
 
 def _is(subject: Object, user: User, namespace: str) -> bool:

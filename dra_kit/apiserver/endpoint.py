@@ -38,7 +38,7 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.non_resource import serve_non_resource
 from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
 from dra_kit.apiserver.reviews import answer_review
-from dra_kit.apiserver.status_errors import StatusError, bad_request, method_not_allowed, no_such_resource
+from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
 from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, render_table
@@ -82,7 +82,7 @@ class Endpoint:
             raise
         except Exception as error:  # noqa: BLE001 - one request that fails must not end the server
             _log.exception("%s %s", raw.method, raw.path_qs)
-            return _refused(raw, StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _refused(raw, internal(repr(error)))
 
     def _user(self, raw: web.BaseRequest) -> User:
         """Return the user of a request's token; without an authenticator, any other client is the administrator.

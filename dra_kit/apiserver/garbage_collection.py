@@ -23,7 +23,7 @@ _Place = tuple[str, str]  # resource and key
 
 
 class GarbageCollector:
-    """Watches an API: deletes dependents and contents, and creates the ServiceAccount of each new namespace.
+    """Watches all changes of an API, and deletes what they leave; creates the ServiceAccount of a new namespace.
 
     Args:
         namespace_seconds: how long the contents of a deleted namespace stay.

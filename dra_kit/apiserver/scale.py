@@ -6,7 +6,7 @@ Source: Kubernetes 1.37 ``pkg/registry/apps/*/storage`` and k8s.io/apimachinery 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -47,28 +47,30 @@ async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiRespo
     Raises:
         StatusError: the workload does not exist, or the request is invalid.
     """
-    scale = _Scale(api, workload, request)
     if request.method == "HEAD":
         raise method_not_allowed()
     if request.method == "GET":
-        return scale.answer(scale.stored().object)
+        return _answer(api.stored(workload, request.target).object)
+    # what the client sends and sees is of another group than the path
+    seen = replace(request, target=replace(request.target, group=_SCALE.group, version="v1"))
     if request.method == "PUT":
-        return await scale.update()
-    return await scale.patch()
+        options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
+        return await _Scale(workload, request, WriteRequest(api, _SCALE, seen, options)).update()
+    write = write_of(api, _SCALE, seen)
+    scale = _Scale(workload, request, write)
+    if request.content_type == APPLY:
+        return await scale.apply()
+    return await patch_stored(write, scale.stored, scale.shown, scale.change)
 
 
 class _Scale:
-    """The scale of one workload, as a separate object."""
+    """A write of the scale of one workload, as of a separate object."""
 
-    def __init__(self, api: Api, workload: Kind, request: ApiRequest) -> None:
-        self._api, self._workload, self._request = api, workload, request
-        target = request.target
-        # what the client sends and sees is of another group than the path
-        self._seen = replace(request, target=replace(target, group=_SCALE.group, version="v1"))
-        self._options = WriteOptions()
+    def __init__(self, workload: Kind, request: ApiRequest, write: WriteRequest) -> None:
+        self._workload, self._request, self._write = workload, request, write
 
     def stored(self) -> StoredObject:
-        return self._api.stored(self._workload, self._request.target)
+        return self._write.api.stored(self._workload, self._request.target)
 
     def shown(self, stored: StoredObject) -> Object:
         """Return the scale with those of the workload's managers that own the number, in terms of the scale."""
@@ -77,47 +79,41 @@ class _Scale:
         return scale
 
     async def update(self) -> ApiResponse:
-        self._options = WriteOptions.parse(self._request.query, "UpdateOptions", self._request.agent)
-        context = self._api.context(self._request)
+        write = self._write
+        context = write.api.context(self._request)
         stored = self.stored()
-        wire = read_object(self._seen, _SCALE, self._options.field_validation, context)
+        wire = read_object(write.request, _SCALE, write.options.field_validation, context)
         check_name(wire["metadata"].get("name"), self._request.target.name)
         return await self.change(stored, wire, context)
 
-    async def patch(self) -> ApiResponse:
-        write = write_of(self._api, _SCALE, self._seen)
-        self._options = write.options
-        if self._request.content_type == APPLY:
-            return await self._apply(write)
-        return await patch_stored(write, self.stored, self.shown, self.change)
-
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
         """Set the workload's replicas to those of a sent or patched scale."""
-        writer = WriteRequest(self._api, _SCALE, self._seen, self._options).manager("Update", context.now)
+        writer = self._write.manager("Update", context.now)
         managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer)
         return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)
 
-    async def _apply(self, write: WriteRequest) -> ApiResponse:
-        context = self._api.context(self._request)
+    async def apply(self) -> ApiResponse:
+        write = self._write
+        context = write.api.context(self._request)
         stored = self.stored()
         config = configuration(write)
-        decoded = decode_typed(config, self._seen, _SCALE, self._options.field_validation, context)
+        decoded = decode_typed(config, write.request, _SCALE, write.options.field_validation, context)
         live = self.shown(stored)
         try:
             applied = after_apply(
                 live, mentioned(config, decoded), _SCALE.stored_type, write.manager("Apply", context.now),
-                managers_of(live), force=self._options.force,
+                managers_of(live), force=write.options.force,
             )  # fmt: skip
         except ApplyConflict as error:
             raise conflicting(error) from None
-        wire = decode_typed(applied.obj, self._seen, _SCALE, "Ignore", context)
+        wire = decode_typed(applied.obj, write.request, _SCALE, "Ignore", context)
         wire["metadata"]["resourceVersion"] = decoded["metadata"].get("resourceVersion", "")
         return await self._store(stored, wire, applied.managers, context)
 
     async def _store(
         self, stored: StoredObject, scale: Object, managers: list[FieldManager], context: StrategyContext
     ) -> ApiResponse:
-        kind, target = self._workload, self._request.target
+        api, kind, target = self._write.api, self._workload, self._request.target
         metadata = scale["metadata"]
         replicas = (scale.get("spec") or {}).get("replicas", 0)
         check_namespace(scale, self._request)
@@ -127,21 +123,22 @@ class _Scale:
         if replicas < 0:
             error = invalid("spec.replicas", replicas, NOT_NEGATIVE)
             raise invalid_object(_SCALE.group, _SCALE.kind, target.name, [error])
-        workload = self._api.wire(kind, stored.object, target.api_version)
+        workload = api.wire(kind, stored.object, target.api_version)
         workload = {
             **workload,
             "metadata": {**workload["metadata"], "resourceVersion": metadata.get("resourceVersion") or ""},
             "spec": {**workload["spec"], "replicas": replicas},
         }
         managed = entries(_to_workload(managers_of(stored.object), managers, target.api_version))
-        write = WriteRequest(self._api, kind, self._request, self._options)
+        write = WriteRequest(api, kind, self._request, self._write.options)
         answer = await replace_object(write, stored, workload, context, managed)
         assert answer.items is not None  # noqa: S101 - that of a write has its object
-        return self.answer(answer.items[0], context)
+        return _answer(answer.items[0], context.warnings)
 
-    def answer(self, workload: Object, context: StrategyContext | None = None) -> ApiResponse:
-        scale = _scale_of(workload)
-        return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=context.warnings if context else ())
+
+def _answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
+    scale = _scale_of(workload)
+    return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=warnings)
 
 
 def _scale_of(workload: Object) -> Object:

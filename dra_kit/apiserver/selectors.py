@@ -29,7 +29,6 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text = text
         self.words: list[str] = []
         position = 0
         while match := _TOKEN.match(text, position):

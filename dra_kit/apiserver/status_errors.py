@@ -132,6 +132,6 @@ def expired(message: str) -> StatusError:
     return StatusError(410, "Expired", message)
 
 
-def internal(message: str) -> StatusError:
+def internal(cause: str, details: Mapping[str, Any] | None = None) -> StatusError:
     """Return 500 with a Status."""
-    return StatusError(500, "InternalError", message)
+    return StatusError(500, "InternalError", f"Internal error occurred: {cause}", details)

@@ -194,8 +194,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     """Return the pod with its node, and with the labels and annotations of the binding."""
     # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
     status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
-    status["conditions"] = with_condition(status.get("conditions") or [], scheduled)
+    status["conditions"] = with_true_condition(status, "PodScheduled")
     metadata = dict(pod["metadata"])
     for field in ("labels", "annotations"):
         if added := binding["metadata"].get(field):
@@ -204,17 +203,16 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
-    """Return conditions with one added, or replaced if its type exists."""
-    before = next((item for item in conditions if item.get("type") == condition["type"]), None)
+def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
+    """Return the conditions of a status with a true one added, or replaced if its type exists."""
+    conditions = status.get("conditions") or []
+    condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": now(), **reason}
+    before = next((item for item in conditions if item.get("type") == type_), None)
     if before is None:
         return [*conditions, condition]
-    if before.get("status") == condition["status"]:
-        condition = {**condition, "lastTransitionTime": before.get("lastTransitionTime")}
+    if before.get("status") == "True":
+        condition["lastTransitionTime"] = before.get("lastTransitionTime")
     return [condition if item is before else item for item in conditions]
-
-
-_REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
 
 
 async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
@@ -237,8 +235,9 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}
-        condition = {"type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
-        conditions = with_condition(status.get("conditions") or [], {**condition, **_REASON})
+        conditions = with_true_condition(
+            status, "DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting"
+        )
         key = kind.key(request.target.namespace, request.target.name)
         api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
     await delete(api, kind, deletion)

@@ -31,7 +31,10 @@ def render_table(
         "metadata": metadata,
         "columnDefinitions": [_definition(column) for column in kind.columns] if with_columns else None,
         "rows": [
-            {"cells": [_cell(column, stored, moment) for column in kind.columns]} | _subject(wire, version, include)
+            {
+                "cells": [_cell(column, stored, moment) for column in kind.columns],
+                "object": _shown(wire, version, include),
+            }
             for stored, wire in rows
         ]
         or empty,
@@ -72,13 +75,10 @@ def _definition(column: Column) -> Object:
 _DESCRIPTIONS: Final = {"Age": "Time since the object was created.", "Name": "Name of the object."}
 
 
-def _subject(wire: Object, version: str, include: str) -> Object:
-    match include:
-        case "None":
-            return {"object": None}
-        case "Object":
-            return {"object": wire}
-    return {"object": partial_metadata(wire, version)}
+def _shown(wire: Object, version: str, include: str) -> Object | None:
+    if include == "Object":
+        return wire
+    return None if include == "None" else partial_metadata(wire, version)
 
 
 def partial_metadata(wire: Object, version: str = "v1") -> Object:

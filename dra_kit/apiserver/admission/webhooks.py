@@ -69,11 +69,11 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     wire = _wire(write, write.obj, api_version)
     if wire is None:
         text = "attempted to modify the object, which is not supported for this operation"
-        raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
+        raise internal(f'admission webhook "{webhook}" {text}')
     try:
         obj = write.api.decoded(write.kind, json_patch.json_patch(wire, patch), api_version)
     except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
-        raise internal(f"Internal error occurred: {error}") from None
+        raise internal(str(error)) from None
     if api_version == write.kind.storage_api_version:
         apply_defaults(obj, write.kind.stored_type)
     return obj
@@ -161,8 +161,7 @@ class WebhookAdmission:
             if webhook.get("failurePolicy") == "Ignore":
                 return []
             text = f'failed calling webhook "{name}": {error}'
-            message = f"Internal error occurred: {text}"
-            raise StatusError(500, "InternalError", message, {"causes": [{"message": text}]}) from None
+            raise internal(text, {"causes": [{"message": text}]}) from None
         warnings += [str(text) for text in response.get("warnings") or ()]
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from typing_extensions import override
 
@@ -74,27 +74,8 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
         return errors + _column_errors(spec.get("versions") or [])
 
 
-class CustomResourceStrategy(Strategy):
-    """A custom resource; versions differ in name only."""
-
-    metadata_with_status: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, *, status: bool) -> None:
-        self._status = StatusStrategy() if status else Strategy()
-
-    @override
-    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Drop the status if it has a subresource."""
-        self._status.prepare_for_create(obj, context)
-
-    @override
-    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the status if it has a subresource."""
-        self._status.prepare_for_update(obj, old, context)
-
-
 def kind_from_definition(definition: Object) -> Kind:
-    """Return the kind that a CustomResourceDefinition defines."""
+    """Return the kind that a CustomResourceDefinition defines; its versions differ in name only."""
     spec = definition["spec"]
     names = spec["names"]
     served = [item for item in spec.get("versions") or () if item.get("served")]
@@ -108,7 +89,7 @@ def kind_from_definition(definition: Object) -> Kind:
         names["kind"],
         spec.get("scope") == "Namespaced",
         {item["name"]: CUSTOM_RESOURCE.name for item in served},
-        CustomResourceStrategy(status=status),
+        StatusStrategy() if status else Strategy(),
         storage=f"{spec['group']}/{stored['name']}",
         storage_type=CUSTOM_RESOURCE.name,
         short_names=tuple(names.get("shortNames") or ()),

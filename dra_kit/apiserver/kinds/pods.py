@@ -5,7 +5,6 @@ Source: Kubernetes 1.37 ``pkg/printers/internalversion``, ``printPod``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -38,12 +37,6 @@ _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
-
-
-def containers(pod: Object, *fields: str) -> Iterator[Object]:
-    """Yield all containers of a pod, init containers first."""
-    for field in fields or ("initContainers", "containers"):
-        yield from pod["spec"].get(field) or ()
 
 
 class PodStrategy(Strategy):
@@ -225,7 +218,8 @@ def _without_empty(value: Any) -> Any:
 def _quality(pod: Object) -> str:
     """Return ``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
     guaranteed, anything = True, False
-    for container in containers(pod):
+    spec = pod["spec"]
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources: dict[str, Any] = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in ("cpu", "memory"):

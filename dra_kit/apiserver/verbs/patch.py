@@ -83,7 +83,10 @@ async def patch_stored(
         StatusError: it is not changed.
     """
     request = write.request
-    body = parse_patch_body(request)
+    try:
+        body = parse_json(request.body)
+    except ValueError:
+        raise bad_request("invalid JSON patch") from None
     for attempt in range(_ATTEMPTS):
         stored = read()
         context = write.api.context(request)
@@ -146,18 +149,6 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 _OPERATIONS_MAX: Final = 10_000
 _OPERATION: Final = {"op", "path", "from", "value"}
-
-
-def parse_patch_body(request: ApiRequest) -> Any:
-    """Return the JSON of a patch.
-
-    Raises:
-        StatusError: 400.
-    """
-    try:
-        return parse_json(request.body)
-    except ValueError:
-        raise bad_request("invalid JSON patch") from None
 
 
 def formed(value: Any, request: ApiRequest) -> Any:

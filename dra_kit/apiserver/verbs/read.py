@@ -6,20 +6,21 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
-from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.kind import Kind, readers
 from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
-from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector, reader
+from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
 from dra_kit.apiserver.status_errors import bad_request, expired, invalid_object
 from dra_kit.apiserver.storage import Compacted, StoredObject
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
 
-_META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
+_META_FIELDS: Final = readers("metadata.name", "metadata.namespace")
 
 
 class ListSelection(Struct, frozen=True):
