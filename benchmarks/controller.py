@@ -54,7 +54,7 @@ def serve(directory: Path) -> None:
     async def run() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        async with ApiServer(controllers=False) as server:  # they would delete claims whose pods do not exist
+        async with ApiServer(garbage_collection=False) as server:  # it would delete claims whose pods do not exist
             kind = server.api.registry.by_name("resourceclaims.resource.k8s.io")
             assert kind is not None
             for number in range(CLAIMS):

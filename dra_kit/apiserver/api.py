@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -21,16 +21,13 @@ from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
+from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.schema.types import decode, prune
 from dra_kit.kubernetes.values.json import Object
-
-if TYPE_CHECKING:
-    from dra_kit.apiserver.pod_log import PodLogSource
-
 
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
@@ -96,7 +93,12 @@ def encode(value: object) -> bytes:
 
 def now() -> str:
     """Return the time as ``metav1.Time``."""
-    return datetime.now(UTC).isoformat()[:19] + "Z"
+    return time_text(datetime.now(UTC))
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in UTC as ``metav1.Time``."""
+    return moment.isoformat()[:19] + "Z"
 
 
 class AdmissionAttributes(Struct, frozen=True):
@@ -135,11 +137,7 @@ class AdmissionPlugin(Protocol):
         ...
 
     async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """Validate a write after all mutations.
-
-        Args:
-            write: the requested write.
-            warnings: receives warnings for the client, even if the write is rejected.
+        """Validate a write after all mutations; add warnings for the client, even if the write is rejected.
 
         Raises:
             StatusError: the write is rejected.
@@ -172,6 +170,17 @@ class Api:
         stored = self.storage.get(resource, key)
         return None if stored is None else stored.object
 
+    def stored(self, kind: Kind, target: Target) -> StoredObject:
+        """Return the object that a path names.
+
+        Raises:
+            StatusError: 404.
+        """
+        stored = self.storage.get(kind.resource, kind.key(target.namespace, target.name))
+        if stored is None:
+            raise not_found(kind.group, kind.plural, target.name)
+        return stored
+
     def listed(self, resource: str, prefix: str = "") -> Iterator[Object]:
         """Return all stored objects of a resource whose keys have a prefix."""
         return (stored.object for _, stored in self.storage.items(resource, prefix))
@@ -184,9 +193,9 @@ class Api:
             request_verb(request.method, target, request.query), request.warnings,
         )  # fmt: skip
 
-    def own_context(self, api_version: str, user: User = ADMIN) -> StrategyContext:
+    def own_context(self, api_version: str) -> StrategyContext:
         """Return the context for writes of the server itself."""
-        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
+        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
         """Return a stored object in a served version; it may share parts with the stored one."""

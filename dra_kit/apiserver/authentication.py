@@ -25,9 +25,10 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from dra_kit.apiserver.requests import MEDIA_TYPES
-from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized, unsupported_media_type
+from dra_kit.apiserver.requests import unsupported_media_type
+from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized
 from dra_kit.kubernetes.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
@@ -58,12 +59,7 @@ class TokenIssuer:
     ) -> tuple[str, float]:
         """Return a token, and when it expires (seconds since 1970).
 
-        Args:
-            account: the ServiceAccount.
-            pod: it is bound to that pod, and names its node.
-            node: it is bound to that node.
-            seconds: how long it is valid.
-            audiences: for whom; the API server where none is given.
+        It may be bound to a pod, whose node it names, or to a node. Without audiences it is for the API server.
         """
         now = int(time.time())
         expires = now + int(seconds)
@@ -106,8 +102,7 @@ class TokenIssuer:
         for what, reference in (("node", node), ("pod", pod)):
             if reference:
                 extra |= {f"{_EXTRA}/{what}-{field}": (value,) for field, value in reference.items()}
-        groups = (*account_groups(namespace), "system:authenticated")
-        return User(claims["sub"], groups, account["uid"], extra)
+        return replace(User.service_account(namespace, account["name"]), uid=account["uid"], extra=extra)
 
     def _is(self, resource: str, key: str, uid: str) -> bool:
         found = self._lookup(resource, key)
@@ -177,7 +172,7 @@ class Authenticator:
             raise self._refusal("token", unauthorized())
         untyped = request.method == "PUT" and _SCALE.fullmatch(request.rel_url.raw_path) is not None
         if request.body_exists and not untyped and not request.headers.get("Content-Type", "").strip():
-            raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
+            raise self._refusal("content type", unsupported_media_type())
         return user
 
     def _user(self, authorization: str, tokens: TokenIssuer) -> User | None:

@@ -1,20 +1,23 @@
-"""What a user may do: RBAC roles and bindings, rules, and the decision for one request.
+"""What a user may do: RBAC roles, aggregated roles, bindings, and the decision for one request.
 
 Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation``; k8s.io/apiserver
 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``; Kubernetes 1.37
-``pkg/apis/rbac/v1/evaluation_helpers.go`` and k8s.io/component-helpers 0.37 ``auth/rbac/validation``.
+``pkg/apis/rbac/v1/evaluation_helpers.go`` and ``pkg/controller/clusterroleaggregation``; k8s.io/component-helpers 0.37
+``auth/rbac/validation``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from dra_kit.apiserver.authentication import User
 from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized_for
+from dra_kit.apiserver.storage import Storage, StorageChange
 from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.values.json import Object
 
 GROUP: Final = "rbac.authorization.k8s.io"
@@ -57,7 +60,7 @@ class Rbac:
         self.audit: Callable[[User, AuthorizationAttributes, AuthorizationDecision], None] | None = None
 
     def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """See :class:`dra_kit.apiserver.authorization.RequestAuthorizer`."""
+        """Return whether a user is allowed an action."""
         decision = self._decide(user, attributes)
         if self.audit is not None:
             self.audit(user, attributes, decision)
@@ -77,21 +80,18 @@ class Rbac:
     def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[GrantedRule]:
         """Yield all rules that a user has in a namespace, or in the whole cluster if it is empty.
 
-        Args:
-            user: whose.
-            namespace: where.
-            problems: takes a text for each role that does not exist.
+        ``problems`` takes a text for each role that does not exist.
         """
-        for resource, prefix in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, f"{namespace}/")):
-            if resource == ROLE_BINDINGS and not namespace:
+        for resource, where in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, namespace)):
+            if resource == ROLE_BINDINGS and not where:
                 return
-            for binding in self._listed(resource, prefix):
-                subject = _subject_of(binding, user, namespace if prefix else "")
+            for binding in self._listed(resource, f"{where}/" if where else ""):
+                subject = next((one for one in binding.get("subjects") or () if _is(one, user, where)), None)
                 if subject is None:
                     continue
                 through = _described(binding, subject)
                 try:
-                    rules = self.rules_of(binding["roleRef"], namespace if prefix else "")
+                    rules = self.rules_of(binding["roleRef"], where)
                 except RoleNotFound as error:
                     problems.append(str(error))
                     continue
@@ -112,10 +112,6 @@ class Rbac:
         return list(role.get("rules") or ())
 
 
-def _subject_of(binding: Object, user: User, namespace: str) -> Object | None:
-    return next((item for item in binding.get("subjects") or () if _is(item, user, namespace)), None)
-
-
 def _is(subject: Object, user: User, namespace: str) -> bool:
     name = subject.get("name", "")
     match subject.get("kind"):
@@ -132,8 +128,9 @@ def _is(subject: Object, user: User, namespace: str) -> bool:
 def _described(binding: Object, subject: Object) -> str:
     metadata, reference = binding["metadata"], binding["roleRef"]
     namespace = metadata.get("namespace", "")
-    kind, name = ("RoleBinding", f"{metadata['name']}/{namespace}") if namespace else (
-        "ClusterRoleBinding", metadata["name"])  # fmt: skip
+    kind, name = "ClusterRoleBinding", metadata["name"]
+    if namespace:
+        kind, name = "RoleBinding", f"{name}/{namespace}"
     whom = subject.get("name", "")
     if subject.get("kind") == "ServiceAccount":
         whom = f"{whom}/{subject.get('namespace') or namespace}"
@@ -178,14 +175,6 @@ class AuthorizationDecision(Struct, frozen=True):
     reason: str = ""
 
 
-class RequestAuthorizer(Protocol):
-    """Decides what users may do."""
-
-    def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
-        """Return whether a user is allowed an action."""
-        ...
-
-
 def denied(user: User, attributes: AuthorizationAttributes, decision: AuthorizationDecision) -> StatusError:
     """Return a 403 with the message of the API server."""
     who = f"User {go_quote(user.name)} cannot {attributes.verb}"
@@ -197,13 +186,13 @@ def denied(user: User, attributes: AuthorizationAttributes, decision: Authorizat
     return unauthorized_for(attributes.group, attributes.resource, attributes.name, f"{who} {what}{reason}")
 
 
-def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: AuthorizationAttributes) -> None:
+def require_allowed(rbac: Rbac, user: User, attributes: AuthorizationAttributes) -> None:
     """Reject an action that the user is not allowed.
 
     Raises:
         StatusError: 403, the user may not.
     """
-    decision = authorizer.authorize(user, attributes)
+    decision = rbac.authorize(user, attributes)
     if not decision.allowed:
         raise denied(user, attributes, decision)
 
@@ -298,3 +287,25 @@ def shown(rule: Rule) -> str:
 def quoted_list(values: Iterable[str]) -> str:
     """Return strings as Go's ``%q`` writes a slice of them."""
     return "[" + " ".join(go_quote(value) for value in values) + "]"
+
+
+def aggregate_cluster_roles(storage: Storage) -> None:
+    """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
+
+    def update_first_outdated(_: StorageChange) -> None:  # that change triggers the next one
+        roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
+        for key, role in roles:
+            rule = role.get("aggregationRule")
+            if not rule:
+                continue
+            found: list[Rule] = []
+            for selector in rule.get("clusterRoleSelectors") or ():
+                wanted = parse_label_selector(selector)
+                for other_key, other in roles:
+                    if other_key != key and wanted.matches(other):
+                        found += [item for item in other.get("rules") or () if item not in found]
+            if found != (role.get("rules") or []):
+                storage.update(CLUSTER_ROLES, key, {**role, "rules": found or None})
+                return
+
+    storage.listen(CLUSTER_ROLES, update_first_outdated)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
+from dra_kit.apiserver.status_errors import no_such_resource
 from dra_kit.kubernetes.values.json import Object
 
 VERSION: Final = "v1.37.1"
@@ -65,11 +66,15 @@ def _rank(version: str) -> tuple[int, str]:
     return (_ORDER.index(version), "") if version in _ORDER else (len(_ORDER), version)
 
 
-def group(registry: KindRegistry, name: str) -> Object | None:
-    """Return ``APIGroup``."""
+def group(registry: KindRegistry, name: str) -> Object:
+    """Return ``APIGroup``.
+
+    Raises:
+        StatusError: 404.
+    """
     versions = groups(registry).get(name)
     if versions is None:
-        return None
+        raise no_such_resource()
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
 
 
@@ -90,9 +95,14 @@ def core_versions(address: str) -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
-def resource_list(registry: KindRegistry, name: str, version: str) -> Object | None:
-    """Return ``APIResourceList`` of a group's version."""
-    resources = [resource for kind in _served(registry, name, version) for resource in _resources(kind)]
+def resource_list(registry: KindRegistry, name: str, version: str) -> Object:
+    """Return ``APIResourceList`` of a group's version.
+
+    Raises:
+        StatusError: 404.
+    """
+    served = (kind for kind in registry if kind.group == name and version in kind.types)
+    resources = [resource for kind in served for resource in _resources(kind)]
     if version == "v1":
         for plural, kind_name, namespaced in REVIEWS.get(name, ()):
             resources.append(
@@ -100,15 +110,11 @@ def resource_list(registry: KindRegistry, name: str, version: str) -> Object | N
                  "verbs": ["create"]}
             )  # fmt: skip
     if not resources:
-        return None
+        raise no_such_resource()
     resources.sort(key=lambda resource: resource["name"])
     api_version = f"{name}/{version}" if name else version
     typed = {"kind": "APIResourceList", "apiVersion": "v1"} if name else {"kind": "APIResourceList"}
     return {**typed, "groupVersion": api_version, "resources": resources}
-
-
-def _served(registry: KindRegistry, name: str, version: str) -> Iterator[Kind]:
-    return (kind for kind in registry if kind.group == name and version in kind.types)
 
 
 def _resources(kind: Kind) -> Iterator[Object]:
@@ -122,16 +128,12 @@ def _resources(kind: Kind) -> Iterator[Object]:
     yield found | {"storageVersionHash": _storage_hash(kind)}
     if kind.status:
         yield {"name": f"{kind.plural}/status", "singularName": "", **scope, "verbs": list(_STATUS_VERBS)}
-    for name, api_version, kind_name, allowed in _subresources(kind):
+    for name, api_version, kind_name, allowed in SUBRESOURCES.get(kind.full_name, ()):
         other: Object = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
         if api_version:
             group_name, _, version = api_version.rpartition("/")
             other |= {"group": group_name, "version": version}
         yield other | {"kind": kind_name, "verbs": list(allowed)}
-
-
-def _subresources(kind: Kind) -> tuple[tuple[str, str, str, tuple[str, ...]], ...]:
-    return SUBRESOURCES.get(kind.full_name, ())
 
 
 def _storage_hash(kind: Kind) -> str:
@@ -155,9 +157,8 @@ def aggregated_discovery(registry: KindRegistry, *, core: bool) -> Object:
 
 
 def _aggregated_resources(registry: KindRegistry, name: str, version: str) -> Iterator[Object]:
-    plain = resource_list(registry, name, version) or {"resources": []}
     by_name: dict[str, dict[str, Any]] = {}
-    for resource in plain["resources"]:
+    for resource in resource_list(registry, name, version)["resources"]:
         plural, _, sub = resource["name"].partition("/")
         kind = {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
         if sub:

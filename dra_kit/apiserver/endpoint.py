@@ -32,13 +32,13 @@ from dra_kit.apiserver.authentication import (
     account_groups,
     account_of,
 )
-from dra_kit.apiserver.authorization import AuthorizationAttributes, RequestAuthorizer, require_allowed
+from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
 from dra_kit.apiserver.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.non_resource import serve_non_resource
 from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
 from dra_kit.apiserver.reviews import answer_review
-from dra_kit.apiserver.status_errors import StatusError, bad_request, method_not_allowed, no_such_resource
+from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
 from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, render_table
@@ -52,7 +52,7 @@ from dra_kit.kubernetes.resource.field_errors import go_quote
 _log = logging.getLogger(__name__)
 _COLLECTION: Final = {"list", "watch", "create", "deletecollection"}
 _OBJECT: Final = {"get", "update", "patch", "delete"}
-_STATUS: Final = {"get", "update", "patch"}
+_STATUS: Final = frozenset({"get", "update", "patch"})
 
 
 class Endpoint:
@@ -70,7 +70,6 @@ class Endpoint:
         self.api = api
         self._authenticator = authenticator
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        self.closing = False
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """Serve one request."""
@@ -83,7 +82,7 @@ class Endpoint:
             raise
         except Exception as error:  # noqa: BLE001 - one request that fails must not end the server
             _log.exception("%s %s", raw.method, raw.path_qs)
-            return _refused(raw, StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _refused(raw, internal(repr(error)))
 
     def _user(self, raw: web.BaseRequest) -> User:
         """Return the user of a request's token; without an authenticator, any other client is the administrator.
@@ -100,7 +99,7 @@ class Endpoint:
         path = raw.rel_url.raw_path
         target = Target.parse(path)
         if target is None:
-            require_allowed(self.api.rbac, user, attributes_of_path(raw.method, path))
+            require_allowed(self.api.rbac, user, AuthorizationAttributes(raw.method.lower(), path=path, is_path=True))
             if path == "/metrics":
                 body = generate_latest(_RequestMetrics(self.requests))
                 return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
@@ -113,7 +112,7 @@ class Endpoint:
         agent = raw.headers.get("User-Agent", "")
         plural = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.requests[agent, action, plural] += 1
-        require_allowed(self.api.rbac, user, request_attributes(raw.method, target, query))
+        require_allowed(self.api.rbac, user, request_attributes(action, target, query))
         request = ApiRequest(
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),
             raw.headers.get("Accept", ""), agent, user,
@@ -264,9 +263,7 @@ def _check_path(kind: Kind, request: ApiRequest, action: str) -> None:
     everywhere = kind.namespaced and not target.namespace
     if action not in _COLLECTION or (everywhere and action in {"create", "deletecollection"}):
         raise method_not_allowed()
-    if action == "deletecollection" and not kind.collection_deletion:
-        raise method_not_allowed()
-    if request.method == "HEAD":
+    if request.method == "HEAD" or (action == "deletecollection" and not kind.collection_deletion):
         raise method_not_allowed()
 
 
@@ -276,12 +273,11 @@ def _check_subresource(kind: Kind, target: Target, action: str) -> None:
     if target.subresource == "status":
         if not kind.status:
             raise no_such_resource()
-        allowed = frozenset(_STATUS)
+        allowed = _STATUS
     else:
-        verbs = SUBRESOURCES.get((kind.full_name, target.subresource))
-        if verbs is None:
+        if (kind.full_name, target.subresource) not in SUBRESOURCES:
             raise no_such_resource()
-        allowed = verbs
+        allowed = SUBRESOURCES[kind.full_name, target.subresource]
     if action not in allowed:
         raise method_not_allowed()
 
@@ -334,14 +330,8 @@ def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | N
 _NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
 
 
-def attributes_of_path(method: str, path: str) -> AuthorizationAttributes:
-    """Return the attributes of a request for a path that is not a resource."""
-    return AuthorizationAttributes(method.lower(), path=path, is_path=True)
-
-
-def request_attributes(method: str, target: Target, query: Query) -> AuthorizationAttributes:
+def request_attributes(action: str, target: Target, query: Query) -> AuthorizationAttributes:
     """Return the attributes of a request on a resource, whether there is such a resource or not."""
-    action = request_verb(method, target, query)
     name, namespace = target.name, target.namespace
     if not name and action in {"list", "watch"}:
         name = _selected_name(query.text("fieldSelector"))
@@ -386,7 +376,7 @@ class _RequestMetrics:
 _EXTRA: Final = "impersonate-extra-"
 
 
-def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestAuthorizer) -> User:
+def impersonate(headers: CIMultiDictProxy[str], user: User, rbac: Rbac) -> User:
     """Return the user that a request impersonates; the user itself without impersonation headers.
 
     Raises:
@@ -399,7 +389,7 @@ def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestA
         raise bad_request(f"requested {_shown(wanted)} without impersonating a user name")
     account = account_of(wanted.name)
     for attributes in _asked(wanted, account):
-        require_allowed(authorizer, user, attributes)
+        require_allowed(rbac, user, attributes)
     groups = list(wanted.groups)
     if not groups and account is not None:
         groups += account_groups(account[0])

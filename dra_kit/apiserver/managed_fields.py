@@ -323,8 +323,10 @@ class ApplyConflict(Exception):
         count = sum(len(paths) for _, paths in conflicts)
         text = self._who(conflicts[0][0]) + f": {format_path(conflicts[0][1][0])}"
         if count > 1:
-            listed = (f"{self._who(manager, 's')}:\n{_listed(paths)}" for manager, paths in conflicts)
-            text = "\n".join(listed)
+            lines: list[str] = []
+            for manager, paths in conflicts:
+                lines += [f"{self._who(manager, 's')}:", *(f"- {format_path(path)}" for path in paths)]
+            text = "\n".join(lines)
         super().__init__(f"Apply failed with {count} conflict{'' if count == 1 else 's'}: {text}")
 
     @staticmethod
@@ -340,10 +342,6 @@ class ApplyConflict(Exception):
             for manager, paths in self.conflicts
             for path in paths
         ]
-
-
-def _listed(paths: Sequence[Path]) -> str:
-    return "\n".join(f"- {format_path(path)}" for path in paths)
 
 
 def managers_of(obj: Mapping[str, Any]) -> list[FieldManager]:
@@ -370,23 +368,17 @@ def after_update(
 ) -> list[FieldManager]:
     """Return the managers after a write other than apply: only the writer owns the fields that it changed.
 
-    Args:
-        old: the object before, in the writer's version; the zero object for a creation.
-        new: the object after.
-        type_name: the type of both.
-        writer: the manager that wrote; its fields are ignored.
-        managers: the managers before the write.
+    ``old`` is in the writer's version, and the zero object for a creation. The fields of ``writer`` are ignored.
     """
     comparison = compare_fields(old, new, type_name)
     changed, removed = comparison.changed - _UNOWNED, frozenset(comparison.removed)
     if not changed and not removed:
         return managers
-    own = next((manager.fields for manager in managers if manager.same(writer)), EMPTY)
     others = [
         replace(manager, fields=manager.fields - changed - removed) for manager in managers if not manager.same(writer)
     ]
-    mine = replace(writer, fields=(own | changed) - removed)
     before = next((manager for manager in managers if manager.same(writer)), None)
+    mine = replace(writer, fields=((before.fields if before else EMPTY) | changed) - removed)
     if before is not None and before.fields == mine.fields and not changed:
         mine = before
     return [*others, mine]
@@ -449,21 +441,16 @@ def after_apply(
 def tracked_fields(old: Object | None, new: Object, type_name: str, writer: FieldManager) -> list[Object] | None:
     """Return ``managedFields`` after a write.
 
-    Args:
-        old: the object before in the writer's version, None when it is created.
-        new: the decoded object in the writer's version, as the writer wants it: before admission.
-        type_name: of both.
-        writer: who writes.
-
-    Returns:
-        None for none: an object that lost its managers gets new ones only by an apply.
+    Both objects are in the writer's version: ``old`` is None when it is created, ``new`` is as the writer wants it,
+    before admission. None is for none: an object that lost its managers gets new ones only by an apply.
     """
-    managers = managers_of(old) if old is not None else []
+    managers: list[FieldManager] = []
     if old is not None:
         given: list[Any] | None = new["metadata"].get("managedFields")
         if given is not None and (not given or given == [{}]):
             return None  # asked to forget
-        managers = managers_of(new) or managers  # a writer may hand fields over, as kubectl's server-side apply does
+        # a writer may hand fields over, as kubectl's server-side apply does
+        managers = managers_of(new) or managers_of(old)
         if not managers:
             return None
     before = written_zero(type_name) if old is None else old

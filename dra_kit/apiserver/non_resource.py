@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from dra_kit.apiserver import discovery, openapi
 from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.kinds.kind import KindRegistry
-from dra_kit.apiserver.openapi import PROTOBUF, openapi_v2_json, openapi_v2_protobuf
-from dra_kit.apiserver.requests import ACCEPTED, JSON, YAML, Query, accept_clauses, check, check_plain
-from dra_kit.apiserver.status_errors import method_not_allowed, no_such_resource, not_acceptable
+from dra_kit.apiserver.requests import ACCEPTED, JSON, YAML, Query, accept_clauses, check, check_plain, not_acceptable
+from dra_kit.apiserver.status_errors import method_not_allowed
+from dra_kit.kubernetes.values.json import Object
 
 
 def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Response:
@@ -37,10 +37,13 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
         return web.Response(text=json.dumps(openapi.openapi_index(registry)))
     if path == "/openapi/v2":
         if "protobuf" in raw.headers.get("Accept", ""):
-            return web.Response(body=openapi_v2_protobuf(), headers={"Content-Type": PROTOBUF})
-        return web.Response(body=openapi_v2_json(), headers={"Content-Type": JSON})
+            return web.Response(body=openapi.openapi_v2_protobuf(), headers={"Content-Type": openapi.PROTOBUF})
+        return web.Response(body=openapi.openapi_v2_json(), headers={"Content-Type": JSON})
     if path.startswith("/openapi/v3/"):
-        return _openapi(registry, path.removeprefix("/openapi/v3/"))
+        described = openapi.openapi_document(registry, path.removeprefix("/openapi/v3/"))
+        if described is None:
+            return web.Response(status=404, headers={"Content-Type": ""})
+        return web.Response(body=encode(described), headers={"Content-Type": JSON})
     document = _discovery(registry, path, raw)
     if document is None:
         return web.Response(text="404 page not found\n", status=404)
@@ -50,51 +53,39 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
     return web.Response(body=encode(document), headers={"Content-Type": content_type})
 
 
-def _openapi(registry: KindRegistry, path: str) -> web.Response:
-    document = openapi.openapi_document(registry, path)
-    if document is None:
-        return web.Response(status=404, headers={"Content-Type": ""})
-    return web.Response(body=encode(document), headers={"Content-Type": JSON})
-
-
-def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> dict[str, Any] | None:
+def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> Object | None:
+    accept = raw.headers.get("Accept", "")
     match path.split("/")[1:]:
         case [""]:
             return {"paths": _paths(registry)}
         case ["version"]:
-            check(raw.headers.get("Accept", ""), (JSON,))
+            check(accept, (JSON,))
             return discovery.version_info()
         case [("api" | "apis") as root]:
             if root == "api":
-                check(raw.headers.get("Accept", ""), ACCEPTED)
-            if _wants_aggregated(raw.headers.get("Accept", "")):
+                check(accept, ACCEPTED)
+            if _wants_aggregated(accept):
                 return discovery.aggregated_discovery(registry, core=root == "api")
             return discovery.group_list(registry) if root == "apis" else discovery.core_versions(raw.host)
-        case ["api", version]:
-            check(raw.headers.get("Accept", ""), ACCEPTED)
-            check_plain(raw.headers.get("Accept", ""))
-            return _found(discovery.resource_list(registry, "", version))
         case ["apis", name]:
-            check_plain(raw.headers.get("Accept", ""))
-            return _found(discovery.group(registry, name))
+            check_plain(accept)
+            return discovery.group(registry, name)
+        case ["api", version]:
+            name = ""
         case ["apis", name, version]:
-            check(raw.headers.get("Accept", ""), ACCEPTED)
-            check_plain(raw.headers.get("Accept", ""))
-            return _found(discovery.resource_list(registry, name, version))
-    return None
+            pass
+        case _:
+            return None
+    check(accept, ACCEPTED)
+    check_plain(accept)
+    return discovery.resource_list(registry, name, version)
 
 
 def _paths(registry: KindRegistry) -> list[str]:
-    paths = ["/api", "/api/v1", "/apis", *PATHS, "/openapi/v2", "/openapi/v3", "/version"]
+    paths = ["/api", "/api/v1", "/apis", *(f"/{name}" for name in _CHECKS), "/openapi/v2", "/openapi/v3", "/version"]
     for name, versions in discovery.groups(registry).items():
         paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
     return sorted(paths)
-
-
-def _found(document: dict[str, Any] | None) -> dict[str, Any]:
-    if document is None:
-        raise no_such_resource()
-    return document
 
 
 def _wants_aggregated(accept: str) -> bool:
@@ -112,7 +103,7 @@ def _wants_aggregated(accept: str) -> bool:
             return False
     if not accept:
         return False
-    raise not_acceptable(ACCEPTED)
+    raise not_acceptable()
 
 
 _CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -121,7 +112,6 @@ _CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
     "readyz": ("ping", "log", "etcd", "informer-sync", "shutdown"),
 }
 """What each path asks about; the server answers, so that all is well."""
-PATHS: Final = tuple(f"/{name}" for name in _CHECKS)
 
 
 def serve_health(raw: web.BaseRequest) -> web.Response | None:

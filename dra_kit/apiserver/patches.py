@@ -31,14 +31,9 @@ class StrategicPatchInvalid(ValueError):
 def strategic_merge_patch(document: Any, patch: dict[str, Any], type_name: str) -> Any:
     """Return the patched document; neither argument is changed, and the result may share parts with both.
 
-    Args:
-        document: a JSON object of the type.
-        patch: the patch.
-        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.types`.
-
     Raises:
-        PatchFailed: the patch makes no sense.
-        PatchInvalid: a directive does not have the form that it must have.
+        StrategicPatchFailed: the patch makes no sense.
+        StrategicPatchInvalid: a directive does not have the form that it must have.
     """
     return _merge_object(document if isinstance(document, dict) else {}, patch, type_name)
 
@@ -47,7 +42,7 @@ def _field(type_name: str, name: str) -> SchemaField:
     """Return the schema of a field.
 
     Raises:
-        PatchFailed: the type lacks the field, so its merge strategy is unknown.
+        StrategicPatchFailed: the type lacks the field, so its merge strategy is unknown.
     """
     if type_name.startswith(MAP):
         return SchemaField(item_type(type_name))
@@ -171,7 +166,7 @@ def _identities(items: list[Any], key: str) -> list[Any]:
     """Return the identity of each item.
 
     Raises:
-        PatchFailed: one lacks the key.
+        StrategicPatchFailed: one lacks the key.
     """
     for item in items:
         if key and (not isinstance(item, dict) or key not in item):

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from dra_kit.apiserver.requests import Query, integer
 from dra_kit.apiserver.status_errors import bad_request, invalid_object
-from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
 from dra_kit.kubernetes.values.json import Object
 
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
@@ -71,13 +70,13 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
         )
         errors: list[FieldError] = []
         if (options.tail_lines or 0) < 0:
-            errors.append(invalid_field("tailLines", options.tail_lines, "must be greater than or equal to 0"))
+            errors.append(invalid("tailLines", options.tail_lines, "must be greater than or equal to 0"))
         if options.limit_bytes is not None and options.limit_bytes < 1:
-            errors.append(invalid_field("limitBytes", options.limit_bytes, "must be greater than 0"))
+            errors.append(invalid("limitBytes", options.limit_bytes, "must be greater than 0"))
         if options.since_seconds is not None and options.since_time is not None:
             errors.append(forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
         elif options.since_seconds is not None and options.since_seconds < 1:
-            errors.append(invalid_field("sinceSeconds", options.since_seconds, "must be greater than 0"))
+            errors.append(invalid("sinceSeconds", options.since_seconds, "must be greater than 0"))
         if "stream" in query.values:  # of the feature gate PodLogsQuerySplitStreams, which is off
             errors.append(forbidden("stream", "may not be specified"))
         if errors:
@@ -85,11 +84,7 @@ class PodLogOptions(Struct, frozen=True, kw_only=True):
         return options
 
     def since(self, now: int) -> int:
-        """Return the time of the oldest requested line in nanoseconds since 1970; 0 for any.
-
-        Args:
-            now: the present, likewise.
-        """
+        """Return the time of the oldest requested line in nanoseconds since 1970, like ``now``; 0 for any."""
         if self.since_seconds is not None:
             return now - self.since_seconds * _NANOSECONDS
         return 0 if self.since_time is None else int(self.since_time.timestamp()) * _NANOSECONDS
@@ -100,11 +95,7 @@ PodLogSource: TypeAlias = Callable[[Object, PodLogOptions], AsyncGenerator[bytes
 
 
 def requested_container(pod: Object, name: str) -> str:
-    """Return the container whose log is requested.
-
-    Args:
-        pod: the object.
-        name: the name of the container; may be empty if the pod has only one.
+    """Return the container whose log is requested; its name may be empty if the pod has only one.
 
     Raises:
         StatusError: 400, the container does not exist, or the name is empty and ambiguous.

@@ -7,15 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from dra_kit.apiserver.status_errors import StatusError, bad_request, invalid_object, not_acceptable
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden, go_quote
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.apiserver.status_errors import StatusError, bad_request, invalid_object
+from dra_kit.kubernetes.resource.field_errors import (
+    ErrorKind,
+    FieldError,
+    forbidden,
+    go_quote,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 _NAMESPACE_SUBRESOURCES: Final = {"status", "finalize"}
-FIELD_MANAGER_MAX: Final = 128
+_FIELD_MANAGER_MAX: Final = 128
+_FIELD_VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 
 class Query(Struct, frozen=True):
@@ -116,10 +125,6 @@ def request_verb(method: str, target: Target, query: Query) -> str:
     return found
 
 
-def _code_point(char: str) -> str:
-    return f"U+{ord(char):04X}"
-
-
 class WriteOptions(Struct, frozen=True):
     """Options of a write.
 
@@ -132,17 +137,12 @@ class WriteOptions(Struct, frozen=True):
     field_manager: str = ""
     field_validation: str = "Warn"
     force: bool = False
-    extra: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, query: Query, kind: str, agent: str, *, apply: bool = False) -> WriteOptions:
-        """Read them from a query.
+        """Read ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``, maybe of an apply, from a query.
 
-        Args:
-            query: of the request.
-            kind: ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``, for errors.
-            agent: the user agent, which names the manager when the query does not.
-            apply: whether the patch is server-side apply.
+        The user agent names the manager when the query does not.
 
         Raises:
             StatusError: 422, an option has no such value.
@@ -153,31 +153,25 @@ class WriteOptions(Struct, frozen=True):
             if "force" in query.values and not apply:
                 errors.append(forbidden("force", "may not be specified for non-apply patch"))
             if apply and not manager:
-                errors.append(FieldError("fieldManager", ErrorKind.REQUIRED, detail="is required for apply patch"))
-        if len(manager.encode()) > FIELD_MANAGER_MAX:
-            errors.append(FieldError("fieldManager", ErrorKind.TOO_LONG, detail="may not be more than 128 bytes"))
+                errors.append(required("fieldManager", "is required for apply patch"))
+        if len(manager.encode()) > _FIELD_MANAGER_MAX:
+            errors.append(too_long("fieldManager", manager, _FIELD_MANAGER_MAX))
         unprintable = next((char for char in manager if not char.isprintable()), None)
         if unprintable is not None:
-            errors.append(
-                invalid_field(
-                    "fieldManager",
-                    manager,
-                    f"invalid character {_code_point(unprintable)} (at position {manager.index(unprintable)})",
-                )
-            )
+            detail = f"invalid character U+{ord(unprintable):04X} (at position {manager.index(unprintable)})"
+            errors.append(invalid("fieldManager", manager, detail))
         dry_run = query.values.get("dryRun", ())
         if any(value != "All" for value in dry_run):
             detail = 'supported values: "All"'
             errors.append(FieldError("dryRun", ErrorKind.UNSUPPORTED, list(dry_run), detail))
         validation = query.text("fieldValidation")
-        if validation not in {"", "Ignore", "Warn", "Strict"}:
-            detail = 'supported values: "", "Ignore", "Strict", "Warn"'
-            errors.append(FieldError("fieldValidation", ErrorKind.UNSUPPORTED, validation, detail))
+        if validation not in _FIELD_VALIDATIONS:
+            errors.append(unsupported("fieldValidation", validation, _FIELD_VALIDATIONS))
         if errors:
             raise invalid_object("meta.k8s.io", kind, "", errors)
         return cls(
             dry_run=bool(dry_run),
-            field_manager=manager or agent.partition("/")[0][:FIELD_MANAGER_MAX],
+            field_manager=manager or agent.partition("/")[0][:_FIELD_MANAGER_MAX],
             field_validation=validation or "Warn",
             force=query.flag("force"),
         )
@@ -195,12 +189,8 @@ CONTINUE_EXPIRED: Final = (
 def parse_resource_version(text: str, *, code: int) -> int:
     """Return a resource version; empty is 0.
 
-    Args:
-        text: the text in the query.
-        code: the HTTP status if the text is not a number: 400 for lists, 500 elsewhere.
-
     Raises:
-        StatusError: the text is not a number.
+        StatusError: the text is not a number; with the given code, which is 400 for lists, 500 elsewhere.
     """
     if not text:
         return 0
@@ -221,15 +211,20 @@ JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 ACCEPTED: Final = (JSON, YAML, PROTOBUF)
+"""The media types of bodies and answers."""
 _STREAMS: Final = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
-_FORMS: Final = {
-    ("Table", "meta.k8s.io", "v1"),
-    ("Table", "meta.k8s.io", "v1beta1"),
-    ("PartialObjectMetadata", "meta.k8s.io", "v1"),
-    ("PartialObjectMetadata", "meta.k8s.io", "v1beta1"),
-    ("PartialObjectMetadataList", "meta.k8s.io", "v1"),
-    ("PartialObjectMetadataList", "meta.k8s.io", "v1beta1"),
-}
+
+
+def not_acceptable() -> StatusError:
+    """Return 406."""
+    message = f"only the following media types are accepted: {', '.join(ACCEPTED)}"
+    return StatusError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type() -> StatusError:
+    """Return 415."""
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(ACCEPTED)}"
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
 class ResponseFormat(Struct, frozen=True):
@@ -244,7 +239,6 @@ class ResponseFormat(Struct, frozen=True):
     media_type: str = JSON
     kind: str = ""
     version: str = "v1"
-    pretty: bool = False
     list: bool = False
 
 
@@ -273,10 +267,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
     """Reject a client that accepts none of the offered media types; without ``Accept`` it accepts all.
 
-    Args:
-        accept: the header.
-        offered: media types; letters count, and only ``*/*`` stands for others.
-        streams: whether watches are offered too.
+    Letters count, and only ``*/*`` stands for others. With ``streams``, watches are offered too.
 
     Raises:
         StatusError: 406.
@@ -294,15 +285,11 @@ def check_plain(accept: str) -> None:
     """
     types = {"*/*", "application/*", JSON, YAML}
     if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
-        raise not_acceptable(ACCEPTED)
+        raise not_acceptable()
 
 
 def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
     """Return the first alternative that can be served; JSON without a header.
-
-    Args:
-        accept: the header.
-        streams: whether the resource can be watched at the requested path.
 
     Raises:
         StatusError: 406, no alternative can be served.
@@ -314,21 +301,17 @@ def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
         form = _form(clause)
         if form is not None:
             return form
-    raise not_acceptable(ACCEPTED)
+    raise not_acceptable()
 
 
 def _form(clause: AcceptClause) -> ResponseFormat | None:
     media_type = {"*/*": JSON, "application/*": JSON, JSON: JSON, YAML: YAML}.get(clause.media_type)
     if media_type is None:
         return None
-    parameters = clause.parameters
-    pretty = parameters.get("pretty") in {"1", "true"}
-    if "as" not in parameters:
-        return ResponseFormat(media_type, pretty=pretty)
-    wanted = (parameters["as"], parameters.get("g", ""), parameters.get("v", ""))
-    if wanted not in _FORMS:
+    if "as" not in clause.parameters:
+        return ResponseFormat(media_type)
+    kind, group, version = (clause.parameters.get(name, "") for name in ("as", "g", "v"))
+    known = kind in {"Table", "PartialObjectMetadata", "PartialObjectMetadataList"}
+    if not known or group != "meta.k8s.io" or version not in {"v1", "v1beta1"}:
         return None
-    return ResponseFormat(media_type, wanted[0].removesuffix("List"), wanted[2], pretty, wanted[0].endswith("List"))
-
-
-MEDIA_TYPES: Final = ("application/json", "application/yaml", PROTOBUF)
+    return ResponseFormat(media_type, kind.removesuffix("List"), version, kind.endswith("List"))

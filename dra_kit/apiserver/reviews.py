@@ -17,8 +17,7 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.status_errors import bad_request, invalid_object, method_not_allowed
 from dra_kit.apiserver.verbs.decoding import read_object
-from dra_kit.kubernetes.resource.field_errors import FieldError
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.field_errors import FieldError, invalid
 from dra_kit.kubernetes.resource.schema.types import prune
 from dra_kit.kubernetes.values.json import Object
 
@@ -96,17 +95,17 @@ def _questions(spec: Object) -> Iterator[FieldError]:
     if (resource is None) == (path is None):
         shown = None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield invalid_field("spec", shown, text)
+        yield invalid("spec", shown, text)
     for name in ("fieldSelector", "labelSelector"):
         selector = (resource or {}).get(name) or {}
         if selector.get("rawSelector") and selector.get("requirements"):
             where = f"spec.resourceAttributes.{name}.rawSelector"
-            yield invalid_field(where, selector["rawSelector"], "may not specified at the same time as requirements")
+            yield invalid(where, selector["rawSelector"], "may not specified at the same time as requirements")
 
 
 def _subjects(spec: Object) -> Iterator[FieldError]:
     if not spec.get("user") and not spec.get("groups"):
-        yield invalid_field("spec.user", "", "at least one of user or group must be specified")
+        yield invalid("spec.user", "", "at least one of user or group must be specified")
 
 
 def _check_local(spec: Object, request: ApiRequest) -> None:

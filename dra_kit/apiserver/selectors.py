@@ -29,7 +29,6 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text = text
         self.words: list[str] = []
         position = 0
         while match := _TOKEN.match(text, position):
@@ -138,13 +137,8 @@ class FieldSelector(Struct, frozen=True):
 def parse_field_selector(text: str, readers: Mapping[str, FieldReader], unknown: Callable[[str], str]) -> FieldSelector:
     r"""Read ``a.b=c,d!=e``; a backslash escapes ``\``, ``,`` and ``=`` in values.
 
-    Args:
-        text: as in the query.
-        readers: the fields that the kind can be selected by.
-        unknown: the text for another field.
-
     Raises:
-        StatusError: 400, it does not read so or names another field.
+        StatusError: 400, it does not read so, or names a field without a reader: then with the text of ``unknown``.
     """
     terms: list[tuple[FieldTerm, FieldReader]] = []
     for part in re.split(r"(?<!\\),", text):

@@ -25,9 +25,10 @@ from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
+from dra_kit.apiserver.authorization import aggregate_cluster_roles
 from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
-from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, ObjectControllers, aggregate_cluster_roles
 from dra_kit.apiserver.endpoint import Endpoint
+from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
@@ -58,7 +59,7 @@ class ApiServer:
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
         authenticator: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
-        controllers: garbage-collect dependents and empty deleted namespaces.
+        garbage_collection: delete dependents of deleted objects and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
 
     Attributes:
@@ -75,7 +76,7 @@ class ApiServer:
         tls: bool = False,
         authenticator: Authenticator | None = None,
         gates: FeatureGates | None = None,
-        controllers: bool = True,
+        garbage_collection: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
     ) -> None:
         self.host: str = host
@@ -95,9 +96,9 @@ class ApiServer:
         create_initial_objects(self.api)
         serve_custom_resources(self.api)
         aggregate_cluster_roles(self.api.storage)
-        self._with_controllers = controllers
+        self._collects_garbage = garbage_collection
         self._namespace_seconds = namespace_seconds
-        self._controllers: ObjectControllers | None = None
+        self._collector: GarbageCollector | None = None
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
@@ -116,11 +117,7 @@ class ApiServer:
         return (self._connections.count if self._connections else 0) + sum(map(_count, self._listeners))
 
     def connection(self, token: str = "") -> Connection:
-        """Return a connection for clients in this process.
-
-        Args:
-            token: of its holder; the administrator's where it is empty.
-        """
+        """Return a connection for clients in this process, with a token or the administrator's."""
         token = token or (self._authenticator.token if self._authenticator is not None else "")
         path = str(self.socket) if self.socket is not None else None
         return Connection(self.url, f"Bearer {token}" if token else None, ca=self._ca, socket=path)
@@ -128,11 +125,7 @@ class ApiServer:
     def token(self, namespace: str, account: str, *, node: str = "", seconds: float = DEFAULT_SECONDS) -> str:
         """Return a token of a service account; call it in the thread that the server runs in.
 
-        Args:
-            namespace: the namespace of the account.
-            account: the name of the account.
-            node: the node that the token is bound to and names, like the tokens of pods on that node.
-            seconds: how long the token is valid.
+        It may be bound to a node and name it, like the tokens of pods on that node.
 
         Raises:
             KeyError: the account or the node does not exist.
@@ -144,11 +137,7 @@ class ApiServer:
         return self.api.tokens.issue(found, node=where, seconds=seconds)[0]
 
     def kubeconfig(self, token: str = "") -> Object:
-        """Return a kubeconfig document for it.
-
-        Args:
-            token: of its holder; the administrator's where it is empty.
-        """
+        """Return a kubeconfig document with a token or the administrator's."""
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
@@ -175,23 +164,23 @@ class ApiServer:
         """Delete all objects and the history; call it in the thread that the server runs in."""
         self.api.storage.clear()
         self.api.registry.clear()
-        if self._controllers is not None:
-            self._controllers.close()
-            self._controllers = self._started_controllers()
+        if self._collector is not None:
+            self._collector.close()
+            self._collector = self._started_collector()
         create_initial_objects(self.api)
 
     async def __aenter__(self) -> Self:
-        if self._with_controllers:
-            self._controllers = self._started_controllers()
+        if self._collects_garbage:
+            self._collector = self._started_collector()
         await self.listen()
         return self
 
-    def _started_controllers(self) -> ObjectControllers:
-        return ObjectControllers(self.api, namespace_seconds=self._namespace_seconds)
+    def _started_collector(self) -> GarbageCollector:
+        return GarbageCollector(self.api, namespace_seconds=self._namespace_seconds)
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._controllers is not None:
-            self._controllers.close()
+        if self._collector is not None:
+            self._collector.close()
         await self.stop_listening()
         await self._admission.webhooks.close()
         await self._connections_gone()
@@ -312,19 +301,13 @@ def _request(
 
 @contextmanager
 def run_in_thread(
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    tls: bool = False,
-    authenticator: Authenticator | None = None,
-    gates: FeatureGates | None = None,
-    controllers: bool = True,
+    *, tls: bool = False, authenticator: Authenticator | None = None, gates: FeatureGates | None = None
 ) -> Iterator[ApiServer]:
     """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(host, port, tls=tls, authenticator=authenticator, gates=gates, controllers=controllers)
+    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

@@ -43,14 +43,8 @@ class StatusError(Exception):
 
 def success_status(name: str, group: str, resource: str, uid: str) -> Object:
     """Return the Status with which some kinds confirm a deletion."""
-    details = {"name": name, "group": group, "kind": resource, "uid": uid}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {key: value for key, value in details.items() if value},
-    }
+    details = _subject(group, resource, name) | {"uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def _subject(group: str, resource: str, name: str) -> Object:
@@ -133,23 +127,11 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
-def not_acceptable(accepted: Sequence[str]) -> StatusError:
-    """Return 406."""
-    message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return StatusError(406, "NotAcceptable", message)
-
-
-def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
-    """Return 415."""
-    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-    return StatusError(415, "UnsupportedMediaType", message)
-
-
 def expired(message: str) -> StatusError:
     """Return 410: the requested history is gone."""
     return StatusError(410, "Expired", message)
 
 
-def internal(message: str) -> StatusError:
+def internal(cause: str, details: Mapping[str, Any] | None = None) -> StatusError:
     """Return 500 with a Status."""
-    return StatusError(500, "InternalError", message)
+    return StatusError(500, "InternalError", f"Internal error occurred: {cause}", details)

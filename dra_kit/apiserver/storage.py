@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -15,7 +16,7 @@ from msgspec import Struct, field
 from dra_kit.kubernetes.values.json import Object
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
-HISTORY: Final = 5_000
+_HISTORY: Final = 5_000
 """Changes that are remembered, of all resources together."""
 
 
@@ -55,18 +56,14 @@ class Compacted(Exception):
 
 
 class Storage:
-    """All objects of a cluster, by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
+    """All objects of a cluster, by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``)."""
 
-    Args:
-        history: how many changes are remembered.
-    """
-
-    def __init__(self, history: int = HISTORY) -> None:
+    def __init__(self) -> None:
         self.revision: int = 1
         self.compacted: int = 0
         self._objects: defaultdict[str, dict[str, StoredObject]] = defaultdict(dict)
         self._keys: defaultdict[str, list[str]] = defaultdict(list)
-        self._history: deque[StorageChange] = deque(maxlen=history)
+        self._history: deque[StorageChange] = deque(maxlen=_HISTORY)
         self._listeners: defaultdict[str, list[Callable[[StorageChange], None]]] = defaultdict(list)
 
     def get(self, resource: str, key: str) -> StoredObject | None:
@@ -110,13 +107,9 @@ class Storage:
         """
         if revision == self.revision:
             return list(self.items(resource, prefix))
-        if revision < self.compacted:
-            raise Compacted
         objects = dict(self.items(resource, prefix))
-        for change in reversed(self._history):
-            if change.revision <= revision:
-                break
-            if change.resource == resource and change.key.startswith(prefix):
+        for change in reversed(self.changes_since(revision, resource)):
+            if change.key.startswith(prefix):
                 if change.previous is None:
                     objects.pop(change.key, None)
                 else:
@@ -131,24 +124,14 @@ class Storage:
         """
         if revision < self.compacted:
             raise Compacted
-        found: list[StorageChange] = []
-        for change in reversed(self._history):
-            if change.revision <= revision:
-                break
-            if change.resource == resource:
-                found.append(change)
-        found.reverse()
-        return found
+        later = takewhile(lambda change: change.revision > revision, reversed(self._history))
+        return [change for change in later if change.resource == resource][::-1]
 
     def listen(self, resource: str, listener: Callable[[StorageChange], None]) -> Callable[[], None]:
         """Call a listener for every later change of a resource (all for ``*``); return what ends that."""
         listeners = self._listeners[resource]
         listeners.append(listener)
         return lambda: listeners.remove(listener)
-
-    def resources(self) -> list[str]:
-        """Return the resources that have objects."""
-        return [resource for resource, objects in self._objects.items() if objects]
 
     def compact(self) -> None:
         """Drop the history."""

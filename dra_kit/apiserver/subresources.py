@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dra_kit.apiserver import discovery
-from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
@@ -33,10 +33,9 @@ from dra_kit.apiserver.status_errors import (
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body, read_object
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
-from dra_kit.apiserver.verbs.write import precondition_failed
+from dra_kit.apiserver.verbs.write import check_namespace, precondition_failed
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
@@ -71,7 +70,7 @@ async def serve_subresource(
         return _log(api, kind, request)
     if target.subresource == "scale":
         return await serve_scale(api, kind, request)
-    stored = _stored(api, kind, request)
+    stored = api.stored(kind, target)
     match target.subresource:
         case "binding":
             return bind_pod(api, kind, request, stored)
@@ -88,14 +87,6 @@ async def serve_subresource(
         "runs on, without a file system or network of their own; run the command there, reach their ports at "
         "localhost, and read what they print with kubectl logs",
     )
-
-
-def _stored(api: Api, kind: Kind, request: ApiRequest) -> StoredObject:
-    target = request.target
-    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None:
-        raise not_found(kind.group, kind.plural, target.name)
-    return stored
 
 
 def _body(request: ApiRequest) -> Object:
@@ -127,7 +118,7 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
     if request.method == "HEAD":
         raise method_not_allowed()
     options = PodLogOptions.parse(request.query, target.name)
-    pod = _stored(api, kind, request).object
+    pod = api.stored(kind, target).object
     options = replace(options, container=requested_container(pod, options.container))
     if api.pod_log is None:
         raise StatusError(501, "", "this cluster runs no containers, so it has no logs")
@@ -169,10 +160,8 @@ def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) ->
 
 
 def _check(binding: Object, request: ApiRequest) -> None:
-    metadata, target = binding["metadata"], request.target
-    if metadata.get("namespace") not in {None, "", target.namespace}:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    if metadata.get("name") != target.name:
+    check_namespace(binding, request)
+    if binding["metadata"].get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Binding object")
     errors = list(map(str, _target_errors(binding.get("target") or {})))
     if errors:
@@ -205,8 +194,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     """Return the pod with its node, and with the labels and annotations of the binding."""
     # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
     status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
-    status["conditions"] = with_condition(status.get("conditions") or [], scheduled)
+    status["conditions"] = with_true_condition(status, "PodScheduled")
     metadata = dict(pod["metadata"])
     for field in ("labels", "annotations"):
         if added := binding["metadata"].get(field):
@@ -215,17 +203,16 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
-    """Return conditions with one added, or replaced if its type exists."""
-    before = next((item for item in conditions if item.get("type") == condition["type"]), None)
+def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
+    """Return the conditions of a status with a true one added, or replaced if its type exists."""
+    conditions = status.get("conditions") or []
+    condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": now(), **reason}
+    before = next((item for item in conditions if item.get("type") == type_), None)
     if before is None:
         return [*conditions, condition]
-    if before.get("status") == condition["status"]:
-        condition = {**condition, "lastTransitionTime": before.get("lastTransitionTime")}
+    if before.get("status") == "True":
+        condition["lastTransitionTime"] = before.get("lastTransitionTime")
     return [condition if item is before else item for item in conditions]
-
-
-_REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
 
 
 async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
@@ -248,8 +235,9 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}
-        condition = {"type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
-        conditions = with_condition(status.get("conditions") or [], {**condition, **_REASON})
+        conditions = with_true_condition(
+            status, "DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting"
+        )
         key = kind.key(request.target.namespace, request.target.name)
         api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
     await delete(api, kind, deletion)
@@ -289,10 +277,10 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
         text = "may not specify a duration less than 10 minutes"
         if seconds > _LONGEST:
             text = "may not specify a duration larger than 2^32 seconds"
-        raise invalid_object(_GROUP, "TokenRequest", name, [invalid_field("spec.expirationSeconds", seconds, text)])
+        raise invalid_object(_GROUP, "TokenRequest", name, [invalid("spec.expirationSeconds", seconds, text)])
     pod, node = _bound_object(api, namespace, name, spec.get("boundObjectRef"))
     token, expires = api.tokens.issue(account, pod=pod, node=node, seconds=seconds, audiences=spec["audiences"])
-    moment = datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z"
+    moment = time_text(datetime.fromtimestamp(expires, UTC))
     metadata = {**metadata, "creationTimestamp": context.now}
     status = {"token": token, "expirationTimestamp": moment}
     return ApiResponse({**asked, "metadata": metadata, "status": status}, 201, warnings=context.warnings)

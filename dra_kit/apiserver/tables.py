@@ -17,15 +17,10 @@ def render_table(
     kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
     with_columns: bool = True,
 ) -> Object:  # fmt: skip
-    """Return a ``Table`` of objects.
+    """Return a ``Table`` in a version of meta.k8s.io.
 
-    Args:
-        kind: of the objects.
-        rows: each object as it is stored, and in the request's version.
-        metadata: of the list.
-        version: of meta.k8s.io.
-        include: ``None``, ``Metadata`` or ``Object``: what each row says about its object.
-        with_columns: whether the columns are described.
+    ``rows`` has each object as it is stored, and in the request's version. ``include`` is ``None``, ``Metadata`` or
+    ``Object``: what each row says about its object.
     """
     moment = datetime.now(UTC)
     # kinds without columns of their own: null for no rows
@@ -36,7 +31,10 @@ def render_table(
         "metadata": metadata,
         "columnDefinitions": [_definition(column) for column in kind.columns] if with_columns else None,
         "rows": [
-            {"cells": [_cell(column, stored, moment) for column in kind.columns]} | _subject(wire, version, include)
+            {
+                "cells": [_cell(column, stored, moment) for column in kind.columns],
+                "object": _shown(wire, version, include),
+            }
             for stored, wire in rows
         ]
         or empty,
@@ -77,13 +75,10 @@ def _definition(column: Column) -> Object:
 _DESCRIPTIONS: Final = {"Age": "Time since the object was created.", "Name": "Name of the object."}
 
 
-def _subject(wire: Object, version: str, include: str) -> Object:
-    match include:
-        case "None":
-            return {"object": None}
-        case "Object":
-            return {"object": wire}
-    return {"object": partial_metadata(wire, version)}
+def _shown(wire: Object, version: str, include: str) -> Object | None:
+    if include == "Object":
+        return wire
+    return None if include == "None" else partial_metadata(wire, version)
 
 
 def partial_metadata(wire: Object, version: str = "v1") -> Object:

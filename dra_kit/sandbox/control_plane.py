@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.apiserver.authentication import Authenticator
-from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
+from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS
 from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials

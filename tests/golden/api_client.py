@@ -63,7 +63,7 @@ class Replayer:
     async def _server(self, gates: str) -> ApiServer:
         if gates not in self._servers:
             chosen = FeatureGates.alpha() if gates == "alpha" else FeatureGates.default()
-            server = ApiServer(gates=chosen, controllers=False)
+            server = ApiServer(gates=chosen, garbage_collection=False)
             self._servers[gates] = await self._stack.enter_async_context(server)
         return self._servers[gates]
 

@@ -56,15 +56,10 @@ class PolicyAdmission:
         if write.kind.resource in {POLICIES, BINDINGS}:
             return
         shown = VersionedWrite(write)
-        refused = [one for name in self._bound(write) for one in self._ask(name, write, shown, warnings)]
+        bound = sorted({binding["spec"].get("policyName", "") for binding in write.api.listed(BINDINGS)})
+        refused = [one for name in bound for one in self._ask(name, write, shown, warnings)]
         if refused:
             raise refused[0].refusal(write)
-
-    @staticmethod
-    def _bound(write: AdmissionAttributes) -> Iterator[str]:
-        """Yield the names of the policies that have bindings, in their order."""
-        bindings = write.api.listed(BINDINGS)
-        yield from sorted({binding["spec"].get("policyName", "") for binding in bindings})
 
     def _ask(
         self, name: str, write: AdmissionAttributes, shown: VersionedWrite, warnings: list[str]
@@ -140,13 +135,11 @@ def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
     if not wanted:
         return None
     api_version = wanted.get("apiVersion", "")
-    group, _, version = api_version.rpartition("/")
-    kind = next((one for one in api.registry if (one.group, one.kind) == (group, wanted.get("kind"))), None)
-    if kind is None or version not in kind.types:
+    kind = api.registry.by_kind(api_version, wanted.get("kind", ""))
+    if kind is None or api_version.rpartition("/")[2] not in kind.types:
         shown = f"{api_version}, Kind={wanted.get('kind', '')}"
-        raise PolicyNotConfigured(
-            f"failed to configure policy: failed to find resource referenced by paramKind: '{shown}'"
-        )
+        text = f"failed to find resource referenced by paramKind: '{shown}'"
+        raise PolicyNotConfigured(f"failed to configure policy: {text}")
     return kind, api_version
 
 
@@ -161,12 +154,10 @@ def collect_params(
     if params is None or not reference:
         return [None]
     kind, api_version = params
-    where = ""
-    if kind.namespaced:
-        where = reference.get("namespace") or namespace
-        if not where:
-            raise _binding("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
-    elif reference.get("namespace"):
+    where = reference.get("namespace") or (namespace if kind.namespaced else "")
+    if kind.namespaced and not where:
+        raise _binding("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+    if not kind.namespaced and where:
         raise _binding("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
     if name := reference.get("name"):
         found = api.lookup(kind.resource, kind.key(where, name))

@@ -7,6 +7,7 @@ Sources: k8s.io/apiserver 0.37 ``pkg/admission/plugin/cel/condition.go`` and ``c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api
@@ -65,8 +66,6 @@ class VersionedWrite:
     def __init__(self, write: AdmissionAttributes) -> None:
         self._write = write
         self._objects: dict[str, tuple[Any, Any]] = {}
-        self._namespace: Any = None
-        self._has_namespace = False
 
     def request(self, api_version: str, params: Any) -> PolicyRequest:
         """Return the write in a version, with a parameter."""
@@ -77,8 +76,11 @@ class VersionedWrite:
         questions = RequesterAuthorizer(write.api, write.request.user)
         target, kind = write.request.target, write.kind
         about = AccessQuestion("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
+        shown = admission_request(write, api_version) | {"options": _options(write)}
+        if write.name:
+            shown["name"] = write.name
         return PolicyRequest(
-            to_cel_value(_request(write, api_version)), obj, old, self._namespace_object(), params,
+            to_cel_value(shown), obj, old, self._namespace, params,
             AuthorizerValue(questions), ResourceCheck(questions, about),
         )  # fmt: skip
 
@@ -86,26 +88,22 @@ class VersionedWrite:
         write = self._write
         return None if obj is None else to_cel_value(write.api.wire(write.kind, obj, api_version))
 
-    def _namespace_object(self) -> Any:
-        if not self._has_namespace:
-            self._has_namespace = True
-            namespace = self._write.request.target.namespace
-            found = self._write.api.lookup("namespaces", namespace) if namespace else None
-            self._namespace = None if found is None else to_cel_value(_namespace_parts(found))
-        return self._namespace
+    @cached_property
+    def _namespace(self) -> Any:
+        target = self._write.request.target
+        found = self._write.api.lookup("namespaces", target.namespace) if target.namespace else None
+        if found is None:
+            return None
+        metadata = found["metadata"]
+        return to_cel_value({
+            "metadata": {name: metadata[name] for name in _NAMESPACE_METADATA if name in metadata},
+            "spec": found.get("spec") or {}, "status": found.get("status") or {},
+        })  # fmt: skip
 
 
-def _namespace_parts(namespace: Object) -> Object:
-    metadata = namespace["metadata"]
-    return {
-        "metadata": {name: metadata[name] for name in _NAMESPACE_METADATA if name in metadata},
-        "spec": namespace.get("spec") or {}, "status": namespace.get("status") or {},
-    }  # fmt: skip
-
-
-def _request(write: AdmissionAttributes, api_version: str) -> Object:
-    """Return the AdmissionRequest without its objects."""
-    kind, request, target = write.kind, write.request, write.request.target
+def admission_request(write: AdmissionAttributes, api_version: str) -> Object:
+    """Return the parts of an AdmissionRequest that webhooks and policies see alike."""
+    kind, target = write.kind, write.request.target
 
     def of(version: str) -> tuple[Object, Object]:
         group, _, name = version.rpartition("/")
@@ -115,13 +113,14 @@ def _request(write: AdmissionAttributes, api_version: str) -> Object:
     shown_kind, shown_resource = of(api_version)
     asked_kind, asked_resource = of(target.api_version)
     body: Object = {
-        "kind": shown_kind, "resource": shown_resource, "requestKind": asked_kind,
-        "requestResource": asked_resource, "operation": write.operation, "userInfo": request.user.info(),
-        "dryRun": write.dry_run, "options": _options(write),
-        "subResource": target.subresource, "requestSubResource": target.subresource, "name": write.name,
-        "namespace": target.namespace,
+        "kind": shown_kind, "resource": shown_resource, "requestKind": asked_kind, "requestResource": asked_resource,
+        "operation": write.operation, "userInfo": write.request.user.info(), "dryRun": write.dry_run,
     }  # fmt: skip
-    return {key: value for key, value in body.items() if value != "" or key == "operation"}
+    if target.namespace:
+        body["namespace"] = target.namespace
+    if target.subresource:
+        body["subResource"] = body["requestSubResource"] = target.subresource
+    return body
 
 
 def _options(write: AdmissionAttributes) -> Object:
@@ -153,13 +152,10 @@ def matching_version(rules: Sequence[Object], policy: str | None, write: Admissi
     kind, asked = write.kind, write.request.target.version
     if any(_rule_matches(rule, write, asked) for rule in rules):
         return kind.api_version(asked)
-    if policy != "Exact":
-        others = [version for version in kind.types if version != asked]
-        for rule in rules:
-            for version in others:
-                if _rule_matches(rule, write, version):
-                    return kind.api_version(version)
-    return None
+    if policy == "Exact":
+        return None
+    others = (kind.api_version(other) for rule in rules for other in kind.types if _rule_matches(rule, write, other))
+    return next(others, None)
 
 
 def _rule_matches(rule: Object, write: AdmissionAttributes, version: str) -> bool:
@@ -189,12 +185,12 @@ def is_selected(selectors: Object, write: AdmissionAttributes) -> bool:
     """
     kind, target = write.kind, write.request.target
     selector = parse_label_selector(selectors.get("namespaceSelector"))
-    if selector and kind.resource == "namespaces":
-        namespace = write.obj or write.old
-        if namespace is not None and not selector.matches(namespace):
-            return False
-    elif selector and kind.namespaced:
-        namespace = write.api.lookup("namespaces", target.namespace)
+    if selector:
+        namespace = None
+        if kind.resource == "namespaces":
+            namespace = write.obj or write.old
+        elif kind.namespaced:
+            namespace = write.api.lookup("namespaces", target.namespace)
         if namespace is not None and not selector.matches(namespace):
             return False
     objects = parse_label_selector(selectors.get("objectSelector"))

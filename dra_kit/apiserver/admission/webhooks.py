@@ -24,6 +24,7 @@ from dra_kit.apiserver.admission.requests import (
     POLICIES,
     VALIDATING,
     VersionedWrite,
+    admission_request,
     is_selected,
     matching_version,
 )
@@ -47,31 +48,15 @@ class _CallFailed(Exception):
 
 def _review(write: AdmissionAttributes, api_version: str) -> Object:
     """Return ``AdmissionReview`` with the objects in a version."""
-    kind, request, target = write.kind, write.request, write.request.target
-
-    def shown(version: str) -> tuple[Object, Object]:
-        group, _, name = version.rpartition("/")
-        where = {"group": group, "version": name}
-        return {**where, "kind": kind.kind}, {**where, "resource": kind.plural}
-
     subject = write.obj or write.old or {"metadata": {}}
-    version_kind, version_resource = shown(api_version)
-    asked_kind, asked_resource = shown(target.api_version)
-    body: Object = {
+    body = {
         "uid": str(uuid.uuid4()),
-        "kind": version_kind, "resource": version_resource,
-        "requestKind": asked_kind, "requestResource": asked_resource,
-        "name": subject["metadata"].get("name") or target.name,
-        "operation": write.operation,
-        "userInfo": request.user.info(),
-        "object": _wire(write, write.obj, api_version), "oldObject": _wire(write, write.old, api_version),
-        "dryRun": write.dry_run,
+        **admission_request(write, api_version),
+        "name": subject["metadata"].get("name") or write.request.target.name,
+        "object": _wire(write, write.obj, api_version),
+        "oldObject": _wire(write, write.old, api_version),
         "options": {"apiVersion": "meta.k8s.io/v1", "kind": f"{write.operation.capitalize()}Options"},
-    }  # fmt: skip
-    if target.namespace:
-        body["namespace"] = target.namespace
-    if target.subresource:
-        body["subResource"] = body["requestSubResource"] = target.subresource
+    }
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
 
 
@@ -84,11 +69,11 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     wire = _wire(write, write.obj, api_version)
     if wire is None:
         text = "attempted to modify the object, which is not supported for this operation"
-        raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
+        raise internal(f'admission webhook "{webhook}" {text}')
     try:
         obj = write.api.decoded(write.kind, json_patch.json_patch(wire, patch), api_version)
     except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
-        raise internal(f"Internal error occurred: {error}") from None
+        raise internal(str(error)) from None
     if api_version == write.kind.storage_api_version:
         apply_defaults(obj, write.kind.stored_type)
     return obj
@@ -108,9 +93,8 @@ class WebhookAdmission:
     def __init__(self) -> None:
         self.services: ServiceAddress | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._conditions: dict[
-            tuple[str, str], tuple[StoredObject, list[CompiledPolicy]]
-        ] = {}  # by resource and configuration
+        # by resource and configuration
+        self._conditions: dict[tuple[str, str], tuple[StoredObject, list[CompiledPolicy]]] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -177,8 +161,7 @@ class WebhookAdmission:
             if webhook.get("failurePolicy") == "Ignore":
                 return []
             text = f'failed calling webhook "{name}": {error}'
-            message = f"Internal error occurred: {text}"
-            raise StatusError(500, "InternalError", message, {"causes": [{"message": text}]}) from None
+            raise internal(text, {"causes": [{"message": text}]}) from None
         warnings += [str(text) for text in response.get("warnings") or ()]
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})
@@ -246,9 +229,8 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
         return []
     if not patch or type_ is None:
         given, missing = ("patch", "patchType") if patch else ("patchType", "patch")
-        raise _CallFailed(
-            f"received invalid webhook response: webhook returned response.{given} but not response.{missing}"
-        )
+        text = f"webhook returned response.{given} but not response.{missing}"
+        raise _CallFailed(f"received invalid webhook response: {text}")
     if type_ != "JSONPatch":
         raise _CallFailed(f'unsupported patch type "{type_}"')
     operations = json.loads(base64.b64decode(patch))

@@ -1,9 +1,7 @@
 """The kinds of admissionregistration.k8s.io: webhook configurations, policies and bindings.
 
-Sources: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation``; Kubernetes 1.37
-``pkg/apis/admissionregistration/validation`` and k8s.io/apiserver 0.37 ``pkg/util/webhook/validation.go``; Kubernetes
-1.37 ``pkg/apis/admissionregistration/validation``, ``validateMatchConditions``; Kubernetes 1.37
-``pkg/apis/admissionregistration/validation`` and k8s.io/apimachinery 0.37 ``pkg/apis/meta/v1/validation``.
+Sources: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation``; k8s.io/apiserver 0.37
+``pkg/util/webhook/validation.go``; k8s.io/apimachinery 0.37 ``pkg/apis/meta/v1/validation``.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from typing_extensions import override
 
@@ -42,10 +40,16 @@ from dra_kit.kubernetes.resource.field_errors import (
 )
 from dra_kit.kubernetes.values.json import Object
 
-_FAILURE_POLICIES: Final = ("Fail", "Ignore")
-_REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
-_NOT_FOUND_ACTIONS: Final = ("Deny", "Allow")
+_CHOICES: Final = {
+    "failurePolicy": ("Fail", "Ignore"),
+    "matchPolicy": ("Equivalent", "Exact"),
+    "parameterNotFoundAction": ("Deny", "Allow"),
+    "reason": ("Forbidden", "Invalid", "RequestEntityTooLarge"),
+    "reinvocationPolicy": ("IfNeeded", "Never"),
+    "scope": ("*", "Cluster", "Namespaced"),
+    "sideEffects": ("None", "NoneOnDryRun"),
+}
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _EMPTY: Final = "validations or auditAnnotations must contain at least one item"
 _BOTH: Final = (
@@ -65,9 +69,7 @@ class ValidatingPolicyStrategy(StatusStrategy):
 
 
 def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
-    failure = spec.get("failurePolicy")
-    if failure is not None and failure not in _FAILURE_POLICIES:
-        yield unsupported("spec.failurePolicy", failure, _FAILURE_POLICIES)
+    yield from _choice(spec, "failurePolicy", "spec")
     if spec.get("paramKind") is not None:
         yield from _param_kind(spec["paramKind"], "spec.paramKind")
     constraints = spec.get("matchConstraints")
@@ -135,9 +137,7 @@ def _validation(validation: Object, path: str, problems: Mapping[str, PolicyProb
         yield invalid(f"spec.{path}.message", message, "message must be non-empty if specified")
     elif "\n" in message.strip():
         yield invalid(f"spec.{path}.message", message, "must not contain line breaks")
-    reason = validation.get("reason")
-    if reason is not None and reason not in _REASONS:
-        yield unsupported(f"spec.{path}.reason", reason, _REASONS)
+    yield from _choice(validation, "reason", f"spec.{path}")
 
 
 def _annotation(
@@ -194,11 +194,15 @@ def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
         yield required(path, "one of name or selector must be specified")
     if selector is not None:
         yield from selector_problems(selector, f"{path}.selector")
-    action = reference.get("parameterNotFoundAction")
-    if action is None:
+    if reference.get("parameterNotFoundAction") is None:
         yield required(f"{path}.parameterNotFoundAction")
-    elif action not in _NOT_FOUND_ACTIONS:
-        yield unsupported(f"{path}.parameterNotFoundAction", action, _NOT_FOUND_ACTIONS)
+    yield from _choice(reference, "parameterNotFoundAction", path)
+
+
+def _choice(holder: Object, field: str, path: str) -> Iterator[FieldError]:
+    """Yield the error of a field that is set to none of its values."""
+    if holder.get(field) is not None and holder[field] not in _CHOICES[field]:
+        yield unsupported(f"{path}.{field}", holder[field], _CHOICES[field])
 
 
 def _parameters(obj: Object) -> str:
@@ -228,12 +232,6 @@ POLICY_KINDS: Final = (
         NAME, Column("PolicyName", text_cell("spec.policyName")), Column("ParamRef", _parameters), AGE)),
 )  # fmt: skip
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
-_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
-_CHOICES: Final = {
-    "failurePolicy": ("Fail", "Ignore"), "matchPolicy": ("Equivalent", "Exact"),
-    "reinvocationPolicy": ("IfNeeded", "Never"),
-}  # fmt: skip
-_TIMEOUT_MAX: Final = 30
 _URL_FORM: Final = "; desired format: https://host[/path]"
 
 
@@ -264,16 +262,13 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.admissionReviewVersions", versions, f"must include at least one of {accepted}")
     for i, rule in enumerate(webhook.get("rules") or ()):
         yield from rule_problems(rule, f"{path}.rules[{i}]")
-    for field, choices in _CHOICES.items():
-        if webhook.get(field) is not None and webhook[field] not in choices:
-            yield unsupported(f"{path}.{field}", webhook[field], choices)
-    effects = webhook.get("sideEffects")
-    if effects is None:
-        yield required(f"{path}.sideEffects", f"must specify one of {', '.join(_SIDE_EFFECTS)}")
-    elif effects not in _SIDE_EFFECTS:
-        yield unsupported(f"{path}.sideEffects", effects, _SIDE_EFFECTS)
+    for field in ("failurePolicy", "matchPolicy", "reinvocationPolicy"):
+        yield from _choice(webhook, field, path)
+    if webhook.get("sideEffects") is None:
+        yield required(f"{path}.sideEffects", f"must specify one of {', '.join(_CHOICES['sideEffects'])}")
+    yield from _choice(webhook, "sideEffects", path)
     seconds = webhook.get("timeoutSeconds")
-    if seconds is not None and not 1 <= seconds <= _TIMEOUT_MAX:
+    if seconds is not None and not 1 <= seconds <= 30:
         yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
     problems = {problem.path: problem for problem in compile_policy(webhook).problems}
@@ -301,7 +296,10 @@ def _client(config: Object, path: str) -> Iterator[FieldError]:
 
 
 def _url(url: str, path: str) -> Iterator[FieldError]:
-    parts = _split(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
     if parts is None or (not parts.scheme and ":" in url.partition("/")[0]):
         yield required(path, f'url must be a valid URL: parse "{url}": missing protocol scheme{_URL_FORM}')
         return
@@ -316,13 +314,6 @@ def _url(url: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
     if parts.query:
         yield invalid(path, parts.query, "query parameters are not permitted in the URL")
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        return urlsplit(url)
-    except ValueError:
-        return None
 
 
 def _service(service: Object, path: str) -> Iterator[FieldError]:
@@ -346,15 +337,10 @@ def _service(service: Object, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{path}.path", where, f"segment[{i}]: {text}") for text in names.dns_subdomain(segment))
 
 
-def _configuration(plural: str, kind: str) -> Kind:
-    return Kind("admissionregistration.k8s.io", plural, kind, False, {"v1": f"admissionregistration/v1.{kind}"},
-                WebhookConfigurationStrategy(), generation=True, categories=("api-extensions",), deletion_status=True,
-                columns=(NAME, Column("Webhooks", count_cell("webhooks"), type="integer"), AGE))  # fmt: skip
-
-
-WEBHOOK_KINDS: Final = (
-    _configuration("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-    _configuration("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+_CONFIGURATION: Final = (NAME, Column("Webhooks", count_cell("webhooks"), type="integer"), AGE)
+WEBHOOK_KINDS: Final = tuple(
+    _kind(f"{kind.lower()}s", kind, WebhookConfigurationStrategy(), _CONFIGURATION)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 )
 NO_EXPRESSION: Final = "expression is not specified"
 _MAX: Final = 64
@@ -389,15 +375,11 @@ def match_condition_errors(
 
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-_SCOPES: Final = ("*", "Cluster", "Namespaced")
-_MATCH_POLICIES: Final = ("Equivalent", "Exact")
 
 
 def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
     """Yield errors of ``MatchResources``."""
-    policy = resources.get("matchPolicy")
-    if policy is not None and policy not in _MATCH_POLICIES:
-        yield unsupported(f"{path}.matchPolicy", policy, _MATCH_POLICIES)
+    yield from _choice(resources, "matchPolicy", path)
     for field in ("namespaceSelector", "objectSelector"):
         yield from selector_problems(resources.get(field) or {}, f"{path}.{field}")
     for field in ("resourceRules", "excludeResourceRules"):
@@ -455,8 +437,7 @@ def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
         if field == "apiVersions":
             yield from (required(f"{path}.{field}[{i}]") for i, value in enumerate(values) if not value)
     yield from _resources(rule.get("resources") or [], f"{path}.resources")
-    if rule.get("scope") is not None and rule["scope"] not in _SCOPES:
-        yield unsupported(f"{path}.scope", rule["scope"], _SCOPES)
+    yield from _choice(rule, "scope", path)
 
 
 def _resources(resources: list[str], path: str) -> Iterator[FieldError]:

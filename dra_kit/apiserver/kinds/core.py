@@ -15,6 +15,8 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.kind import (
     AGE,
     NAME,
+    NONE,
+    UNKNOWN,
     Column,
     DnsLabelNameStrategy,
     Kind,
@@ -200,7 +202,7 @@ def _external(service: Object) -> str:
         return str(spec.get("externalName", ""))
     if spec.get("externalIPs"):
         return ",".join(spec["externalIPs"])
-    return "<pending>" if spec.get("type") == "LoadBalancer" else "<none>"
+    return "<pending>" if spec.get("type") == "LoadBalancer" else NONE
 
 
 CORE_KINDS: Final = (
@@ -239,11 +241,6 @@ class NetworkPolicyStrategy(Strategy):
             spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
-def _limit(path: str) -> Callable[[Object], str]:
-    read = text_cell(path)
-    return lambda obj: read(obj) or "N/A"
-
-
 def _quota(prefix: str) -> Callable[[Object], str]:
     """Return ``resource: used/hard`` of limits, or of everything else."""
 
@@ -268,8 +265,8 @@ STORED_KINDS: Final = (
                   Column("PreemptionPolicy", text_cell("preemptionPolicy")))),
     Kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", True, {"v1": "policy/v1.PodDisruptionBudget"},
          StatusStrategy(), short_names=("pdb",), status=True, generation=True, deletion_status=True,
-         columns=(NAME, Column("Min Available", _limit("spec.minAvailable")),
-                  Column("Max Unavailable", _limit("spec.maxUnavailable")),
+         columns=(NAME, Column("Min Available", text_cell("spec.minAvailable", "N/A")),
+                  Column("Max Unavailable", text_cell("spec.maxUnavailable", "N/A")),
                   Column("Allowed Disruptions", number_cell("status.disruptionsAllowed"), type="integer"), AGE)),
     Kind("", "resourcequotas", "ResourceQuota", True, {"v1": "core/v1.ResourceQuota"}, StatusStrategy(),
          short_names=("quota",), status=True,
@@ -338,17 +335,13 @@ def _node_status(node: Object) -> str:
 def _roles(node: Object) -> str:
     prefix = "node-role.kubernetes.io/"
     found = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or () if key.startswith(prefix))
-    return ",".join(found) or "<none>"
-
-
-def _node_info(name: str, missing: str = "<unknown>") -> Callable[[Object], str]:
-    return lambda node: str(((node.get("status") or {}).get("nodeInfo") or {}).get(name) or missing)
+    return ",".join(found) or NONE
 
 
 def _address(type_: str) -> Callable[[Object], str]:
     def read(node: Object) -> str:
         addresses = (node.get("status") or {}).get("addresses") or ()
-        return next((str(item["address"]) for item in addresses if item.get("type") == type_), "<none>")
+        return next((str(item["address"]) for item in addresses if item.get("type") == type_), NONE)
 
     return read
 
@@ -357,10 +350,10 @@ NODE_KINDS: Final = (
     Kind("", "nodes", "Node", False, {"v1": "core/v1.Node"}, NodeStrategy(), short_names=("no",), status=True,
          deletion_status=True, fields={"spec.unschedulable": flag("spec.unschedulable")},
          columns=(NAME, Column("Status", _node_status), Column("Roles", _roles), AGE,
-                  Column("Version", _node_info("kubeletVersion", "")),
+                  Column("Version", text_cell("status.nodeInfo.kubeletVersion")),
                   Column("Internal-IP", _address("InternalIP"), priority=1),
                   Column("External-IP", _address("ExternalIP"), priority=1),
-                  Column("OS-Image", _node_info("osImage"), priority=1),
-                  Column("Kernel-Version", _node_info("kernelVersion"), priority=1),
-                  Column("Container-Runtime", _node_info("containerRuntimeVersion"), priority=1))),
+                  *(Column(name, text_cell(f"status.nodeInfo.{field}", UNKNOWN), priority=1) for name, field in (
+                      ("OS-Image", "osImage"), ("Kernel-Version", "kernelVersion"),
+                      ("Container-Runtime", "containerRuntimeVersion"))))),
 )  # fmt: skip

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import (
     AGE,
+    CREATED,
     NAME,
     Column,
     Kind,
@@ -16,6 +17,7 @@ from dra_kit.apiserver.kinds.kind import (
     Strategy,
     StrategyContext,
     text_cell,
+    true_condition,
     value_at_path,
 )
 from dra_kit.apiserver.selectors import reader
@@ -72,27 +74,8 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
         return errors + _column_errors(spec.get("versions") or [])
 
 
-class CustomResourceStrategy(Strategy):
-    """A custom resource; versions differ in name only."""
-
-    metadata_with_status: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, *, status: bool) -> None:
-        self._status = StatusStrategy() if status else Strategy()
-
-    @override
-    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Drop the status if it has a subresource."""
-        self._status.prepare_for_create(obj, context)
-
-    @override
-    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the status if it has a subresource."""
-        self._status.prepare_for_update(obj, old, context)
-
-
 def kind_from_definition(definition: Object) -> Kind:
-    """Return the kind that a CustomResourceDefinition defines."""
+    """Return the kind that a CustomResourceDefinition defines; its versions differ in name only."""
     spec = definition["spec"]
     names = spec["names"]
     served = [item for item in spec.get("versions") or () if item.get("served")]
@@ -106,7 +89,7 @@ def kind_from_definition(definition: Object) -> Kind:
         names["kind"],
         spec.get("scope") == "Namespaced",
         {item["name"]: CUSTOM_RESOURCE.name for item in served},
-        CustomResourceStrategy(status=status),
+        StatusStrategy() if status else Strategy(),
         storage=f"{spec['group']}/{stored['name']}",
         storage_type=CUSTOM_RESOURCE.name,
         short_names=tuple(names.get("shortNames") or ()),
@@ -167,19 +150,10 @@ def _column(described: Object) -> Column:
     )  # fmt: skip
 
 
-def _created(definition: Object) -> Any:
-    return definition["metadata"].get("creationTimestamp", "")
-
-
 def _versions(definition: Object) -> str:
     """Return the served versions and the stored one."""
     served = [item for item in definition["spec"].get("versions") or () if item.get("served")]
     return ",".join(item["name"] + ("(storage)" if item.get("storage") else "") for item in served)
-
-
-def _established(definition: Object) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
 
 
 DEFINITION_KINDS: Final = (
@@ -187,8 +161,9 @@ DEFINITION_KINDS: Final = (
          {"v1": "apiextensions/v1.CustomResourceDefinition"}, CustomResourceDefinitionStrategy(),
          short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          columns=(NAME, Column("Scope", text_cell("spec.scope")), Column("Versions", _versions),
-                  Column("Created At", _created, type="date"), Column("Group", text_cell("spec.group"), priority=1),
+                  CREATED, Column("Group", text_cell("spec.group"), priority=1),
                   Column("Kind", text_cell("spec.names.kind"), priority=1),
                   Column("ShortNames", lambda obj: ",".join(obj["spec"]["names"].get("shortNames") or ()), priority=1),
-                  Column("Established", _established, type="boolean", priority=1))),
+                  Column("Established", lambda obj: true_condition(obj, "Established") is not None, type="boolean",
+                         priority=1))),
 )  # fmt: skip

@@ -142,21 +142,17 @@ def _occurrences(event: Object) -> int:
     return int((event.get("series") or {}).get("count") or event.get("count") or 1)
 
 
-def _column(name: str, cell: Any, priority: int = 0, type_: str = "string", format_: str = "") -> Column:
-    return Column(name, cell, type=type_, format=format_, priority=priority)
-
-
 _COLUMNS: Final = (
-    _column("Last Seen", _last_seen, type_="age"),
-    _column("Type", lambda event: event.get("type") or ""),
-    _column("Reason", lambda event: event.get("reason") or ""),
-    _column("Object", _object),
-    _column("Subobject", lambda event: (event.get("involvedObject") or {}).get("fieldPath") or "", 1),
-    _column("Source", _source, 1),
-    _column("Message", lambda event: (event.get("message") or "").strip()),
-    _column("First Seen", _first_seen, 1, type_="age"),
-    _column("Count", _occurrences, 1),
-    _column("Name", lambda event: event["metadata"]["name"], 1, format_="name"),
+    Column("Last Seen", _last_seen, type="age"),
+    Column("Type", lambda event: event.get("type") or ""),
+    Column("Reason", lambda event: event.get("reason") or ""),
+    Column("Object", _object),
+    Column("Subobject", lambda event: (event.get("involvedObject") or {}).get("fieldPath") or "", priority=1),
+    Column("Source", _source, priority=1),
+    Column("Message", lambda event: (event.get("message") or "").strip()),
+    Column("First Seen", _first_seen, priority=1, type="age"),
+    Column("Count", _occurrences, priority=1),
+    Column("Name", lambda event: event["metadata"]["name"], priority=1, format="name"),
 )
 _STRATEGY: Final = EventStrategy()
 EVENT_KINDS: Final = (

@@ -192,6 +192,7 @@ class Column(Struct, frozen=True):
 
 NAME = Column("Name", lambda obj: obj["metadata"].get("name", ""), format="name")
 AGE = Column("Age", None)
+CREATED = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 
 
 class Kind(Struct, frozen=True):
@@ -292,13 +293,13 @@ def value_at_path(path: str) -> Callable[[Object], Any]:
     return lambda obj: value_at(obj, names)
 
 
-def text_cell(path: str) -> Callable[[Object], str]:
-    """Return the value at a path as text, empty if it is missing."""
+def text_cell(path: str, missing: str = "") -> Callable[[Object], str]:
+    """Return the value at a path as text; another text if it is missing or empty."""
     read = value_at_path(path)
 
     def cell(obj: Object) -> str:
         value = read(obj)
-        return "" if value is None else str(value)
+        return missing if value is None else str(value) or missing
 
     return cell
 
@@ -320,6 +321,12 @@ def selector_cell(path: str) -> Callable[[Object], str]:
     read = value_at_path(path)
 
     return lambda obj: written_selector(read(obj)) or NONE
+
+
+def true_condition(obj: Object, type_: str) -> Object | None:
+    """Return the condition of a type in the status of an object, None unless it is true."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((item for item in conditions if item.get("type") == type_ and item.get("status") == "True"), None)
 
 
 def written_selector(selector: Object | None) -> str:
@@ -421,10 +428,6 @@ class KindRegistry:
     def __iter__(self) -> Iterator[Kind]:
         yield from self._kinds.values()
         yield from self._custom.values()
-
-    def serves(self, group: str, version: str) -> bool:
-        """Return whether a group has a kind in a version."""
-        return any(kind.group == group and version in kind.types for kind in self)
 
     def add(self, kind: Kind) -> None:
         """Serve a custom kind, in place of an earlier one of its name."""

@@ -5,20 +5,31 @@ Source: Kubernetes 1.37 ``pkg/printers/internalversion``, ``printPod``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, Strategy, StrategyContext, format_age, readers
+from dra_kit.apiserver.kinds.kind import (
+    AGE,
+    NAME,
+    NONE,
+    Column,
+    Kind,
+    Strategy,
+    StrategyContext,
+    format_age,
+    readers,
+    text_cell,
+    true_condition,
+)
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
-from dra_kit.kubernetes.values.json import Object, value_at
+from dra_kit.kubernetes.values.json import Object
 from dra_kit.kubernetes.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -26,12 +37,6 @@ _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
-
-
-def containers(pod: Object, *fields: str) -> Iterator[Object]:
-    """Yield all containers of a pod, init containers first."""
-    for field in fields or ("initContainers", "containers"):
-        yield from pod["spec"].get(field) or ()
 
 
 class PodStrategy(Strategy):
@@ -213,7 +218,8 @@ def _without_empty(value: Any) -> Any:
 def _quality(pod: Object) -> str:
     """Return ``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
     guaranteed, anything = True, False
-    for container in containers(pod):
+    spec = pod["spec"]
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources: dict[str, Any] = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in ("cpu", "memory"):
@@ -221,10 +227,6 @@ def _quality(pod: Object) -> str:
             anything = anything or limit > Quantity("0") or request > Quantity("0")
             guaranteed = guaranteed and limit > Quantity("0") and limit == request
     return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
-
-
-def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
-    return lambda obj: str(value_at(obj, path) or "<none>")
 
 
 class _Summary(Struct, frozen=True):
@@ -244,7 +246,8 @@ class _Summary(Struct, frozen=True):
 def _summary(pod: Object) -> _Summary:
     status = pod.get("status") or {}
     state = status.get("reason") or status.get("phase") or ""
-    if any(item.get("reason") == "SchedulingGated" for item in _conditions(pod, "PodScheduled")):
+    conditions = status.get("conditions") or ()
+    if any((item.get("type"), item.get("reason")) == ("PodScheduled", "SchedulingGated") for item in conditions):
         state = "SchedulingGated"
     initial: list[Object] = status.get("initContainerStatuses") or []
     sidecars = _sidecars(pod)
@@ -259,15 +262,14 @@ def _summary(pod: Object) -> _Summary:
         ready += bool(is_started and item.get("ready") and not ended)
     counted = tuple(initial[:looked_at])
     state = initializing or state
-    if not initializing or any(item.get("status") == "True" for item in _conditions(pod, "Initialized")):
+    if not initializing or true_condition(pod, "Initialized"):
         own: list[Object] = status.get("containerStatuses") or []
         counted = (*(item for item in counted if item.get("name") in sidecars), *own)
         running = [item for item in own if item.get("ready") and _running(item)]
         ready += len(running)
         state = next(filter(None, map(_own_state, own)), state)
         if state == "Completed" and running:
-            is_ready = any(item.get("status") == "True" for item in _conditions(pod, "Ready"))
-            state = "Running" if is_ready else "NotReady"
+            state = "Running" if true_condition(pod, "Ready") else "NotReady"
     if "deletionTimestamp" in pod["metadata"]:
         if status.get("reason") == "NodeLost":
             state = "Unknown"
@@ -280,11 +282,6 @@ def _sidecars(pod: Object) -> set[str]:
     """Return the init containers that keep running."""
     initial = pod["spec"].get("initContainers") or ()
     return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
-
-
-def _conditions(pod: Object, type_: str) -> Iterable[Object]:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return (item for item in conditions if item.get("type") == type_)
 
 
 def _initial_state(item: Object, index: int, count: int) -> str:
@@ -334,10 +331,8 @@ def restarts(pod: Object) -> str:
 def readiness_gates(pod: Object) -> str:
     """Return how many readiness gates of a pod are true."""
     gates = pod["spec"].get("readinessGates") or ()
-    true = sum(
-        any(item.get("status") == "True" for item in _conditions(pod, gate.get("conditionType", ""))) for gate in gates
-    )
-    return f"{true}/{len(gates)}" if gates else "<none>"
+    true = sum(true_condition(pod, gate.get("conditionType", "")) is not None for gate in gates)
+    return f"{true}/{len(gates)}" if gates else NONE
 
 
 POD_KINDS: Final = (
@@ -348,8 +343,8 @@ POD_KINDS: Final = (
          | {"spec.hostNetwork": flag("spec.hostNetwork")},
          columns=(NAME, Column("Ready", ready), Column("Status", state),
                   Column("Restarts", restarts), AGE,
-                  Column("IP", _or_none(("status", "podIP")), priority=1),
-                  Column("Node", _or_none(("spec", "nodeName")), priority=1),
-                  Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
+                  Column("IP", text_cell("status.podIP", NONE), priority=1),
+                  Column("Node", text_cell("spec.nodeName", NONE), priority=1),
+                  Column("Nominated Node", text_cell("status.nominatedNodeName", NONE), priority=1),
                   Column("Readiness Gates", readiness_gates, priority=1))),
 )  # fmt: skip

@@ -22,14 +22,13 @@ from dra_kit.apiserver.authorization import (
     shown,
     uncovered_rules,
 )
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import AGE, CREATED, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote, invalid, required, unsupported
+from dra_kit.kubernetes.resource.field_errors import FieldError, go_quote, invalid, required, unsupported
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
-_SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
 class RoleStrategy(PathSegmentNameStrategy):
@@ -119,7 +118,7 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
         if not name:
             yield required(f"{path}.name")
         if kind not in _SUBJECTS:
-            yield FieldError(f"{path}.kind", ErrorKind.UNSUPPORTED, kind, f"supported values: {_SHOWN_SUBJECTS}")
+            yield unsupported(f"{path}.kind", kind, _SUBJECTS, in_order=True)
             return
         wanted = "" if kind == "ServiceAccount" else GROUP
         if kind == "ServiceAccount" and name:
@@ -149,7 +148,6 @@ def _subjects(kind: str) -> Column:
     return Column(f"{kind}s", cell, priority=1)
 
 
-CREATED: Final = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 _ROLE: Final = Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}")
 _BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 

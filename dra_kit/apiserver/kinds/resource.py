@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
+from pydantic import BaseModel
 from typing_extensions import override
 
 from dra_kit.apiserver.authentication import NODE_NAME
@@ -27,6 +28,8 @@ from dra_kit.apiserver.kinds.kind import (
     format_age,
     number_cell,
     readers,
+    text_cell,
+    true_condition,
 )
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.kubernetes.resource import v1
@@ -36,7 +39,6 @@ from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_q
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object
 from dra_kit.kubernetes.resource.schema.types import prune
-from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
 from dra_kit.kubernetes.resource.validation.claims import (
     validate_claim_spec_update,
@@ -50,7 +52,10 @@ from dra_kit.kubernetes.resource.validation.slices import (
     validate_taint_rule,
     validate_taint_rule_status,
 )
-from dra_kit.kubernetes.values.json import Object, value_at
+from dra_kit.kubernetes.values.json import Object
+
+GROUP: Final = "resource.k8s.io"
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class ResourceStrategy(Strategy):
@@ -98,6 +103,10 @@ class ResourceStrategy(Strategy):
         return errors_in_version(errors, context.api_version)
 
 
+def _parsed(model: type[_Model], *objects: Object) -> list[_Model]:
+    return [model.model_validate({**obj, "spec": obj.get("spec") or {}}) for obj in objects]
+
+
 class DeviceClassStrategy(ResourceStrategy):
     """DeviceClass."""
 
@@ -110,11 +119,8 @@ class DeviceClassStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_class(_class(obj), _class(old), context.gates)
-
-
-def _class(obj: Object) -> v1.DeviceClass:
-    return v1.DeviceClass.model_validate({**obj, "spec": obj.get("spec") or {}})
+        new, before = _parsed(v1.DeviceClass, obj, old)
+        return validate_class(new, before, context.gates)
 
 
 class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
@@ -132,16 +138,12 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_taint_rule(_rule(obj), _rule(old))
+        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions])
-
-
-def _rule(obj: Object) -> v1.DeviceTaintRule:
-    return v1.DeviceTaintRule.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
 class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
@@ -151,15 +153,11 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pool_status_request_update(_pool_request(obj), _pool_request(old))
+        return validate_pool_status_request_update(*_parsed(v1.ResourcePoolStatusRequest, obj, old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         return validate_pool_status(obj.get("status"), old.get("status"))
-
-
-def _pool_request(obj: Object) -> ResourcePoolStatusRequest:
-    return ResourcePoolStatusRequest.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
 def _claim_state(claim: Object) -> str:
@@ -172,38 +170,21 @@ def _claim_state(claim: Object) -> str:
     return ",".join(words if "allocated" in words else [*words, "pending"])
 
 
-def _spec(*path: str) -> Callable[[Object], str]:
-    return lambda obj: str(value_at(obj["spec"], path) or "")
-
-
-def _met(request: Object, type_: str) -> Object | None:
-    """Return a condition of a ResourcePoolStatusRequest, if it is true."""
-    conditions = (request.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == type_ and one.get("status") == "True"), None)
-
-
 def _of_pools(value: Callable[[Object], int]) -> Callable[[Object], str]:
     def cell(request: Object) -> str:
-        if not request.get("status") or _met(request, "Failed"):
+        if not request.get("status") or true_condition(request, "Failed"):
             return "-"
         return str(sum(map(value, request["status"].get("pools") or ())))
 
     return cell
 
 
-def _devices(field: str) -> Callable[[Object], str]:
-    return _of_pools(lambda pool: pool.get(field) or 0)
-
-
-_pool_errors: Final = _of_pools(lambda pool: bool(pool.get("validationError")))
-
-
 def _answered(request: Object) -> str:
-    return next((name for name in ("Failed", "Complete") if _met(request, name)), "Pending")
+    return next((name for name in ("Failed", "Complete") if true_condition(request, name)), "Pending")
 
 
 def _completed(request: Object) -> str:
-    met = _met(request, "Complete")
+    met = true_condition(request, "Complete")
     return format_age(met.get("lastTransitionTime"), datetime.now(UTC)) if met else NONE
 
 
@@ -271,11 +252,13 @@ class ResourceClaimTemplateStrategy(ResourceStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``, and who may have admin access."""
-        return [*_admin_access(_template(obj).spec.spec, obj, context), *super().validate(obj, context)]
+        [template] = _parsed(v1.ResourceClaimTemplate, obj)
+        return [*_admin_access(template.spec.spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_template_update(_template(obj), _template(old), context.gates)
+        new, before = _parsed(v1.ResourceClaimTemplate, obj, old)
+        return validate_template_update(new, before, context.gates)
 
 
 class ResourceSliceStrategy(ResourceStrategy):
@@ -288,8 +271,8 @@ class ResourceSliceStrategy(ResourceStrategy):
         """Reject devices that use resources of nodes on nodes without support for it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
-        spec = _slice(obj).spec
-        nodes = [Node.of(node) for node in context.listed("nodes")]
+        [published] = _parsed(v1.ResourceSlice, obj)
+        spec, nodes = published.spec, [Node.of(node) for node in context.listed("nodes")]
         for device in spec.devices:
             if not device.node_allocatable_resources:
                 continue
@@ -299,12 +282,16 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_slice(_slice(obj), old=_slice(old), fractional_ranges=_FRACTIONAL in context.gates)
+        new, before = _parsed(v1.ResourceSlice, obj, old)
+        return validate_slice(new, old=before, fractional_ranges=_FRACTIONAL in context.gates)
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:
         """Return whether two specs are equal; different spellings of the same quantity are equal."""
-        return super().same_spec(obj, old) or _slice(obj).spec == _slice(old).spec
+        if super().same_spec(obj, old):
+            return True
+        new, before = _parsed(v1.ResourceSlice, obj, old)
+        return new.spec == before.spec
 
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
@@ -314,7 +301,6 @@ class ResourceSliceStrategy(ResourceStrategy):
         return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
 
 
-GROUP = "resource.k8s.io"
 RESOURCE_API_KINDS: Final = (
     _kind("deviceclasses", "DeviceClass", DeviceClassStrategy(), served=_V1, namespaced=False, generation=True),
     _kind("resourceclaims", "ResourceClaim", ResourceClaimStrategy(), served=_V1, namespaced=True, status=True,
@@ -323,23 +309,24 @@ RESOURCE_API_KINDS: Final = (
           namespaced=True),
     _kind("resourceslices", "ResourceSlice", ResourceSliceStrategy(), served=_V1, namespaced=False, generation=True,
           fields=readers("spec.nodeName", "spec.driver", "spec.pool.name"), own_selectors=True,
-          columns=(NAME, Column("Node", _spec("nodeName")), Column("Driver", _spec("driver")),
-                   Column("Pool", _spec("pool", "name")), AGE)),
+          columns=(NAME, Column("Node", text_cell("spec.nodeName")), Column("Driver", text_cell("spec.driver")),
+                   Column("Pool", text_cell("spec.pool.name")), AGE)),
     _kind("devicetaintrules", "DeviceTaintRule", DeviceTaintRuleStrategy(), served=("v1", "v1beta2", "v1alpha3"),
           namespaced=False, storage=f"{GROUP}/v1beta2", storage_type="resource/v1beta2.DeviceTaintRule", status=True,
           generation=True, unconditional_update=False, unconditional_versions=("v1beta2", "v1alpha3"),
           deletion_status=True,
-          columns=(NAME, Column("Key", _spec("taint", "key")), Column("Value", _spec("taint", "value")),
-                   Column("Effect", _spec("taint", "effect")),
-                   Column("TimeAdded", _spec("taint", "timeAdded"), type="age"), AGE)),
+          columns=(NAME, Column("Key", text_cell("spec.taint.key")), Column("Value", text_cell("spec.taint.value")),
+                   Column("Effect", text_cell("spec.taint.effect")),
+                   Column("TimeAdded", text_cell("spec.taint.timeAdded"), type="age"), AGE)),
     _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", ResourcePoolStatusRequestStrategy(),
           served=("v1alpha3",), namespaced=False, status=True, unconditional_update=False, deprecated={},
-          columns=(NAME, Column("Driver", _spec("driver")),
-                   *(Column(name, _devices(field)) for name, field in (
+          columns=(NAME, Column("Driver", text_cell("spec.driver")),
+                   *(Column(name, _of_pools(number_cell(field))) for name, field in (
                        ("Total", "totalDevices"), ("Available", "availableDevices"), ("Allocated", "allocatedDevices"),
                        ("Unavailable", "unavailableDevices"))),
-                   Column("Errors", _pool_errors), Column("Pools", number_cell("status.poolCount"), type="integer"),
-                   Column("Status", _answered), Column("Completed", _completed))),
+                   Column("Errors", _of_pools(lambda pool: bool(pool.get("validationError")))),
+                   Column("Pools", number_cell("status.poolCount"), type="integer"), Column("Status", _answered),
+                   Column("Completed", _completed))),
 )  # fmt: skip
 _GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
@@ -355,10 +342,6 @@ def _device(item: Object) -> tuple[str, ...]:
 def _allocated(status: Object) -> set[tuple[str, ...]]:
     devices = (status.get("allocation") or {}).get("devices") or {}
     return {_device(result) for result in devices.get("results") or ()}
-
-
-def _template(obj: Object) -> v1.ResourceClaimTemplate:
-    return v1.ResourceClaimTemplate.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
 def _admin_access(spec: v1.ResourceClaimSpec, obj: Object, context: StrategyContext) -> Iterable[FieldError]:
@@ -395,10 +378,6 @@ _ALLOCATABLE: Final = "DRANodeAllocatableResources"
 _FRACTIONAL: Final = "DRAFractionalCapacityRange"
 
 
-def _slice(obj: Object) -> v1.ResourceSlice:
-    return v1.ResourceSlice.model_validate({**obj, "spec": obj.get("spec") or {}})
-
-
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Return why a device may not be published for nodes; a scope without nodes is valid unless it names one."""
     selector = scope.node_selector
@@ -414,8 +393,6 @@ def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes
     return None
 
 
-_GROUP: Final = "resource.k8s.io"
-_PLURAL: Final = "resourceclaims"
 _STATUS: Final = "resource/v1.ResourceClaimStatus"
 
 
@@ -425,7 +402,7 @@ def claim_status_rights(obj: Object, old: Object, context: StrategyContext) -> I
         return
     status, before = (prune(one.get("status") or {}, _STATUS) for one in (obj, old))
     if any((status.get(field) or None) != (before.get(field) or None) for field in ("allocation", "reservedFor")):
-        asked = AuthorizationAttributes(context.verb, _GROUP, _PLURAL, "binding")
+        asked = AuthorizationAttributes(context.verb, GROUP, "resourceclaims", "binding")
         decision = context.rbac.authorize(context.user, asked)
         if not decision.allowed:
             needed = f'resource="resourceclaims/binding", verb="{context.verb}"'
@@ -443,7 +420,7 @@ def _driver(driver: str, namespace: str, allocation: Object, context: StrategyCo
     if node is not None and context.user.extra.get(NODE_NAME) == node:
         scopes.insert(0, "associated-node")
     verbs = [f"{scope}:{context.verb}" for scope in scopes]
-    asked = [AuthorizationAttributes(verb, _GROUP, _PLURAL, "driver", namespace, driver) for verb in verbs]
+    asked = [AuthorizationAttributes(verb, GROUP, "resourceclaims", "driver", namespace, driver) for verb in verbs]
     decisions = [context.rbac.authorize(context.user, one) for one in asked]
     if not any(decision.allowed for decision in decisions):
         needed = f'resource="resourceclaims/driver", verb="[{" ".join(verbs)}]"'
@@ -471,9 +448,5 @@ def _node(allocation: Object) -> tuple[str, ...] | None:
 
 def _changed(status: Object, before: Object) -> set[str]:
     """Return the drivers whose entries of ``status.devices`` changed."""
-    new, old = ({_key(entry): entry for entry in one.get("devices") or ()} for one in (status, before))
+    new, old = ({_device(entry): entry for entry in one.get("devices") or ()} for one in (status, before))
     return {key[0] for key in {*new, *old} if new.get(key) != old.get(key)}
-
-
-def _key(entry: Object) -> tuple[str, ...]:
-    return tuple(str(entry.get(name) or "") for name in ("driver", "pool", "device", "shareID"))

@@ -8,17 +8,12 @@ from typing import Any, Final
 
 from dra_kit.apiserver.api import ApiRequest
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
-from dra_kit.apiserver.requests import MEDIA_TYPES, PROTOBUF
-from dra_kit.apiserver.status_errors import StatusError, bad_request, unsupported_media_type
+from dra_kit.apiserver.requests import PROTOBUF, unsupported_media_type
+from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
 from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
-from dra_kit.kubernetes.resource.schema.types import (
-    StrictDecoding,
-    TypeMismatch,
-    decode,
-    reaches_raw,
-)
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, reaches_raw
 from dra_kit.kubernetes.values.json import Object, loads, raw_object_texts
 
 BODY_MAX: Final = REQUESTS.file_bytes
@@ -29,12 +24,7 @@ class BodyParseError(ValueError):
 
 
 def parse_body(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
-    """Return a body as JSON value.
-
-    Args:
-        body: as sent.
-        content_type: of the body, without parameters.
-        types: for each kind that may come in protobuf its type in the schema table.
+    """Return a body as JSON value; ``types`` has the type in the schema of each kind that may come in protobuf.
 
     Raises:
         StatusError: 413 or 415.
@@ -52,7 +42,7 @@ def parse_body(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
     if content_type == PROTOBUF:
         return _from_protobuf(body, types)
     if content_type not in {"application/json", ""}:
-        raise unsupported_media_type(MEDIA_TYPES)
+        raise unsupported_media_type()
     try:
         return parse_json(body)
     except ValueError as error:
@@ -83,7 +73,7 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
     try:
         api_version, kind, message = protobuf.unpack(body)
         if kind not in types:
-            raise unsupported_media_type(MEDIA_TYPES)
+            raise unsupported_media_type()
         return {"apiVersion": api_version, "kind": kind} | protobuf.decode_message(message, types[kind])
     except protobuf.MalformedProtobuf as error:
         raise BodyParseError(str(error)) from None
@@ -111,14 +101,12 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
         value = parse_body(request.body, request.content_type, types)
     except BodyParseError as error:
         shown = request.body.decode(errors="replace") if request.body[:1] in b"{" else request.body.hex()
-        shown = shown or "<empty>"
-        message = f"the object provided is unrecognized (must be of type {kind.kind}): {error} ({shown})"
-        raise bad_request(message) from None
+        raise _unrecognized(kind, f"{error} ({shown or '<empty>'})") from None
     if value is None:
         value = {}
     if not isinstance(value, dict):
         text = "couldn't get version/kind; json parse error: json: cannot unmarshal a value that is not an object"
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
+        raise _unrecognized(kind, text)
     _check_type(value, request, kind)
     sent: Mapping[str, str] = {}
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
@@ -135,7 +123,11 @@ def _check_type(value: Object, request: ApiRequest, kind: Kind) -> None:
         raise bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )
-    raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): it is a {kind_name}")
+    raise _unrecognized(kind, f"it is a {kind_name}")
+
+
+def _unrecognized(kind: Kind, cause: str) -> StatusError:
+    return bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {cause}")
 
 
 class WrongKindError(StatusError):
@@ -146,7 +138,7 @@ class WrongKindError(StatusError):
     """
 
     def __init__(self, kind: str, version: str, detail: str, *, mistyped: TypeMismatch | None = None) -> None:
-        message = f"{kind} in version {_quoted(version)} cannot be handled as a {kind}: {detail}"
+        message = f'{kind} in version "{version}" cannot be handled as a {kind}: {detail}'
         super().__init__(400, "BadRequest", message)
         self.detail = detail
         self.mistyped = mistyped
@@ -162,25 +154,18 @@ def decode_typed(
     sent: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
 ) -> Object:
-    """Return a JSON object as an object of a kind.
+    """Return a JSON object as an object of a kind, in the request's version.
 
-    Args:
-        value: the object.
-        request: for its version.
-        kind: of the object.
-        validation: what to do about unknown and duplicate fields.
-        context: takes the warnings about them.
-        sent: the text of the objects inside it, by path.
-        problems: what strict decoding has found fault with already.
+    ``sent`` has the text of the objects inside it, by path; ``problems`` is what strict decoding has found fault with
+    already.
 
     Raises:
         WrongKindError: it does not fit, or strict decoding finds fault with it.
     """
     strictness = StrictDecoding(list(problems), texts=sent or {})
-    api_version = request.target.api_version
     version = request.target.version
     try:
-        obj: Object = decode(value, kind.type_of(api_version), strictness)
+        obj: Object = decode(value, kind.type_of(request.target.api_version), strictness)
     except TypeMismatch as error:
         raise WrongKindError(kind.kind, version, str(error), mistyped=error) from None
     found_fault = list(dict.fromkeys(strictness.problems))
@@ -190,7 +175,3 @@ def decode_typed(
         context.warnings += found_fault
     obj.setdefault("metadata", {})
     return obj
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'

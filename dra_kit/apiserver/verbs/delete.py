@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, time_text
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.status_errors import (
     bad_request,
     conflict,
     forbidden_object,
     invalid_object,
-    not_found,
     success_status,
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
 from dra_kit.apiserver.verbs.read import ListSelection
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, unsupported
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
-_ORPHAN: Final = "orphan"
-_FOREGROUND: Final = "foregroundDeletion"
-_POLICIES: Final = ("Background", "Foreground", "Orphan")
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 
 class DeleteOptions(Struct, frozen=True):
@@ -74,10 +73,9 @@ class DeleteOptions(Struct, frozen=True):
         policy, orphan = value.get("propagationPolicy"), value.get("orphanDependents")
         if policy is not None and orphan is not None:
             detail = "orphanDependents and deletionPropagation cannot be both set"
-            errors.append(FieldError("propagationPolicy", ErrorKind.INVALID, policy, detail))
+            errors.append(invalid("propagationPolicy", policy, detail))
         if policy is not None and policy not in _POLICIES:
-            detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
-            errors.append(FieldError("propagationPolicy", ErrorKind.UNSUPPORTED, policy, detail))
+            errors.append(unsupported("propagationPolicy", policy, (*_POLICIES, "nil"), in_order=True))
         dry_run = value.get("dryRun") or list(request.query.values.get("dryRun", ()))
         if any(item != "All" for item in dry_run):
             errors.append(FieldError("dryRun", ErrorKind.UNSUPPORTED, dry_run, 'supported values: "All"'))
@@ -102,9 +100,7 @@ async def delete(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     target = request.target
     if reason := kind.strategy.undeletable(target.name):
         raise forbidden_object(kind.group, kind.plural, target.name, reason)
-    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None:
-        raise not_found(kind.group, kind.plural, target.name)
+    stored = api.stored(kind, target)
     context = api.context(request)
     check_preconditions(options, stored, kind)
     await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
@@ -150,7 +146,7 @@ def delete_stored(
     gone = not finalizers and not grace and kind.strategy.removable(obj)
     if gone:
         if kind.strategy.graceful:
-            obj = _marked(kind, {**obj, "metadata": metadata}, 0, context.now)
+            obj = {**obj, "metadata": _marked(kind, metadata, 0, context.now)}
         if options.dry_run:
             return obj, True
         if kind.strategy.graceful:
@@ -159,7 +155,7 @@ def delete_stored(
     marked = "deletionTimestamp" in metadata
     old_grace = metadata.get("deletionGracePeriodSeconds")
     if not marked or (old_grace is not None and grace < old_grace):
-        metadata = _marked(kind, {**obj, "metadata": metadata}, grace, context.now)["metadata"]
+        metadata = _marked(kind, metadata, grace, context.now)
     if finalizers != (metadata.get("finalizers") or []):
         metadata["finalizers"] = finalizers
     changed = kind.strategy.deleting({**obj, "metadata": metadata})
@@ -168,27 +164,21 @@ def delete_stored(
     return api.storage.update(kind.resource, key, api.pruned(kind, changed)).object, False
 
 
-def _marked(kind: Kind, obj: Object, grace: int, moment: str) -> Object:
-    metadata = dict(obj["metadata"])
+def _marked(kind: Kind, metadata: Object, grace: int, now: str) -> Object:
+    deletion = datetime.fromisoformat(now) + timedelta(seconds=grace)
+    marks = {"deletionTimestamp": time_text(deletion), "deletionGracePeriodSeconds": grace}
     if "deletionTimestamp" not in metadata and kind.generation:
-        metadata["generation"] = metadata.get("generation", 0) + 1
-    metadata["deletionTimestamp"] = _later(moment, grace)
-    metadata["deletionGracePeriodSeconds"] = grace
-    return {**obj, "metadata": metadata}
+        marks["generation"] = metadata.get("generation", 0) + 1
+    return {**metadata, **marks}
 
 
 def _with_policy(finalizers: list[str], policy: str) -> list[str]:
     """Return the finalizers that make a garbage collector orphan dependents, or delete them first."""
-    wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
+    wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy)
     if not policy:
         return finalizers
-    retained = [item for item in finalizers if item not in {_ORPHAN, _FOREGROUND}]
+    retained = [item for item in finalizers if item not in {ORPHAN, FOREGROUND}]
     return [*retained, wanted] if wanted else retained
-
-
-def _later(now: str, seconds: int) -> str:
-    moment = datetime.strptime(now, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) + timedelta(seconds=seconds)
-    return moment.isoformat()[:19] + "Z"
 
 
 def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) -> ApiResponse:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final
 
 from dra_kit.apiserver import patches as json_patch
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
@@ -21,10 +22,9 @@ from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.status_errors import StatusError, bad_request, conflict, invalid_object, not_found
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import WrongKindError, decode_typed, parse_json, parse_yaml
-from dra_kit.apiserver.verbs.write import WriteRequest, create_object, replace_object, require_create
+from dra_kit.apiserver.verbs.write import WriteRequest, check_name, create_object, replace_object, require_create
 from dra_kit.kubernetes.manifests.files import UnreadableText
-from dra_kit.kubernetes.resource.field_errors import go_quote
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.field_errors import go_quote, invalid
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, json_type
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object
 
@@ -40,7 +40,12 @@ async def patch(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     write = write_of(api, kind, request)
     if request.content_type == APPLY:
         return await apply(write)
-    return await patch_target(write, ObjectPatchTarget(write))
+    return await patch_stored(
+        write,
+        partial(api.stored, kind, request.target),
+        lambda stored: api.wire(kind, stored.object, request.target.api_version),
+        partial(replace_object, write),
+    )
 
 
 def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
@@ -60,74 +65,37 @@ def write_of(api: Api, kind: Kind, request: ApiRequest) -> WriteRequest:
     )
 
 
-class PatchTarget(Protocol):
-    """The target of a patch: an object, or a part of one that is served as a separate object."""
+async def patch_stored(
+    write: WriteRequest,
+    read: Callable[[], StoredObject],
+    shown: Callable[[StoredObject], Object],
+    change: Callable[[StoredObject, Object, StrategyContext], Awaitable[ApiResponse]],
+) -> ApiResponse:
+    """Patch an object, or a part of one that is served as a separate object; retry if it changes in the meantime.
 
-    def stored(self) -> StoredObject:
-        """Return the object as it is now.
-
-        Raises:
-            StatusError: 404.
-        """
-        ...
-
-    def shown(self, stored: StoredObject) -> Object:
-        """Return the object for the client."""
-        ...
-
-    async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store the patched object.
-
-        Raises:
-            StatusError: it is not changed.
-        """
-        ...
-
-
-class ObjectPatchTarget:
-    """An object, or its status."""
-
-    def __init__(self, write: WriteRequest) -> None:
-        self._write = write
-
-    def stored(self) -> StoredObject:
-        """Return the object that is patched.
-
-        Raises:
-            StatusError: there is none.
-        """
-        kind, target = self._write.kind, self._write.request.target
-        stored = self._write.api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-        if stored is None:
-            raise not_found(kind.group, kind.plural, target.name)
-        return stored
-
-    def shown(self, stored: StoredObject) -> Object:
-        """Return it in the version of the request."""
-        return self._write.api.wire(self._write.kind, stored.object, self._write.request.target.api_version)
-
-    async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
-        """Store the patched object."""
-        return await replace_object(self._write, stored, wire, context)
-
-
-async def patch_target(write: WriteRequest, subject: PatchTarget) -> ApiResponse:
-    """Patch a target; retry if it changes in the meantime.
+    Args:
+        write: the write.
+        read: returns the stored object as it is now.
+        shown: returns what the patch is for, in the version of the request.
+        change: stores the patched one.
 
     Raises:
         StatusError: it is not changed.
     """
     request = write.request
-    body = parse_patch_body(request)
+    try:
+        body = parse_json(request.body)
+    except ValueError:
+        raise bad_request("invalid JSON patch") from None
     for attempt in range(_ATTEMPTS):
-        stored = subject.stored()
+        stored = read()
         context = write.api.context(request)
-        wire = _patched(write, subject.shown(stored), formed(body, request), context)
-        _check_identity(wire, stored.object)
+        wire = _patched(write, shown(stored), formed(body, request), context)
+        check_name(wire["metadata"].get("name"), stored.object["metadata"]["name"])
         try:
-            return await subject.change(stored, wire, context)
+            return await change(stored, wire, context)
         except StatusError as refusal:
-            changed_meanwhile = refusal.reason == "Conflict" and subject.stored() is not stored
+            changed_meanwhile = refusal.reason == "Conflict" and read() is not stored
             if not changed_meanwhile or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt answers or raises")
@@ -156,7 +124,7 @@ def _patched(write: WriteRequest, current: Object, body: Any, context: StrategyC
     given = (value.get("kind") or kind.kind, value.get("apiVersion") or api_version) if isinstance(value, dict) else ()
     if given != (kind.kind, api_version):
         detail = "a patch may not change apiVersion or kind"
-        raise invalid_object("", "", "", [invalid_field("patch", value, detail)])
+        raise invalid_object("", "", "", [invalid("patch", value, detail)])
     value = _sorted(value)
     try:
         return decode_typed(value, request, kind, write.options.field_validation, context, problems=problems_of(body))
@@ -164,8 +132,8 @@ def _patched(write: WriteRequest, current: Object, body: Any, context: StrategyC
         # the API server shows a strategic patch as Go prints it, and what the others made of the object
         if request.content_type == STRATEGIC_PATCH:
             detail = refusal.detail if refusal.mistyped is None else restore_text(refusal.mistyped)
-            raise invalid_object("", "", "", [invalid_field("patch", go_text(body), detail)]) from None
-        raise invalid_object("", "", "", [invalid_field("patch", encode(value).decode(), refusal.detail)]) from None
+            raise invalid_object("", "", "", [invalid("patch", go_text(body), detail)]) from None
+        raise invalid_object("", "", "", [invalid("patch", encode(value).decode(), refusal.detail)]) from None
 
 
 def _sorted(value: Any) -> Any:
@@ -175,32 +143,12 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _check_identity(wire: Object, old: Object) -> None:
-    name, expected = wire["metadata"].get("name"), old["metadata"]["name"]
-    if not name:
-        raise bad_request(f"the name of the object ({expected} based on URL) was undeterminable: name must be provided")
-    if name != expected:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({expected})")
-
-
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 _OPERATIONS_MAX: Final = 10_000
 _OPERATION: Final = {"op", "path", "from", "value"}
-
-
-def parse_patch_body(request: ApiRequest) -> Any:
-    """Return the JSON of a patch.
-
-    Raises:
-        StatusError: 400.
-    """
-    try:
-        return parse_json(request.body)
-    except ValueError:
-        raise bad_request("invalid JSON patch") from None
 
 
 def formed(value: Any, request: ApiRequest) -> Any:
@@ -344,7 +292,8 @@ def configuration(write: WriteRequest) -> Object:
         raise bad_request(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {cause}")
     _check_type(value, write)
     _check_fields(value, write)
-    _check_name(value, write)
+    metadata = value.get("metadata")
+    check_name(metadata.get("name") if isinstance(metadata, dict) else None, write.request.target.name)
     return value
 
 
@@ -353,18 +302,6 @@ def _check_type(value: Object, write: WriteRequest) -> None:
     if (api_version, kind_name) != (write.request.target.api_version, write.kind.kind):
         group, _, version = api_version.rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind_name}")
-
-
-def _check_name(value: Object, write: WriteRequest) -> None:
-    target = write.request.target
-    metadata = value.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not name:
-        raise bad_request(
-            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-        )
-    if name != target.name:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
 
 
 def _check_fields(value: Object, write: WriteRequest) -> None:

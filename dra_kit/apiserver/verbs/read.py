@@ -6,20 +6,21 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
-from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.kind import Kind, readers
 from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
-from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector, reader
-from dra_kit.apiserver.status_errors import bad_request, expired, invalid_object, not_found
+from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
+from dra_kit.apiserver.status_errors import bad_request, expired, invalid_object
 from dra_kit.apiserver.storage import Compacted, StoredObject
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
 
-_META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
+_META_FIELDS: Final = readers("metadata.name", "metadata.namespace")
 
 
 class ListSelection(Struct, frozen=True):
@@ -45,9 +46,7 @@ class ListSelection(Struct, frozen=True):
             selected = selected or parse_field_selector(f"metadata.name={target.name}", readable, str)
             if selected.value("metadata.name") != target.name:
                 raise bad_request("fieldSelector metadata.name doesn't match requested name")
-        prefix = ""
-        if kind.namespaced and target.namespace:
-            prefix = f"{target.namespace}/"
+        prefix = f"{target.namespace}/" if target.namespace else ""
         return cls(prefix, parse_label_selector(query.text("labelSelector")), selected)
 
     def __bool__(self) -> bool:
@@ -79,9 +78,7 @@ def get(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     if revision > api.storage.revision:
         raise too_large(revision, api.storage.revision)
     target = request.target
-    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None:
-        raise not_found(kind.group, kind.plural, target.name)
+    stored = api.stored(kind, target)
     return ApiResponse(api.encoded(kind, stored, target.api_version), kind=kind, items=[stored.object])
 
 
@@ -159,8 +156,7 @@ def _check_options(version: str, match: str, token: str, initial_events: bool) -
             if met
         ]
         if match not in {"Exact", "NotOlderThan"}:
-            detail = 'supported values: "Exact", "NotOlderThan", ""'
-            errors.append(FieldError("resourceVersionMatch", ErrorKind.UNSUPPORTED, match, detail))
+            errors.append(unsupported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""), in_order=True))
         elif match == "Exact" and version == "0":
             detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
             errors.append(forbidden("resourceVersionMatch", detail))

@@ -30,7 +30,6 @@ EventBody = Callable[[StoredObject], bytes]
 
 class _Options(Struct):
     version: int
-    from_now: bool
     bookmarks: bool
     initial_events: bool
     timeout: float
@@ -46,7 +45,7 @@ class _Options(Struct):
         version = parse_resource_version(text, code=500)
         timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
         from_start = version == 0 and "sendInitialEvents" not in query.values
-        return cls(version, version == 0, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
+        return cls(version, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
 
     @staticmethod
     def _check(match: str, *, initial_given: bool, continued: bool) -> None:
@@ -75,7 +74,6 @@ class WatchStream:
     def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:
         self._api, self._kind, self._request = api, kind, request
         self._selection = ListSelection.of(kind, request)
-        self._name = request.target.name
         self._options = options = _Options.parse(request)
         storage = api.storage
         self._pending: deque[StorageChange] = deque()
@@ -88,12 +86,11 @@ class WatchStream:
         elif options.initial_events:
             items = storage.items(kind.resource, self._selection.prefix)
             self._initial = [stored for _, stored in items if self._selection.matches(stored.object)]
-        elif not options.from_now:
+        elif options.version:
             try:
                 self._pending.extend(storage.changes_since(options.version, kind.resource))
             except Compacted:
-                text = f"too old resource version: {options.version} ({storage.compacted})"
-                self._failure = expired(text)
+                self._failure = expired(f"too old resource version: {options.version} ({storage.compacted})")
         self._room = len(self._pending) + PENDING
         self._stop: Callable[[], None] | None = storage.listen(kind.resource, self._on_change)
 
@@ -120,7 +117,7 @@ class WatchStream:
             return
         for stored in self._initial:
             yield _line("ADDED", body(stored))
-        if self._initial_end_wanted():
+        if self._options.bookmarks and self._request.query.flag("sendInitialEvents"):
             yield self._bookmark(initial_end=True)
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.timeout
@@ -144,9 +141,6 @@ class WatchStream:
                     await self._wake.wait()
             except TimeoutError:
                 self._seen = max(self._seen, self._api.storage.revision) if not self._pending else self._seen
-
-    def _initial_end_wanted(self) -> bool:
-        return self._options.bookmarks and self._request.query.flag("sendInitialEvents")
 
     def _lines(self, change: StorageChange, body: EventBody) -> Iterator[bytes]:
         if not change.key.startswith(self._selection.prefix):
@@ -172,12 +166,8 @@ class WatchStream:
         if initial_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
         obj = {"kind": self._kind.kind, "apiVersion": self._kind.storage_api_version, "metadata": metadata}
-        return _line("BOOKMARK", body_of(self._api, self._kind, self._request.target.api_version, obj))
-
-
-def body_of(api: Api, kind: Kind, api_version: str, obj: Object) -> bytes:
-    """Return a bookmark's object: metadata, and what a typed object writes besides."""
-    return encode(api.wire(kind, api.pruned(kind, obj), api_version))
+        written = self._api.pruned(self._kind, obj)  # with what a typed object writes besides
+        return _line("BOOKMARK", encode(self._api.wire(self._kind, written, self._request.target.api_version)))
 
 
 def _line(type_: str, obj: bytes) -> bytes:

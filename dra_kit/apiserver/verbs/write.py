@@ -29,7 +29,6 @@ from dra_kit.apiserver.status_errors import (
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import read_object
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
-from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 from dra_kit.kubernetes.resource.new_object import apply_defaults
 from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
 from dra_kit.kubernetes.values.json import Object
@@ -93,14 +92,7 @@ async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
 async def create_object(
     write: WriteRequest, obj: Object, context: StrategyContext, managed_fields: list[Object] | None = None
 ) -> ApiResponse:
-    """Create a decoded object of the request's version.
-
-    Args:
-        write: the write.
-        obj: the object.
-        context: of the request.
-        managed_fields: those of an apply; without them the writer owns what it writes.
-    """
+    """Create a decoded object of the request's version; without ``managed_fields`` the writer owns what it writes."""
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version
     apply_defaults(obj, kind.type_of(api_version))
@@ -142,13 +134,21 @@ async def create_object(
 
 
 def _set_namespace(obj: Object, kind: Kind, request: ApiRequest) -> None:
-    meta, namespace = obj["metadata"], request.target.namespace
-    if not kind.namespaced:
-        meta.pop("namespace", None)
-        return
-    if meta.get("namespace") and meta["namespace"] != namespace:
+    if kind.namespaced:
+        check_namespace(obj, request)
+        obj["metadata"]["namespace"] = request.target.namespace
+    else:
+        obj["metadata"].pop("namespace", None)
+
+
+def check_namespace(obj: Object, request: ApiRequest) -> None:
+    """Reject an object of another namespace than that of the path.
+
+    Raises:
+        StatusError: 400.
+    """
+    if obj["metadata"].get("namespace") not in {None, "", request.target.namespace}:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    meta["namespace"] = namespace
 
 
 async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
@@ -161,11 +161,7 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     context = api.context(request)
     wire = read_object(request, kind, options.field_validation, context)
     name = request.target.name
-    given = wire["metadata"].get("name")
-    if not given:
-        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-    if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    check_name(wire["metadata"].get("name"), name)
     key = kind.key(request.target.namespace, name)
     stored = api.storage.get(kind.resource, key)
     write = WriteRequest(api, kind, request, options)
@@ -178,6 +174,18 @@ async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     if uid and uid != old_uid:
         raise precondition_failed(kind, key, "UID", uid, old_uid)
     return await replace_object(write, stored, wire, context)
+
+
+def check_name(given: Any, expected: str) -> None:
+    """Reject an object whose name is not that of the path.
+
+    Raises:
+        StatusError: 400.
+    """
+    if not given:
+        raise bad_request(f"the name of the object ({expected} based on URL) was undeterminable: name must be provided")
+    if given != expected:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({expected})")
 
 
 def require_create(write: WriteRequest, name: str) -> None:
@@ -209,12 +217,7 @@ async def replace_object(
 ) -> ApiResponse:
     """Replace a stored object by a decoded one of the request's version.
 
-    Args:
-        write: the write.
-        stored: the object before.
-        wire: the object after.
-        context: of the request.
-        managed_fields: those of an apply; without them the writer owns what it changes.
+    Without ``managed_fields``, those of an apply, the writer owns what it changes.
 
     Raises:
         StatusError: 409 when the object changed in the meantime, or the object is not valid.
@@ -279,7 +282,7 @@ def _check_version(obj: Object, stored: StoredObject, kind: Kind, served: str) -
     if not version.isdecimal():
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version == "0" and not kind.unconditional_update and served not in kind.unconditional_versions:
-        error = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
+        error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid_object(kind.group, kind.plural, stored.object["metadata"]["name"], [error])
     if int(version) not in {0, stored.revision}:
         raise conflict(kind.group, kind.plural, stored.object["metadata"]["name"], MODIFIED)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import Resource
+from dra_kit.errors import NotFound
 from tests.unit.apiserver.programs import User
 
 Object = dict[str, Any]
@@ -58,13 +61,31 @@ async def http(server: ApiServer) -> AsyncIterator[Http]:
         yield Http(session, server.url)
 
 
-def pod(name: str = "pod-1", **metadata: Any) -> Object:
+def pod(name: str = "pod-1", *, spec: Object | None = None, container: Object | None = None, **metadata: Any) -> Object:
+    """A pod with one container; ``spec`` and ``container`` add fields or replace them."""
+    main = {"name": "main", "image": "example.com/app:1", **(container or {})}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", **metadata},
-        "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]},
+        "spec": {"containers": [main], **(spec or {})},
     }
+
+
+def namespace(name: str, **metadata: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
+
+
+def definition(kind: str, *versions: Object, scope: str = "Namespaced") -> Object:
+    """A CustomResourceDefinition of kitchen.example.com."""
+    plural = f"{kind.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kitchen.example.com"},
+        "spec": {"group": "kitchen.example.com", "scope": scope, "versions": list(versions),
+                 "names": {"plural": plural, "kind": kind}},
+    }  # fmt: skip
 
 
 def config_map(name: str = "settings", data: dict[str, str] | None = None, **metadata: Any) -> Object:
@@ -83,6 +104,16 @@ def claim(name: str = "claim-1") -> Object:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
     }
+
+
+async def gone(client: Client, resource: Resource, name: str, where: str | None = "default") -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.get(resource, name, where)
+            except NotFound:
+                return
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

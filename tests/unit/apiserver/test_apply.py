@@ -28,15 +28,8 @@ maps = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=
 
 
 async def apply(client: Client, manager: str, data: dict[str, str], *, force: bool = False) -> dict[str, Any]:
-    return await client.patch(
-        CONFIG_MAPS,
-        "settings",
-        config_map(data=data),
-        "default",
-        content_type=APPLY,
-        field_manager=manager,
-        force=force,
-    )
+    options: Any = {"content_type": APPLY, "field_manager": manager, "force": force}
+    return await client.patch(CONFIG_MAPS, "settings", config_map(data=data), "default", **options)
 
 
 async def test_apply_creates_and_then_changes(client: Client) -> None:

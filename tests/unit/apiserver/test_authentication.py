@@ -20,7 +20,8 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES
 from dra_kit.errors import Forbidden, Unavailable
-from tests.unit.apiserver.conftest import config_map
+from tests.support.api import eventually
+from tests.unit.apiserver.conftest import config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 BODY = json.dumps(config_map()).encode()
@@ -145,9 +146,8 @@ async def test_requests_of_web_pages_are_rejected_despite_the_token(visitor: Vis
 )
 async def test_body_needs_a_content_type(visitor: Visitor, method: str, path: str, content_type: str | None) -> None:
     await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json")
-    pod = {"metadata": {"name": "pod-1"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
     await visitor.ask(
-        "POST", "/api/v1/namespaces/default/pods", data=json.dumps(pod).encode(), Content_Type="application/json"
+        "POST", "/api/v1/namespaces/default/pods", data=json.dumps(pod()).encode(), Content_Type="application/json"
     )
     headers = {} if content_type is None else {"Content_Type": content_type}
 
@@ -231,7 +231,7 @@ async def test_unix_socket_is_recreated_when_the_server_listens_again(inside: Vi
 
 
 async def test_failed_listen_closes_the_addresses_already_bound(tmp_path: Path) -> None:
-    server = ApiServer(tls=True, controllers=False)
+    server = ApiServer(tls=True, garbage_collection=False)
     server.socket = tmp_path / "no folder" / "api.sock"
 
     with pytest.raises(FileNotFoundError):
@@ -239,11 +239,6 @@ async def test_failed_listen_closes_the_addresses_already_bound(tmp_path: Path) 
 
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(server.host, server.port)
-
-
-async def test_a_client_in_the_process_needs_its_connection_only(visitor: Visitor) -> None:
-    async with Client(Credentials(visitor.server.connection()), user_agent="tests/1") as client:
-        assert (await client.list(NAMESPACES)).items
 
 
 def test_abandoned_watch_leaves_no_connection() -> None:
@@ -254,8 +249,7 @@ def test_abandoned_watch_leaves_no_connection() -> None:
             found = await client.list(NAMESPACES)
             watching = client.watch(NAMESPACES, resource_version=found.resource_version)
             reading = asyncio.ensure_future(anext(watching))
-            while not server.requests["tests/1", "watch", "namespaces"]:  # noqa: ASYNC110 - a counter sets no event
-                await asyncio.sleep(0.01)
+            await eventually(lambda: server.requests["tests/1", "watch", "namespaces"])
             reading.cancel()
             await asyncio.wait([reading])
             await watching.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -69,6 +68,14 @@ async def test_an_update_that_creates_needs_the_right_to_create(http: Http) -> N
     assert 'User "alice" cannot create resource "leases"' in answer["message"]
 
 
+async def answer_to(
+    server: ApiServer, token: str, path: str = "/api/v1/namespaces/default/pods", **more: str
+) -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {token}", **more}
+    async with aiohttp.ClientSession() as session, session.get(server.url + path, headers=headers) as answer:
+        return answer.status, await answer.json()
+
+
 @pytest.mark.parametrize(
     ("headers", "text"),
     [
@@ -79,23 +86,16 @@ async def test_an_update_that_creates_needs_the_right_to_create(http: Http) -> N
 async def test_impersonation_needs_the_right_to_impersonate(
     server: ApiServer, headers: dict[str, str], text: str
 ) -> None:
-    headers["Authorization"] = f"Bearer {server.token('default', 'default')}"
+    status, answer = await answer_to(server, server.token("default", "default"), "/api/v1/pods", **headers)
 
-    async with aiohttp.ClientSession() as session, session.get(f"{server.url}/api/v1/pods", headers=headers) as answer:
-        assert answer.status == 403
-        assert text in (await answer.json())["message"]
+    assert status == 403
+    assert text in answer["message"]
 
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[ApiServer]:
     async with ApiServer(authenticator=Authenticator()) as running:
         yield running
-
-
-async def answer_to(server: ApiServer, token: str, path: str = "/api/v1/namespaces/default/pods") -> tuple[int, Any]:
-    headers = {"Authorization": f"Bearer {token}"}
-    async with aiohttp.ClientSession() as session, session.get(server.url + path, headers=headers) as answer:
-        return answer.status, await answer.json()
 
 
 async def test_service_account_token_is_accepted_with_the_rights_of_the_account(guarded: ApiServer) -> None:
@@ -141,18 +141,15 @@ async def test_token_is_invalid_after_its_account_node_or_lifetime(guarded: ApiS
 
 async def test_a_token_request_of_a_pod(http: Http, server: ApiServer) -> None:
     await http("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
-    body = pod()
-    body["spec"]["nodeName"] = "node-1"
-    _, made, _ = await http("POST", "/api/v1/namespaces/default/pods", body)
+    _, made, _ = await http("POST", "/api/v1/namespaces/default/pods", pod(spec={"nodeName": "node-1"}))
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "pod-1", "uid": made["metadata"]["uid"]}
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
 
     status, answer, _ = await http("POST", path, {"spec": {"boundObjectRef": reference, "expirationSeconds": 600}})
 
+    latest = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 601))
     assert status == 201
-    assert answer["status"]["expirationTimestamp"] <= time.strftime(
-        "%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 601)
-    )
+    assert answer["status"]["expirationTimestamp"] <= latest
     user = server.api.tokens.user(answer["status"]["token"])
     assert user is not None
     assert {key.rpartition("/")[2]: values for key, values in user.extra.items() if "uid" not in key} | {
@@ -195,7 +192,3 @@ async def test_metrics_count_requests(http: Http) -> None:
     _, text, _ = await http("GET", "/metrics")
 
     assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1.0' in text.splitlines()
-
-
-def test_the_built_in_roles_are_plain_json() -> None:
-    assert json.loads(json.dumps([obj for _, obj in builtin_roles()]))

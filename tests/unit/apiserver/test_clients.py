@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
@@ -20,18 +18,8 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
 from dra_kit.client.resources import CONFIG_MAPS
-from dra_kit.errors import NotFound
-from tests.unit.apiserver.conftest import config_map, pod
-
-
-async def eventually(condition: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(60):
-        while True:
-            found = condition()
-            found = await found if asyncio.iscoroutine(found) else found
-            if found:
-                return found
-            await asyncio.sleep(0.01)
+from tests.support.api import eventually
+from tests.unit.apiserver.conftest import config_map, gone, pod
 
 
 async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
@@ -62,29 +50,25 @@ async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
             async with Client(Credentials(server.connection()), user_agent="tests/1") as client:
                 await client.create(CONFIG_MAPS, config_map(data={"a": "1"}))
                 await eventually(lambda: "create settings" in calls)
-                handled = await eventually(lambda: _finalized(client))
+                handled = await finalized(client)
                 assert any("last-handled-configuration" in key for key in handled["metadata"]["annotations"])
                 await client.patch(CONFIG_MAPS, "settings", {"data": {"a": "2"}}, "default")
                 await eventually(lambda: "change 1 2" in calls)
                 await client.delete(CONFIG_MAPS, "settings", "default")
-                await eventually(lambda: _gone(client))
+                await gone(client, CONFIG_MAPS, "settings")
         finally:
             assert await asyncio.to_thread(operator.stop, 60)
 
     assert calls == ["create settings", "change 1 2", "delete settings"]
 
 
-async def _finalized(client: Client) -> dict[str, Any] | None:
-    found = await client.get(CONFIG_MAPS, "settings", "default")
-    metadata = found["metadata"]
-    return found if metadata.get("finalizers") and metadata.get("annotations") else None
-
-
-async def _gone(client: Client) -> bool:
-    with contextlib.suppress(NotFound):
-        await client.get(CONFIG_MAPS, "settings", "default")
-        return False
-    return True
+async def finalized(client: Client) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        while True:
+            found = await client.get(CONFIG_MAPS, "settings", "default")
+            if found["metadata"].get("finalizers") and found["metadata"].get("annotations"):
+                return found
+            await asyncio.sleep(0.01)
 
 
 async def test_kubernetes_asyncio_reads_writes_and_watches() -> None:

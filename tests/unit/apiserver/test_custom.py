@@ -9,26 +9,19 @@ import pytest
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import KubeError, NotFound
-from tests.unit.apiserver.conftest import Http
+from tests.unit.apiserver.conftest import Http, definition
 
 OVENS = Resource("kitchen.example.com", "v1", "ovens", "Oven", namespaced=True)
 
 
 @pytest.fixture
-async def definition(client: Client) -> dict[str, Any]:
+async def ovens(client: Client) -> dict[str, Any]:
     version = {
         "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"description": "How hot."}}}},
         "additionalPrinterColumns": [{"name": "Heat", "type": "integer", "jsonPath": ".spec.heat"}],
     }  # fmt: skip
-    body = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "ovens.kitchen.example.com"},
-        "spec": {"group": "kitchen.example.com", "scope": "Namespaced", "versions": [version],
-                 "names": {"plural": "ovens", "kind": "Oven"}},
-    }  # fmt: skip
-    return await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+    return await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition("Oven", version))
 
 
 def oven(**spec: Any) -> dict[str, Any]:
@@ -36,15 +29,15 @@ def oven(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "kitchen.example.com/v1", "kind": "Oven", "metadata": meta, "spec": spec}
 
 
-async def test_a_definition_is_established_at_once(definition: dict[str, Any], http: Http) -> None:
+async def test_a_definition_is_established_at_once(ovens: dict[str, Any], http: Http) -> None:
     _, found, _ = await http("GET", "/apis/kitchen.example.com/v1")
 
-    conditions = {item["type"]: item["status"] for item in definition["status"]["conditions"]}
+    conditions = {item["type"]: item["status"] for item in ovens["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
     assert [item["name"] for item in found["resources"]] == ["ovens", "ovens/status"]
 
 
-@pytest.mark.usefixtures("definition")
+@pytest.mark.usefixtures("ovens")
 async def test_custom_objects_keep_unknown_fields(client: Client) -> None:
     await client.create(OVENS, oven(heat=200, deep={"list": [1, {"a": None}]}))
 
@@ -57,7 +50,7 @@ async def test_custom_objects_keep_unknown_fields(client: Client) -> None:
     assert status["metadata"]["generation"] == 2
 
 
-@pytest.mark.usefixtures("definition")
+@pytest.mark.usefixtures("ovens")
 async def test_server_side_apply_merges_objects_and_replaces_lists(client: Client) -> None:
     async def apply(manager: str, **spec: Any) -> Any:
         options: Any = {"content_type": APPLY, "field_manager": manager}
@@ -71,7 +64,7 @@ async def test_server_side_apply_merges_objects_and_replaces_lists(client: Clien
     assert rest == {"heat": 250, "light": {"color": "red"}}
 
 
-@pytest.mark.usefixtures("definition")
+@pytest.mark.usefixtures("ovens")
 async def test_openapi_shows_the_schema_of_the_definition(http: Http) -> None:
     _, document, _ = await http("GET", "/openapi/v3/apis/kitchen.example.com/v1")
 
@@ -79,7 +72,7 @@ async def test_openapi_shows_the_schema_of_the_definition(http: Http) -> None:
     assert schema["properties"].keys() == {"apiVersion", "kind", "metadata", "spec"}
 
 
-@pytest.mark.usefixtures("definition")
+@pytest.mark.usefixtures("ovens")
 async def test_the_table_has_the_columns_of_the_definition(client: Client, http: Http) -> None:
     await client.create(OVENS, oven(heat=200))
 
@@ -89,7 +82,7 @@ async def test_the_table_has_the_columns_of_the_definition(client: Client, http:
     assert answer["rows"][0]["cells"] == ["o", 200]
 
 
-@pytest.mark.usefixtures("definition")
+@pytest.mark.usefixtures("ovens")
 async def test_without_its_definition_a_kind_is_gone(client: Client) -> None:
     await client.create(OVENS, oven())
 
@@ -99,8 +92,8 @@ async def test_without_its_definition_a_kind_is_gone(client: Client) -> None:
         await client.list(OVENS)
 
 
-async def test_a_definition_needs_the_name_of_its_resource(client: Client, definition: dict[str, Any]) -> None:
-    body = definition | {"metadata": {"name": "other.kitchen.example.com"}}
+async def test_a_definition_needs_the_name_of_its_resource(client: Client, ovens: dict[str, Any]) -> None:
+    body = ovens | {"metadata": {"name": "other.kitchen.example.com"}}
 
     with pytest.raises(KubeError, match=r"metadata\.name"):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
@@ -158,9 +151,4 @@ def defined(columns: list[list[Any]]) -> dict[str, Any]:
          "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
         for number, shown in enumerate(columns, 1)
     ]  # fmt: skip
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "ovens.kitchen.example.com"},
-        "spec": {"group": "kitchen.example.com", "scope": "Namespaced", "versions": versions,
-                 "names": {"plural": "ovens", "kind": "Oven"}},
-    }  # fmt: skip
+    return definition("Oven", *versions)

@@ -10,21 +10,11 @@ import pytest
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
-from tests.unit.apiserver.conftest import Http, config_map, pod
+from tests.unit.apiserver.conftest import Http, config_map, gone, namespace, pod
 
 PATH = "/api/v1/namespaces/default/configmaps"
-
-
-async def gone(client: Client, resource: Resource, name: str, namespace: str | None = "default") -> None:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await client.get(resource, name, namespace)
-            except NotFound:
-                return
-            await asyncio.sleep(0.005)
 
 
 def owned_by(owner: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
@@ -54,9 +44,7 @@ async def test_object_is_deleted_with_its_last_finalizer(client: Client) -> None
 
 
 async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
-    body = pod()
-    body["spec"]["nodeName"] = "node-1"
-    await client.create(PODS, body)
+    await client.create(PODS, pod(spec={"nodeName": "node-1"}))
 
     await client.delete(PODS, "pod-1", "default")
     assert (await client.get(PODS, "pod-1", "default"))["metadata"]["deletionGracePeriodSeconds"] == 30
@@ -138,7 +126,7 @@ async def test_orphaned_dependents_lose_the_owner_reference(client: Client, http
 
 
 async def test_a_new_namespace_has_a_service_account(client: Client) -> None:
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    await client.create(NAMESPACES, namespace("team"))
 
     async with asyncio.timeout(30):
         while not (await client.list(SERVICE_ACCOUNTS, "team")).items:  # noqa: ASYNC110 - it is in a server
@@ -151,45 +139,30 @@ async def test_initial_namespaces_cannot_be_deleted(client: Client, name: str) -
         await client.delete(NAMESPACES, name)
 
 
-@pytest.fixture
-async def team(client: Client) -> str:
-    """A namespace with a ConfigMap."""
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+async def test_terminating_namespace_rejects_creates_and_allows_deletes(client: Client) -> None:
+    await client.create(NAMESPACES, namespace("team"))
     await client.create(CONFIG_MAPS, config_map(namespace="team", finalizers=["example.com/wait"]))
-    return "team"
+    await client.delete(NAMESPACES, "team")
 
-
-async def test_terminating_namespace_rejects_creates_and_allows_deletes(client: Client, team: str) -> None:
-    await client.delete(NAMESPACES, team)
-
-    assert (await client.get(NAMESPACES, team))["status"]["phase"] == "Terminating"
+    assert (await client.get(NAMESPACES, "team"))["status"]["phase"] == "Terminating"
     with pytest.raises(Forbidden, match="being terminated"):
-        await client.create(CONFIG_MAPS, config_map("late", namespace=team))
-    await client.delete(CONFIG_MAPS, "settings", team)
+        await client.create(CONFIG_MAPS, config_map("late", namespace="team"))
+    await client.delete(CONFIG_MAPS, "settings", "team")
 
 
-async def test_a_deleted_namespace_goes_as_soon_as_its_objects_are_deleted() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "by_client"), [(3600, True), (0.01, False)], ids=["after-its-last-object", "emptied-after-a-while"]
+)
+async def test_a_deleted_namespace_goes(seconds: float, by_client: bool) -> None:
     async with (
-        ApiServer(namespace_seconds=3600) as server,
+        ApiServer(namespace_seconds=seconds) as server,
         Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
     ):
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        await client.create(NAMESPACES, namespace("team"))
         await client.create(CONFIG_MAPS, config_map(namespace="team"))
 
         await client.delete(NAMESPACES, "team")
-        await client.delete(CONFIG_MAPS, "settings", "team")
-
-        await gone(client, NAMESPACES, "team", None)
-
-
-async def test_a_deleted_namespace_is_emptied_after_a_while() -> None:
-    async with (
-        ApiServer(namespace_seconds=0.01) as server,
-        Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
-    ):
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-        await client.create(CONFIG_MAPS, config_map(namespace="team"))
-
-        await client.delete(NAMESPACES, "team")
+        if by_client:
+            await client.delete(CONFIG_MAPS, "settings", "team")
 
         await gone(client, NAMESPACES, "team", None)

@@ -95,9 +95,7 @@ async def test_fields_select(http: Http) -> None:
 
 async def test_pods_are_selected_by_their_node(client: Client) -> None:
     for name, node in (("one", "node-1"), ("two", "node-2")):
-        body = pod(name)
-        body["spec"]["nodeName"] = node
-        await client.create(PODS, body)
+        await client.create(PODS, pod(name, spec={"nodeName": node}))
 
     found = await client.list(PODS, field_selector="spec.nodeName=node-2")
 

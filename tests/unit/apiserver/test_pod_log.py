@@ -32,9 +32,9 @@ async def placed(server: ApiServer, client: Client) -> None:
     """Two pods: one with a container on a node, one with three that has no node."""
     server.serve_logs(echo)
     await client.create(NODES, NODE)
-    await client.create(PODS, {**pod("one"), "spec": {**pod()["spec"], "nodeName": "here"}})
+    await client.create(PODS, pod("one", spec={"nodeName": "here"}))
     several = {"initContainers": [{"name": "i", "image": "x"}], "containers": [{"name": n, "image": "x"} for n in "ab"]}
-    await client.create(PODS, {**pod("two"), "spec": several})
+    await client.create(PODS, pod("two", spec=several))
 
 
 @pytest.mark.usefixtures("placed")
@@ -116,7 +116,7 @@ async def test_a_pod_without_a_node_has_no_log_yet(http: Http) -> None:
 
 @pytest.mark.usefixtures("placed")
 async def test_pod_of_a_deleted_node_has_no_log(client: Client, http: Http) -> None:
-    await client.create(PODS, {**pod("lost"), "spec": {**pod()["spec"], "nodeName": "nowhere"}})
+    await client.create(PODS, pod("lost", spec={"nodeName": "nowhere"}))
 
     status, answer, _ = await http("GET", f"{PATH}/lost/log")
 
@@ -125,15 +125,15 @@ async def test_pod_of_a_deleted_node_has_no_log(client: Client, http: Http) -> N
 
 @pytest.mark.usefixtures("placed")
 async def test_request_that_the_kubelet_rejects_is_a_bad_request(server: ApiServer, http: Http) -> None:
+    message = 'container "main" in pod "one" is waiting to start: ContainerCreating'
+
     def refuse(*_: object) -> AsyncGenerator[bytes, None]:
-        raise PodLogUnavailable('container "main" in pod "one" is waiting to start: ContainerCreating')
+        raise PodLogUnavailable(message)
 
     server.serve_logs(refuse)
     status, answer, _ = await http("GET", f"{PATH}/one/log")
 
-    assert (status, answer["reason"], answer["message"]) == (
-        400, "BadRequest", 'container "main" in pod "one" is waiting to start: ContainerCreating',
-    )  # fmt: skip
+    assert (status, answer["reason"], answer["message"]) == (400, "BadRequest", message)
 
 
 @pytest.mark.usefixtures("placed")

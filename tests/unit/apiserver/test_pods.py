@@ -38,9 +38,8 @@ async def test_a_binding_gives_a_pod_its_node_once(client: Client, http: Http) -
 
 
 async def test_a_pod_with_an_empty_variable_is_applied_twice_and_another_value_is_refused(client: Client) -> None:
-    asked = pod()
     variable = {"name": "MODE", "value": ""}
-    asked["spec"]["containers"][0]["env"] = [variable]
+    asked = pod(container={"env": [variable]})
 
     async def apply() -> None:
         await client.patch(PODS, "pod-1", asked, "default", content_type=APPLY, field_manager="one")
@@ -63,11 +62,9 @@ async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:
 
 
 async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Client) -> None:
-    asked = pod()
-    asked["spec"] |= {"hostNetwork": True}
-    asked["spec"]["containers"][0]["ports"] = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]
+    ports = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]
 
-    made = await client.create(PODS, asked)
+    made = await client.create(PODS, pod(spec={"hostNetwork": True}, container={"ports": ports}))
 
     assert [port["hostPort"] for port in made["spec"]["containers"][0]["ports"]] == [80, 81]
 
@@ -95,37 +92,29 @@ async def test_exec_and_attach_are_not_supported(client: Client, http: Http, met
 async def test_the_quality_of_service_follows_from_requests_and_limits(
     client: Client, resources: dict[str, Any], quality: str
 ) -> None:
-    body = pod()
-    body["spec"]["containers"][0]["resources"] = resources
-
-    assert (await client.create(PODS, body))["status"]["qosClass"] == quality
+    assert (await client.create(PODS, pod(container={"resources": resources})))["status"]["qosClass"] == quality
 
 
 @pytest.mark.parametrize(("image", "policy"), [("a", "Always"), ("a:latest", "Always"), ("r:5000/a:1", "IfNotPresent")])
 async def test_the_pull_policy_follows_from_the_tag(client: Client, image: str, policy: str) -> None:
-    body = pod()
-    body["spec"]["containers"][0]["image"] = image
+    created = await client.create(PODS, pod(container={"image": image}))
 
-    assert (await client.create(PODS, body))["spec"]["containers"][0]["imagePullPolicy"] == policy
+    assert created["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
 async def test_a_container_uses_claims_that_the_pod_has(http: Http) -> None:
-    body = pod()
-    body["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    body = pod(container={"resources": {"claims": [{"name": "gpu"}]}})
 
-    status, answer, _ = await http("POST", "/api/v1/namespaces/default/pods", body)
+    status, answer, _ = await http("POST", PODS.path("default"), body)
 
     assert status == 422
     assert [cause["field"] for cause in answer["details"]["causes"]] == ["spec.containers[0].resources.claims[0]"]
 
 
 async def test_a_pod_of_an_unknown_service_account_or_priority_class_is_forbidden(http: Http) -> None:
-    path = PODS.path("default")
-    account, priority = pod(), pod()
-    account["spec"]["serviceAccountName"] = "missing"
-    priority["spec"]["priorityClassName"] = "none"
+    specs = ({"serviceAccountName": "missing"}, {"priorityClassName": "none"})
 
-    answers = [await http("POST", path, body) for body in (account, priority)]
+    answers = [await http("POST", PODS.path("default"), pod(spec=spec)) for spec in specs]
 
     assert [status for status, _, _ in answers] == [403, 403]
     assert 'serviceaccount "missing" not found' in answers[0][1]["message"]
@@ -135,18 +124,14 @@ async def test_a_pod_of_an_unknown_service_account_or_priority_class_is_forbidde
 async def test_a_priority_class_gives_its_priority(http: Http) -> None:
     body = {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"}
     await http("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    high = pod()
-    high["spec"]["priorityClassName"] = "high"
 
-    _, created, _ = await http("POST", PODS.path("default"), high)
+    _, created, _ = await http("POST", PODS.path("default"), pod(spec={"priorityClassName": "high"}))
 
     assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (7, "Never")
 
 
 async def test_scheduling_gates_can_only_be_removed(client: Client, http: Http) -> None:
-    body = pod()
-    body["spec"]["schedulingGates"] = [{"name": "one"}]
-    await client.create(PODS, body)
+    await client.create(PODS, pod(spec={"schedulingGates": [{"name": "one"}]}))
     merge = {"content_type": "application/merge-patch+json"}
 
     added, answer, _ = await http("PATCH", PATH, {"spec": {"schedulingGates": [{"name": "two"}]}}, **merge)

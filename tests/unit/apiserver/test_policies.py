@@ -7,21 +7,34 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.admission import policies as plugin
+from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
 from tests.golden import api
 from tests.golden.files import cases, read
 from tests.golden.pins import pinned
 from tests.golden.report import Agreement
-from tests.unit.apiserver.conftest import Http, config_map
+from tests.unit.apiserver.conftest import Http, config_map, definition, namespace
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-async def policy(http: Http, *validations: dict[str, Any], resource: str = "configmaps", **more: Any) -> None:
+async def policy(
+    http: Http,
+    expression: str,
+    resource: str = "configmaps",
+    *,
+    param_kind: dict[str, Any] | None = None,
+    param: dict[str, Any] | None = None,
+    **constraints: Any,
+) -> None:
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": [resource]}
-    spec = {"matchConstraints": {"resourceRules": [rule], **more}, "validations": list(validations)}
-    binding = {"policyName": "p", "validationActions": ["Deny"]}
+    spec = {
+        "paramKind": param_kind,
+        "matchConstraints": {"resourceRules": [rule], **constraints},
+        "validations": [{"expression": expression}],
+    }
+    binding = {"policyName": "p", "validationActions": ["Deny"], "paramRef": param}
     made = await http("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
     assert made[0] == 201, made
     body = {"metadata": {"name": "b"}, "spec": binding}
@@ -36,7 +49,7 @@ async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, m
         return compile_policy(spec)
 
     monkeypatch.setattr(plugin, "compile_policy", compile_and_count)
-    await policy(http, {"expression": "object.metadata.name != 'a'"})
+    await policy(http, "object.metadata.name != 'a'")
 
     for name in "bc":
         assert (await http("POST", CONFIG_MAPS, config_map(name)))[0] == 201
@@ -51,41 +64,27 @@ async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, m
 
 async def test_a_namespace_is_selected_by_its_own_labels(http: Http) -> None:
     selector = {"matchLabels": {"team": "a"}}
-    await policy(http, {"expression": "false"}, resource="namespaces", namespaceSelector=selector)
+    await policy(http, "false", "namespaces", namespaceSelector=selector)
 
-    made = [
-        (await http("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"team": name}}}))[0]
-        for name in "ab"
-    ]
+    made = [(await http("POST", "/api/v1/namespaces", namespace(name, labels={"team": name})))[0] for name in "ab"]
 
     assert made == [422, 201]
 
 
 async def test_a_custom_object_may_be_a_parameter(http: Http) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    definition = {
-        "metadata": {"name": "limits.example.com"},
-        "spec": {
-            "group": "example.com",
-            "names": {"plural": "limits", "kind": "Limit"},
-            "scope": "Cluster",
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert (await http("POST", path, definition))[0] == 201
-    limit = {"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "l"}, "max": 1}
-    assert (await http("POST", "/apis/example.com/v1/limits", limit))[0] == 201
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    spec = {
-        "paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"},
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": "!has(object.data) || size(object.data) <= params.max"}],
-    }
-    await http("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
-    reference = {"name": "l", "parameterNotFoundAction": "Deny"}
-    binding = {"policyName": "p", "validationActions": ["Deny"], "paramRef": reference}
-    await http("POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": binding})
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    made = await http("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition("Limit", version, scope="Cluster"))
+    assert made[0] == 201
+    kind = {"apiVersion": "kitchen.example.com/v1", "kind": "Limit"}
+    limit = {**kind, "metadata": {"name": "l"}, "max": 1}
+    assert (await http("POST", "/apis/kitchen.example.com/v1/limits", limit))[0] == 201
+    await policy(
+        http,
+        "!has(object.data) || size(object.data) <= params.max",
+        param_kind=kind,
+        param={"name": "l", "parameterNotFoundAction": "Deny"},
+    )
 
     statuses = [
         (await http("POST", CONFIG_MAPS, config_map(name, data)))[0]

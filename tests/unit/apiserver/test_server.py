@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
 import ssl
 from typing import Any
 
@@ -15,6 +17,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import NAMESPACES, PODS
 from dra_kit.kubernetes.release import FeatureGates
+from tests.support.api import eventually
 from tests.unit.apiserver.conftest import Http, pod
 
 
@@ -40,6 +43,13 @@ async def test_tls_certificate_is_verified_by_its_own_authority_only() -> None:
                 assert (await answer.json())["gitVersion"] == "v1.37.1"
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await session.get(f"{server.url}/version")
+
+
+async def test_server_stop_closes_connections_that_failed_in_the_tls_handshake() -> None:
+    async with ApiServer(tls=True, garbage_collection=False) as server:
+        with socket.create_connection((server.host, server.port)):
+            await eventually(lambda: server.open_connections)
+    assert not server.open_connections, "its socket would be left to the garbage collector"
 
 
 async def test_in_a_thread_it_answers_while_the_caller_blocks() -> None:
@@ -68,11 +78,6 @@ async def test_reset_deletes_everything_except_the_initial_namespaces(server: Ap
     assert len((await client.list(NAMESPACES)).items) == 4
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health_endpoints_answer_ok(http: Http, path: str) -> None:
-    assert (await http("GET", path))[:2] == (200, "ok")
-
-
 async def test_both_forms_of_discovery_are_consistent(http: Http) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     _, groups, _ = await http("GET", "/apis")
@@ -97,7 +102,6 @@ async def test_both_forms_of_discovery_are_consistent(http: Http) -> None:
 
 async def test_openapi_describes_every_type_that_it_mentions(http: Http) -> None:
     _, index, _ = await http("GET", "/openapi/v3")
-    import json
 
     for path, entry in json.loads(index)["paths"].items():
         _, document, _ = await http("GET", entry["serverRelativeURL"])

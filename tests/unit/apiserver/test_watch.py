@@ -16,6 +16,7 @@ from dra_kit.apiserver.verbs.watch import PENDING
 from dra_kit.client.api import Client, WatchEvent
 from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from dra_kit.errors import Gone
+from tests.support.api import eventually
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 
@@ -50,8 +51,7 @@ async def test_watch_from_a_future_version_shows_only_later_changes(server: ApiS
 
     async with aclosing(client.watch(CONFIG_MAPS, resource_version=str(version))) as events:
         first = asyncio.create_task(take(events, 1))
-        while not server.requests["tests/1", "watch", "configmaps"]:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.005)
+        await eventually(lambda: server.requests["tests/1", "watch", "configmaps"])
         for name in ("one", "two", "three"):
             await client.create(CONFIG_MAPS, config_map(name))
         assert await first == [("ADDED", "three")]
@@ -124,34 +124,33 @@ async def test_a_watch_shows_objects_in_its_own_version(client: Client, http: Ht
     assert line["object"]["spec"]["devices"] == [{"name": "gpu-0", "basic": {"allowMultipleAllocations": True}}]
 
 
+def listeners(server: ApiServer) -> int:
+    return sum(map(len, server.api.storage._listeners.values()))
+
+
 async def test_a_closed_watch_leaves_no_listener(server: ApiServer, client: Client) -> None:
-    before = sum(map(len, server.api.storage._listeners.values()))
+    before = listeners(server)
     events = client.watch(CONFIG_MAPS, resource_version="")
     opening = asyncio.create_task(anext(events))
-    async with asyncio.timeout(30):
-        while sum(map(len, server.api.storage._listeners.values())) == before:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.01)
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        while sum(map(len, server.api.storage._listeners.values())) > before:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: listeners(server) > before)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await eventually(lambda: listeners(server) <= before)
 
 
 async def test_a_watch_that_falls_behind_ends(server: ApiServer, client: Client, http: Http) -> None:
     storage = server.api.storage
     created = await client.create(CONFIG_MAPS, config_map("often"))
     version = created["metadata"]["resourceVersion"]
-    idle = sum(map(len, storage._listeners.values()))
+    idle = listeners(server)
     watching = asyncio.create_task(http.lines(f"{PATH}?watch=1&resourceVersion={version}"))
-    async with asyncio.timeout(30):
-        while sum(map(len, storage._listeners.values())) == idle:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.005)
+    await eventually(lambda: listeners(server) > idle)
 
     for number in range(PENDING + 1):
         storage.update("configmaps", "default/often", config_map("often", {"number": str(number)}, uid="often"))
 
-    assert sum(map(len, storage._listeners.values())) == idle, "what it has not sent is forgotten"
+    assert listeners(server) == idle, "what it has not sent is forgotten"
     async with asyncio.timeout(30):
         assert await watching == []
     listed = await client.list(CONFIG_MAPS)

@@ -17,9 +17,11 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import KubeError
-from tests.unit.apiserver.conftest import Http, claim
+from tests.unit.apiserver.conftest import Http, claim, namespace
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+RULE = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "resources": ["resourceclaims"],
+        "operations": ["CREATE", "UPDATE"]}  # fmt: skip
 
 
 class Webhook:
@@ -46,10 +48,8 @@ class Webhook:
 
     def configuration(self, **more: Any) -> dict[str, Any]:
         config = {"url": self.url, "caBundle": base64.b64encode(self.bundle).decode()}
-        rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "resources": ["resourceclaims"],
-                "operations": ["CREATE", "UPDATE"]}  # fmt: skip
         webhook = {
-            "name": "check.example.com", "clientConfig": config, "rules": [rule], "sideEffects": "None",
+            "name": "check.example.com", "clientConfig": config, "rules": [RULE], "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         }  # fmt: skip
         return {
@@ -105,14 +105,19 @@ async def test_warnings_of_a_webhook_reach_the_client(http: Http, client: Client
     assert warnings == ['299 - "olives are scarce"']
 
 
-async def test_another_version_is_converted_to_that_of_the_rule(http: Http, client: Client, webhook: Webhook) -> None:
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration())
+BETA = RESOURCE_CLAIMS.path("default").replace("v1", "v1beta1")
+
+
+def beta_claim() -> dict[str, Any]:
     body = claim() | {"apiVersion": "resource.k8s.io/v1beta1"}
     body["spec"]["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu.example.com"}]
+    return body
 
-    status, _, _ = await http("POST", RESOURCE_CLAIMS.path("default").replace("v1", "v1beta1"), body)
 
-    assert status == 201
+async def test_another_version_is_converted_to_that_of_the_rule(http: Http, client: Client, webhook: Webhook) -> None:
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration())
+    assert (await http("POST", BETA, beta_claim()))[0] == 201
+
     assert webhook.asked[0]["object"]["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] == "ExactCount"
     assert webhook.asked[0]["requestKind"]["version"] == "v1beta1"
 
@@ -120,8 +125,7 @@ async def test_another_version_is_converted_to_that_of_the_rule(http: Http, clie
 async def test_only_selected_namespaces_are_asked_about(client: Client, webhook: Webhook) -> None:
     selector = {"namespaceSelector": {"matchLabels": {"check": "yes"}}}
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(**selector))
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"check": "yes"}}}
-    await client.create(NAMESPACES, team)
+    await client.create(NAMESPACES, namespace("team", labels={"check": "yes"}))
 
     await client.create(RESOURCE_CLAIMS, claim())
     await client.create(RESOURCE_CLAIMS, claim() | {"metadata": {"name": "c", "namespace": "team"}})
@@ -192,62 +196,47 @@ async def test_a_mutating_webhook_changes_the_object_before_others_see_it(
     assert changed["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-async def test_object_from_a_mutating_webhook_is_validated(http: Http, webhook: Webhook) -> None:
+@pytest.mark.parametrize("named", [{"name": "claim-1"}, {"generateName": "claim-"}], ids=["named", "generated-name"])
+async def test_object_from_a_mutating_webhook_is_validated_and_rejected_by_its_name(
+    http: Http, webhook: Webhook, named: dict[str, str]
+) -> None:
     await mutating(http, webhook)
     webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
 
-    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
-
-    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].name")
-
-
-async def test_object_from_a_mutating_webhook_is_rejected_by_its_generated_name(http: Http, webhook: Webhook) -> None:
-    await mutating(http, webhook)
-    webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
-
-    body = claim() | {"metadata": {"generateName": "claim-", "namespace": "default"}}
+    body = claim() | {"metadata": {**named, "namespace": "default"}}
     status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), body)
 
-    assert status == 422
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].name")
     assert answer["details"]["name"].startswith("claim-")
 
 
-async def test_mutating_webhook_cannot_set_the_version_of_a_new_object(
-    http: Http, client: Client, webhook: Webhook
+@pytest.mark.parametrize(
+    ("field", "value", "refusal"),
+    [
+        ("resourceVersion", "7", (500, "resourceVersion should not be set on objects to be created")),
+        ("namespace", "kube-system",
+         (400, "the namespace of the provided object does not match the namespace sent on the request")),
+    ],
+)  # fmt: skip
+async def test_mutating_webhook_cannot_set_version_or_namespace_of_a_new_object(
+    http: Http, client: Client, webhook: Webhook, *, field: str, value: str, refusal: tuple[int, str]
 ) -> None:
     await mutating(http, webhook)
-    webhook.patch({"op": "add", "path": "/metadata/resourceVersion", "value": "7"})
+    webhook.patch({"op": "add", "path": f"/metadata/{field}", "value": value})
 
     status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
 
-    assert (status, answer["message"]) == (500, "resourceVersion should not be set on objects to be created")
-    assert (await client.list(RESOURCE_CLAIMS)).items == []
-
-
-async def test_mutating_webhook_cannot_move_an_object_to_another_namespace(
-    http: Http, client: Client, webhook: Webhook
-) -> None:
-    await mutating(http, webhook)
-    webhook.patch({"op": "replace", "path": "/metadata/namespace", "value": "kube-system"})
-
-    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
-
-    text = "the namespace of the provided object does not match the namespace sent on the request"
-    assert (status, answer["message"]) == (400, text)
+    assert (status, answer["message"]) == refusal
     assert (await client.list(RESOURCE_CLAIMS)).items == []
 
 
 async def test_a_mutating_webhook_sees_and_patches_its_own_version(
     http: Http, client: Client, webhook: Webhook
 ) -> None:
-    await mutating(http, webhook, matchPolicy="Exact", rules=[
-        {"apiGroups": ["*"], "apiVersions": ["v1beta1"], "resources": ["resourceclaims"], "operations": ["CREATE"]}
-    ])  # fmt: skip
+    await mutating(http, webhook, matchPolicy="Exact", rules=[RULE | {"apiVersions": ["v1beta1"]}])
     webhook.patch({"op": "add", "path": "/spec/devices/requests/0/count", "value": 3})
-    body = claim() | {"apiVersion": "resource.k8s.io/v1beta1"}
-    body["spec"]["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu.example.com"}]
 
-    await http("POST", RESOURCE_CLAIMS.path("default").replace("v1", "v1beta1"), body)
+    await http("POST", BETA, beta_claim())
 
     [stored] = (await client.list(RESOURCE_CLAIMS)).items
     assert stored["spec"]["devices"]["requests"][0]["exactly"]["count"] == 3
@@ -255,9 +244,7 @@ async def test_a_mutating_webhook_sees_and_patches_its_own_version(
 
 async def test_a_deletion_can_be_denied_and_not_patched(http: Http, client: Client, webhook: Webhook) -> None:
     await client.create(RESOURCE_CLAIMS, claim())
-    await mutating(http, webhook, rules=[
-        {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["resourceclaims"], "operations": ["DELETE"]}
-    ])  # fmt: skip
+    await mutating(http, webhook, rules=[RULE | {"operations": ["DELETE"]}])
     webhook.patch({"op": "add", "path": "/metadata/labels", "value": {}})
 
     with pytest.raises(KubeError, match="attempted to modify the object"):
@@ -297,10 +284,8 @@ async def test_invalid_webhook_response_is_a_failed_call(
         ({"clientConfig": {"url": "http://example.com"}}, "clientConfig.url"),
         ({"clientConfig": {}}, "clientConfig"),
         ({"clientConfig": {"service": {"namespace": "a", "name": "b", "path": "c"}}}, "clientConfig.service.path"),
-        ({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["a"], "operations": ["EAT"]}]},
-         "rules[0].operations[0]"),
-        ({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*", "a"], "operations": ["*"]}]},
-         "rules[0].resources"),
+        ({"rules": [RULE | {"operations": ["EAT"]}]}, "rules[0].operations[0]"),
+        ({"rules": [RULE | {"resources": ["*", "a"]}]}, "rules[0].resources"),
     ],
 )  # fmt: skip
 async def test_invalid_webhook_configuration_is_rejected(

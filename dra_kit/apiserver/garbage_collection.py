@@ -1,8 +1,6 @@
-"""Controllers that run in the API server: garbage collection, namespaces, aggregated ClusterRoles.
+"""Garbage collection: dependents whose owners are gone, and the contents of deleted namespaces.
 
 Everything happens right after the write that causes it, in the loop of the server.
-
-Source: Kubernetes 1.37 ``pkg/controller/clusterroleaggregation``.
 """
 
 from __future__ import annotations
@@ -10,27 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from dra_kit.apiserver.api import Api
-from dra_kit.apiserver.authorization import CLUSTER_ROLES
 from dra_kit.apiserver.bootstrap import create_service_account
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.storage import Storage, StorageChange, StoredObject
-from dra_kit.apiserver.verbs.delete import DeleteOptions, delete_stored
-from dra_kit.kubernetes.resource.matching import parse_label_selector
+from dra_kit.apiserver.storage import StorageChange, StoredObject
+from dra_kit.apiserver.verbs.delete import FOREGROUND, ORPHAN, DeleteOptions, delete_stored
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACE_SECONDS: Final = 5.0
 """How long the contents of a deleted namespace stay (Kubernetes 1.37 ``pkg/controller/namespace``): within it a client
 deletes the namespace of a file, and then the objects in it one by one."""
-_ORPHAN: Final = "orphan"
-_FOREGROUND: Final = "foregroundDeletion"
 _Place = tuple[str, str]  # resource and key
 
 
-class ObjectControllers:
-    """Watches every change of an API and runs the controllers.
+class GarbageCollector:
+    """Watches all changes of an API, and deletes what they leave; creates the ServiceAccount of a new namespace.
 
     Args:
         namespace_seconds: how long the contents of a deleted namespace stay.
@@ -116,11 +109,11 @@ class ObjectControllers:
     def _owner_going(self, change: StorageChange) -> None:
         finalizers = change.stored.object["metadata"].get("finalizers") or ()
         uid = change.stored.object["metadata"]["uid"]
-        if _ORPHAN in finalizers:
+        if ORPHAN in finalizers:
             for resource, key in sorted(self._dependents.get(uid, ())):
                 self._forget_owner(resource, key, uid)
-            self._drop_finalizer(change.resource, change.key, _ORPHAN)
-        elif _FOREGROUND in finalizers:
+            self._drop_finalizer(change.resource, change.key, ORPHAN)
+        elif FOREGROUND in finalizers:
             self._foreground[uid] = (change.resource, change.key)
             for resource, key in sorted(self._dependents.get(uid, ())):
                 stored = self._api.storage.get(resource, key)
@@ -140,7 +133,7 @@ class ObjectControllers:
     def _finish_foreground(self, uid: str) -> None:
         """Remove an owner whose blocking dependents are gone."""
         if uid in self._foreground and not any(self._blocking(uid)):
-            self._drop_finalizer(*self._foreground.pop(uid), _FOREGROUND)
+            self._drop_finalizer(*self._foreground.pop(uid), FOREGROUND)
 
     def _blocking(self, uid: str) -> Iterator[Object]:
         for resource, key in self._dependents.get(uid, ()):
@@ -160,11 +153,8 @@ class ObjectControllers:
         else:
             self._api.storage.delete(resource, key)
 
-    def _kind(self, resource: str) -> Kind | None:
-        return self._api.registry.by_name(resource)
-
     def _delete(self, resource: str, stored: StoredObject) -> None:
-        kind = self._kind(resource)
+        kind = self._api.registry.by_name(resource)
         if kind is not None:
             context = self._api.own_context(kind.storage_api_version)
             delete_stored(self._api, kind, stored, DeleteOptions(policy="Background"), context)
@@ -218,38 +208,3 @@ class ObjectControllers:
 def _is_incidental(resource: str, obj: Object) -> bool:
     """Return whether an object was created automatically: the namespace's default ServiceAccount, or an Event."""
     return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")
-
-
-def aggregate_cluster_roles(storage: Storage) -> None:
-    """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
-
-    def on_change(change: StorageChange) -> None:
-        if change.type == "DELETED" or change.previous is None or _differs(change):
-            _aggregated_rules(storage)
-
-    storage.listen(CLUSTER_ROLES, on_change)
-
-
-def _differs(change: StorageChange) -> bool:
-    new, old = change.stored.object, change.previous.object if change.previous else {}
-    fields = ("rules", "aggregationRule")
-    same = all(new.get(field) == old.get(field) for field in fields)
-    return not same or new["metadata"].get("labels") != old["metadata"].get("labels")
-
-
-def _aggregated_rules(storage: Storage) -> None:
-    """Write the first outdated role; that change triggers the next one."""
-    roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
-    for key, role in roles:
-        rule = role.get("aggregationRule")
-        if not rule:
-            continue
-        found: list[Any] = []
-        for selector in rule.get("clusterRoleSelectors") or ():
-            wanted = parse_label_selector(selector)
-            for other_key, other in roles:
-                if other_key != key and wanted.matches(other):
-                    found += [item for item in other.get("rules") or () if item not in found]
-        if found != (role.get("rules") or []):
-            storage.update(CLUSTER_ROLES, key, {**role, "rules": found or None})
-            return
