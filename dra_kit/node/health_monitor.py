@@ -65,13 +65,7 @@ class DeviceChanged(Protocol):
 class HealthMonitor:
     """A part of the node process; used in the main loop.
 
-    Args:
-        driver: its name.
-        source: the author's health source.
-        state_dir: where health is stored; what the previous process has stored there is restored.
-        current: knows the devices.
-        publish: takes what is to be published from now on.
-        changed: notified of each problem that takes effect or ends.
+    It stores health in ``state_dir``, and restores what the previous process has stored there.
 
     Attributes:
         streams: report to the kubelet.

@@ -20,8 +20,8 @@ from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServ
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.recovery import ClaimRecovery
-from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
+from dra_kit.node.deadlines import DeadlineRunner
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
 from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, BoundedLabel
@@ -41,9 +41,9 @@ class KubeletService:
 
     name = "service"
 
-    def __init__(self, server: PluginServer, service: ClaimService, drain: float) -> None:
+    def __init__(self, server: PluginServer, calls: DeadlineRunner, drain: float) -> None:
         self._server = server
-        self._service = service
+        self._calls = calls
         self._drain = drain
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -55,7 +55,7 @@ class KubeletService:
             await asyncio.Event().wait()
         finally:
             await self._server.stop(self._drain)
-            await self._service.drain(self._drain)
+            await self._calls.drain(self._drain)
             hit(Failpoint.DRAINED)
 
 
@@ -132,14 +132,8 @@ class KubeletRegistration:
 class NodeStartup:
     """Starts the author's code (hardware, provider, preparer), and finishes the last process's work.
 
-    Args:
-        driver: the driver.
-        context: passed to its code.
-        unasked: finishes the work of the last process.
-        facts: knows the Node.
-        started: set when the author's code may be called.
-        hardware: created first.
-        takeover: while an older process runs, nothing is finished before this one takes over.
+    ``started`` is set when the author's code may be called. While an older process runs, nothing is finished before
+    this one takes over.
     """
 
     name = "startup"

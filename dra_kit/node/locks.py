@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database_files import recreate_directory
+from dra_kit.node.state.database_files import open_lock_file
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled each time
 _LAST_WAIT: Final = 0.05
@@ -230,13 +230,8 @@ class ByteLocks:
         return bool(kind != fcntl.F_UNLCK)
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            try:
-                return os.open(self._path, flags, 0o600)
-            except FileNotFoundError:
-                recreate_directory(self._file.parent, _LEVELS)
-                return os.open(self._path, flags, 0o600)
+            return open_lock_file(self._path, _LEVELS)
         except OSError as error:
             raise lock_error(self._file, error) from error
 

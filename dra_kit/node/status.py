@@ -54,11 +54,7 @@ if TYPE_CHECKING:
 class DevicesInUse:
     """The devices of prepared claims.
 
-    Args:
-        driver: its name.
-        node: its name.
-        store: the records.
-        kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
+    ``kubelet_dir`` is where the kubelet's PodResources socket may be; not every driver's pod mounts it.
     """
 
     def __init__(self, driver: str, node: str, store: StateStore, kubelet_dir: Path) -> None:
@@ -140,17 +136,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     """The data that status and metrics are made of; read-only.
 
     Attributes:
-        prepared: the devices in use and their claims.
-        store: the durable state.
         in_force: returns whether an effect is in force.
-        publisher: of slices.
-        inventory: the latest one.
-        client: for the published slices.
-        kubelet: the registration with it.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
-        supervisor: knows the parts of the process.
-        failures: the latest ones.
     """
 
     prepared: DevicesInUse

@@ -198,14 +198,6 @@ class ClaimWriter:
         self.store = store
         self.files = files
 
-    async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
-        """Store that a claim is being prepared, before any action that a release would have to undo.
-
-        Raises:
-            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
-        """
-        await self.store.put_claim(record, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
-
     async def put(
         self, record: ClaimRecord, *, epoch: int, outcomes: Mapping[int, str | None] | None = None
     ) -> ClaimRecord:

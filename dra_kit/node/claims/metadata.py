@@ -44,8 +44,6 @@ class MetadataFiles:
             PermanentError: a name cannot be part of a path; the API server accepts no such name.
         """
         wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
-        if not wanted:
-            return [None] * len(items)
         mounts: list[Mount | None] = []
         for result, _ in items:
             request = base_request(result.request)

@@ -121,11 +121,7 @@ class DeviceUpdateWriter:
 
 
 def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
-    """Return a record with newer facts about one of its devices.
-
-    Raises:
-        PermanentError: the status violates a rule of the API.
-    """
+    """Return a record with newer facts about one of its devices; raise as :func:`checked_status`."""
     devices = []
     for item in record.devices:
         changes: dict[str, Any] = {}
@@ -183,16 +179,8 @@ class Repreparer:
         self._in_progress: set[str] = set()
         self._failures = 0
 
-    def inventory_changed(self, _: object) -> None:
-        """React to a new inventory."""
-        self._changed.set()
-
-    def process_ended(self) -> None:
-        """React when another process of the driver stops, which may have prepared claims from an older inventory."""
-        self._changed.set()
-
-    def effect_replaced(self) -> None:
-        """React to claims that are outdated because an effect they need has another outcome."""
+    def look_again(self) -> None:
+        """Check now: there is a new inventory, or claims are outdated, or another process may have prepared some."""
         self._changed.set()
 
     def prepared(self, record: ClaimRecord) -> None:

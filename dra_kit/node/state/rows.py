@@ -63,7 +63,7 @@ class CorruptRow(Struct, frozen=True):
 
 def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
     """Return the row in which a record is stored."""
-    values = (record.uid, record.namespace, record.name, record.phase, record.to_json())
+    values = (record.uid, record.namespace, record.name, record.phase, record.model_dump_json(exclude_defaults=True))
     return (*values, checksum(values))
 
 

@@ -259,11 +259,7 @@ class StateStore:
         return record
 
     async def begin_release(self, known: ClaimRecord) -> None:
-        """Mark the claim's record as being released, if it still exists and is intact.
-
-        Args:
-            known: the record of what is to be undone.
-        """
+        """Mark the claim's record as being released, if it still exists and is intact; ``known`` is to be undone."""
         record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
         def write(db: sqlite3.Connection) -> None:
@@ -402,11 +398,7 @@ class StateStore:
     ) -> tuple[ClaimReference, ...]:
         """Store the outcome of an effect.
 
-        Args:
-            number: of the effect.
-            outcome: its JSON.
-            boot_id: of this boot.
-            replaces: the outcome has changed; claims that were prepared with the former one are marked as outdated.
+        If it ``replaces`` another outcome, claims that were prepared with that one are marked as outdated.
 
         Returns:
             The claims that were prepared with another outcome in this boot.

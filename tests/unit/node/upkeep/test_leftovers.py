@@ -16,8 +16,9 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.claims.recovery import ClaimRecovery, LeftoverSweeper
-from dra_kit.node.claims.updates import Repreparer, apply_update
+from dra_kit.node.claims.updates import apply_update
 from dra_kit.node.context import DeviceUpdate
 from dra_kit.node.processes import DriverProcesses
 from dra_kit.node.state.store import StateStore
@@ -50,14 +51,14 @@ async def end_epoch(node: Node) -> None:
         await store.end_epoch("uid-lunch")
 
 
-def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Repreparer]:
+def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[NodeAgent]:
     """Counts the notifications about stopped processes."""
-    told: list[Repreparer] = []
+    told: list[NodeAgent] = []
 
-    def ended(replugging: Repreparer) -> None:
-        told.append(replugging)
+    def ended(agent: NodeAgent) -> None:
+        told.append(agent)
 
-    monkeypatch.setattr(Repreparer, "process_ended", ended)
+    monkeypatch.setattr(NodeAgent, "_process_ended", ended)
     return told
 
 
