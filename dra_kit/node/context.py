@@ -68,9 +68,6 @@ class DeviceUpdate(Struct, frozen=True):
         return any(map(self.are_of, record.devices))
 
 
-Update = Callable[[DeviceUpdate], None]
-
-
 class NodeContext(Context[Any]):
     """The context that the author's code gets; all methods are thread-safe, and ``effects`` must be so.
 
@@ -89,7 +86,7 @@ class NodeContext(Context[Any]):
         settings: Any,
         store: StateStore,
         rescan: Callable[[], None],
-        update: Update,
+        update: Callable[[DeviceUpdate], None],
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
         metrics: Metrics,

@@ -78,6 +78,10 @@ class KubeletRegistration:
         """The time of that response; None before the first."""
         return self._server.status_at
 
+    def is_registered(self) -> bool:
+        """Return whether the kubelet has registered this process. Thread-safe."""
+        return self.status is not None and self.status.registered
+
     @property
     def is_deferred(self) -> bool:
         """Whether this process has not registered yet, because an older one still serves. Thread-safe."""
@@ -103,7 +107,7 @@ class KubeletRegistration:
             warning = asyncio.get_running_loop().call_later(KUBELET_WAIT, self._look_for_kubelet)
             try:
                 if preceded:
-                    await self._takeover.confirmed(self._is_registered)
+                    await self._takeover.confirmed(self.is_registered)
                 self._takeover.done.set()
                 ready.set()
                 await asyncio.Event().wait()
@@ -114,9 +118,6 @@ class KubeletRegistration:
             self._takeover.ends()
             await asyncio.to_thread(self._server.stop, 0.5)
             hit(Failpoint.UNREGISTERED)
-
-    def _is_registered(self) -> bool:
-        return self.status is not None and self.status.registered
 
     def _look_for_kubelet(self) -> None:
         if self._server.status is None:

@@ -179,8 +179,8 @@ class ByteLocks:
     The kernel releases such a lock when its process exits, in whatever way. A separate file for each name would cost a
     claim more than all its reads of the database: changing a directory is slow.
 
-    Args:
-        file: on a local file system; created with its directory if missing, and never removed.
+    The file is on a local file system. It is created with its directory if missing, and never removed; the methods
+    raise a StoreError if it cannot be created.
     """
 
     def __init__(self, file: Path) -> None:
@@ -188,11 +188,7 @@ class ByteLocks:
         self._path = str(file)  # opened for each claim
 
     def take(self, name: str) -> int | None:
-        """Take the lock; return a value for :meth:`give_up`, or None if another process or another use here has it.
-
-        Raises:
-            StoreError: the file cannot be created.
-        """
+        """Take the lock; return a value for :meth:`give_up`, or None if another process or another use here has it."""
         descriptor = self._open()
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
@@ -213,11 +209,7 @@ class ByteLocks:
             os.close(taken)
 
     def is_taken(self, name: str) -> bool:
-        """Return whether the lock is taken now, by any process.
-
-        Raises:
-            StoreError: the file cannot be created.
-        """
+        """Return whether the lock is taken now, by any process."""
         # this only queries the lock, so that a concurrent attempt to take it still succeeds
         descriptor = self._open()
         try:

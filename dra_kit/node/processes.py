@@ -237,12 +237,10 @@ class Takeover:
     """Waits until this process may take over.
 
     Args:
-        processes: the driver's processes on this node.
         missing: returns what this process needs before it can serve, one line each; empty if it can serve.
         publishable: returns when the API server would accept the slices.
         settle: seconds that this process must have been able to serve, if another process took over from the same older
             process and has exited; twice as long after the second one, and so on, up to sixteen times as long.
-        clock: returns monotonic seconds.
 
     Attributes:
         done: set once the kubelet calls this process.

@@ -126,7 +126,7 @@ class ClaimPreparer(Struct, frozen=True):
         store, uid = self.writer.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
-        if self.preparation.is_imperative and not self._may_run(uid):  # store that first: a release has to undo it
+        if self.preparation.is_imperative and not self._may_run(uid):  # recorded first: a release has to undo it
             begun = self.preparation.unfinished_record(claim)
             await store.put_claim(begun, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
         try:

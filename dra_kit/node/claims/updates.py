@@ -137,18 +137,16 @@ def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
 
 
 def _dropped(facts: DeviceUpdate) -> None:
-    text = "device update dropped, no claim is prepared with the device"
-    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
+    logger.warning("device update dropped, no claim is prepared with the device", extra=_fields(facts))
 
 
 def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
-    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
-    logger.error("device update not written", extra=fields)
+    logger.error("device update not written", extra=_fields(facts) | {"error": str(error), "code": error.code})
 
 
-def _addressed(facts: DeviceUpdate) -> dict[str, str]:
-    addressed = {"claim_uid": facts.claim, "share": facts.share}
-    return {name: value for name, value in addressed.items() if value is not None}
+def _fields(facts: DeviceUpdate) -> dict[str, str]:
+    shown = {"pool": facts.pool, "device": facts.device, "claim_uid": facts.claim, "share": facts.share}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)

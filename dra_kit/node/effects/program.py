@@ -25,11 +25,8 @@ class Program:
     """A running program; created in the event loop.
 
     Args:
-        title: for people.
-        process: the program.
         ours: this process has started it, and can read its exit status.
         end_within: seconds that it gets to exit when asked to.
-        output: what it writes.
         lock: proves ownership; released together with the program.
         ended: called once when the program has exited.
         stop: asks the program to exit in its own way; returns whether it did ask.

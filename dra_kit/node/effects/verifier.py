@@ -242,12 +242,8 @@ class EffectVerifier:
             return answer
         else:
             why = f"returned {type(answer).__name__}; return True or False"
-        self._log_unknown(effect, record, why)
-        return None
-
-    def _log_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
         text = f"{type(effect).__name__}.holds {why}"
         if self._logged.get(record.number) != text:
             self._logged[record.number] = text
-            fields = {"effect": self._classes.title(record), "error": text}
-            logger.warning("effect not verified", extra=fields)
+            logger.warning("effect not verified", extra={"effect": self._classes.title(record), "error": text})
+        return None
