@@ -156,6 +156,17 @@ class Node:
         """The number of requests that write slices."""
         return sum(request.method != "GET" and request.path.startswith(SLICES) for request in self.api.requests)
 
+    def delete_slices(self) -> None:
+        """Delete all slices as another client."""
+        for item in self.api.objects("resourceslices"):
+            self.api.delete("resourceslices", item["metadata"]["name"])
+
+    def forge_slice(self) -> None:
+        """Edit the first slice as another client."""
+        [item, *_] = self.api.objects("resourceslices")
+        item["spec"]["devices"] = [{"name": "forged"}]
+        self.api.put("resourceslices", item)
+
     def events(self) -> list[dict[str, Any]]:
         return self.api.objects("events")
 
@@ -169,6 +180,13 @@ class Node:
         """Prepare a pod's claims in one call and return the devices; an error is raised."""
         answers = await self.kubelet.prepare(DRIVER, claims)
         return [device for claim in claims for device in answers[claim.uid]]
+
+    async def prepared_by(
+        self, driver: dra.Driver[Any, Any], *claims: ClaimReference, **settings: Any
+    ) -> list[DeviceAnswer]:
+        """Run a process that prepares these claims, and stop it cleanly; return the devices."""
+        async with self.running(driver, **settings):
+            return await self.prepare(*claims)
 
     async def error(self, claim: ClaimReference) -> str:
         """Return why a claim cannot be prepared."""

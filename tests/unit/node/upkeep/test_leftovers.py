@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from dra_kit.node.context import DeviceUpdate
 from dra_kit.node.processes import DriverProcesses
 from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Waiter, driver
+from tests.unit.node.drivers import Doing, SlowToStart, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import DRIVER, NODE, Node
 
@@ -60,18 +58,6 @@ def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[NodeAgent]:
 
     monkeypatch.setattr(NodeAgent, "_process_ended", ended)
     return told
-
-
-class SlowToStart(Waiter):
-    """Starts when it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def startup(self, context: dra.Context[Any]) -> None:
-        self.begun.set()
-        self.go_on.wait(60)
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
