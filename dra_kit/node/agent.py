@@ -89,14 +89,9 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
 
 
 class NodeAgent:
-    """All parts of the node role; see :func:`run_node` for its other arguments and errors.
+    """All parts of the node role; see :func:`run_node` for its errors.
 
-    Args:
-        driver: the driver to run.
-        settings: the settings of the node role.
-        credentials: for the API server.
-        decommission: set when the driver is being decommissioned: it has no devices and prepares nothing new.
-        clock: returns monotonic seconds.
+    With ``decommission``, the driver is being decommissioned: it has no devices and prepares nothing new.
 
     Attributes:
         supervisor: runs the parts.
@@ -175,7 +170,8 @@ class NodeAgent:
             reallocated=ReallocationGuard(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )  # fmt: skip
-        self._replugging = Repreparer(self._store, node_locks.claims, preparation, self._service.prepare_again)
+        prepare_again = partial(self._service.begin_prepare, again=True)
+        self._replugging = Repreparer(self._store, node_locks.claims, preparation, prepare_again)
         self._report(news, status)
         self._processes = DriverProcesses(locks / "processes")
         self._leftovers = LeftoverSweeper(
@@ -189,7 +185,7 @@ class NodeAgent:
         else:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
-        inventory.listen(self._replugging.inventory_changed)
+        inventory.listen(lambda _: self._replugging.look_again())
         self._takeover = Takeover(
             self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
             clock=self._clock,
@@ -354,8 +350,10 @@ class NodeAgent:
         name, service, settings = self._driver.name, self._service, self._settings
         calls: NodeService = service
         if self._decommission is not None:
-            in_force, title = self._engine.is_in_force, self._classes.title
-            calls = self._decommission.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
+            in_force = None if self._decommission.has_code else self._engine.is_in_force
+            calls = self._decommission.service(
+                service, self._store, name, boot_id, is_in_force=in_force, title=self._classes.title
+            )
         self._calls = MeasuredService(calls)
         endpoint = plugin_socket(settings.kubelet_dir, name, settings.pod_uid)
         health = None if self._health is None else self._health.streams
@@ -364,7 +362,7 @@ class NodeAgent:
             name, endpoint=endpoint, supported_versions=plugin.supported_versions,
             socket=registration_socket(settings.kubelet_dir, name, settings.pod_uid),
         )  # fmt: skip
-        return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, self._takeover)
+        return KubeletService(plugin, service.calls, settings.drain), KubeletRegistration(registration, self._takeover)
 
     def _operation(self, kubelet: KubeletRegistration, kopf: SliceWatch) -> OperationServer:
         name, settings = self._driver.name, self._settings
@@ -468,12 +466,12 @@ class NodeAgent:
         self.stop()
 
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
-        self._replugging.effect_replaced()
+        self._replugging.look_again()
         self._events.effect_replaced(effect, claims)
 
     def _process_ended(self) -> None:
         """Take over the unfinished work and the programs of another process that has exited."""
-        self._replugging.process_ended()
+        self._replugging.look_again()
         if self._health is not None:
             self._health.process_ended()
         self._file_repair.look_again()

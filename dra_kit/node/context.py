@@ -68,23 +68,10 @@ class DeviceUpdate(Struct, frozen=True):
         return any(map(self.are_of, record.devices))
 
 
-Update = Callable[[DeviceUpdate], None]
-
-
 class NodeContext(Context[Any]):
-    """The context that the author's code gets; all methods are thread-safe.
+    """The context that the author's code gets; all methods are thread-safe, and ``effects`` must be so.
 
-    Args:
-        driver: its name.
-        node: the node this process runs on.
-        state_dir: the author's own directory; created if missing.
-        settings: the author's settings, already filled in; None if the driver has none.
-        store: has the prepared claims.
-        rescan: restarts ``discover``.
-        update: takes facts that are reported later.
-        effects: returns the stored effects; thread-safe.
-        stopping: set when the process is asked to stop.
-        metrics: of the process.
+    ``state_dir``, the author's own directory, is created if missing. ``settings`` are None if the driver has none.
 
     Raises:
         ConfigurationError: the author's directory cannot be created.
@@ -99,7 +86,7 @@ class NodeContext(Context[Any]):
         settings: Any,
         store: StateStore,
         rescan: Callable[[], None],
-        update: Update,
+        update: Callable[[DeviceUpdate], None],
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
         metrics: Metrics,
@@ -186,10 +173,7 @@ EffectT = TypeVar("EffectT", bound="Effect[Any, Any]")
 class HardwareHandle:
     """The author's hardware handle, created before the author's startup; code that needs it waits for it.
 
-    Args:
-        driver: the driver that has the handle.
-        runner: runs the programs of effects; None if the driver has no such effect.
-        keeper: manages the objects of effects.
+    ``runner`` and ``keeper`` are for effects that are programs and objects; None if the driver has no such effect.
     """
 
     def __init__(

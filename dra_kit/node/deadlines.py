@@ -38,11 +38,7 @@ def retry_window(seconds: float) -> Iterator[None]:
 
 
 class DeadlineRunner:
-    """Runs work under a deadline.
-
-    Args:
-        deadline: seconds that a piece of work may take.
-        at_rest: called when all running work has finished and a short time has passed.
+    """Runs work under a deadline; calls ``at_rest`` when all of it has finished and a short time has passed.
 
     Attributes:
         deadline: seconds that a piece of work may take that begins now.

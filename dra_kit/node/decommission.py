@@ -221,18 +221,10 @@ class Remainder(Struct, frozen=True):
 
 
 class RemainderWatch:
-    """A part of the process: reports what is left, and stops the process when nothing is left.
+    """A part of the process: reports what is left, and calls ``finished`` once when nothing is left.
 
-    Args:
-        driver: its name.
-        store: the records.
-        checkpoint: the claims that the kubelet knows.
-        publisher: withdraws the devices.
-        title: returns the text of an effect for people.
-        all_known: whether effects without a record were searched for; until then, unrecorded effects may be left.
-        others: whether other processes of the driver run on this node; they must stop first.
-        confirmation: gets what is left; None if no client waits for it.
-        finished: called once when nothing is left.
+    ``all_known`` returns whether effects without a record were searched for; until then, some may be left. ``others``
+    returns whether other processes of the driver run on this node, which must stop first.
     """
 
     name = "remaining"
@@ -367,16 +359,10 @@ def _folders(top: Path) -> list[Path]:
 
 
 class ReleaseOnlyService:
-    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares no new claims.
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares no new claims, and none of another boot.
 
-    Args:
-        service: the service of the node role.
-        store: the records.
-        driver: the driver's name.
-        boot_id: of this boot; what was prepared in another one is not prepared again.
-        is_in_force: whether an effect is in force, as far as is known; None if the driver's code is available, and
-            prepares again what does not hold any more.
-        title: returns the text of an effect for people.
+    ``is_in_force`` returns whether an effect is in force, as far as is known; it is None if the driver's code is
+    available, and prepares again what does not hold any more.
     """
 
     def __init__(
@@ -476,6 +462,7 @@ class Decommission(Struct, frozen=True, kw_only=True):
         keep_running: the process keeps running when nothing is left, as a DaemonSet requires. It first waits for other
             processes of the driver, such as the pod before an update, which might write state again.
         confirmation: gets what is left; None if no client waits for it.
+        service: replaces the service.
         devices: the part that replaces the discovery.
         remaining: the part that watches what is left.
     """
@@ -483,6 +470,7 @@ class Decommission(Struct, frozen=True, kw_only=True):
     classes: EffectClasses | None = None
     keep_running: bool = False
     confirmation: RemovalConfirmation | None = None
+    service: ClassVar[type[ReleaseOnlyService]] = ReleaseOnlyService
     devices: ClassVar[type[DecommissionDiscovery]] = DecommissionDiscovery
     remaining: ClassVar[type[RemainderWatch]] = RemainderWatch
 
@@ -490,17 +478,3 @@ class Decommission(Struct, frozen=True, kw_only=True):
     def has_code(self) -> bool:
         """Whether the driver's own code is available."""
         return self.classes is None
-
-    def calls(
-        self,
-        service: NodeService,
-        store: StateStore,
-        driver: str,
-        boot_id: str,
-        *,
-        is_in_force: Callable[[EffectRecord], bool],
-        title: Callable[[EffectRecord], str],
-    ) -> ReleaseOnlyService:
-        """Return the replacement for a service; see :class:`ReleaseOnlyService`."""
-        in_force = None if self.has_code else is_in_force
-        return ReleaseOnlyService(service, store, driver, boot_id, is_in_force=in_force, title=title)

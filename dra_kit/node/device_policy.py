@@ -6,9 +6,8 @@ import asyncio
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
 from dra_kit.author.device import Device
@@ -17,29 +16,22 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.provider import ProviderCapabilities
 from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import Resource
 from dra_kit.errors import InvalidDevice, KubeError, NotFound
-from dra_kit.node.health_ledger import with_taints
+from dra_kit.node.health_ledger import Key, with_taints
 from dra_kit.slices.inventory import CurrentInventory, validate_device
 
 logger: logging.Logger = logging.getLogger(__name__)
 ASK_AGAIN: Final = 10.0
 """Seconds until a policy that failed is called again."""
-Key: TypeAlias = tuple[str, str]
-"""Pool and name of a device."""
 
 
 class PolicyPart:
     """A part of the node process, between the health-checked inventory and the publisher; used in the main loop.
 
-    Args:
-        policy: the author's policy.
-        client: of the node.
-        node_name: the name of the object that the policy watches.
-        current: knows the devices as ``discover`` yielded them.
-        publish: takes what is to be published.
-        serving: what can be served for the devices.
-        again: seconds until a policy that failed is called again.
+    ``current`` has the devices as ``discover`` yielded them. A policy that failed is called again after ``again``
+    seconds.
     """
 
     name = "policy"
@@ -90,9 +82,7 @@ class PolicyPart:
             failed = await self._decide(self._wanted, watched.object if watched is not None else None)
             ready.set()
             if failed:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._again):
-                        await self._news.wait()
+                await wait_for_event(self._news, self._again)
                 self._news.set()
 
     async def _decide(self, inventory: Inventory[Device], watched: Mapping[str, Any] | None) -> bool:
@@ -133,10 +123,13 @@ class PolicyPart:
         return self._current.latest.pools if self._current.latest is not None else ()
 
     async def _answers(self, devices: Mapping[Key, Device], watched: Mapping[str, Any] | None) -> dict[Key, object]:
-        if inspect.iscoroutinefunction(inspect.unwrap(self._policy.advertise)):
-            return {key: await self._answer(device, watched) for key, device in devices.items()}
+        advertise = self._policy.advertise
+        if inspect.iscoroutinefunction(inspect.unwrap(advertise)):
+            return {key: await _outcome(call(advertise, device, watched)) for key, device in devices.items()}
         answers = await call(self._all, devices, watched)
-        return {key: await _of(answer) for key, answer in answers.items()}
+        return {
+            key: await _outcome(answer) if inspect.isawaitable(answer) else answer for key, answer in answers.items()
+        }
 
     def _all(self, devices: Mapping[Key, Device], watched: Mapping[str, Any] | None) -> dict[Key, object]:
         """Run a sync policy in one thread for all devices: a thread for each would cost more than the policy itself."""
@@ -147,12 +140,6 @@ class PolicyPart:
             except Exception as error:  # noqa: BLE001 - author's code may raise anything; the caller reports it
                 answers[key] = error
         return answers
-
-    async def _answer(self, device: Device, watched: Mapping[str, Any] | None) -> object:
-        try:
-            return await call(self._policy.advertise, device, watched)
-        except Exception as error:  # noqa: BLE001 - likewise
-            return error
 
     def _report(self, key: Key, error: Exception) -> None:
         text = str(error) if isinstance(error, InvalidDevice) else describe_error(error)
@@ -172,9 +159,7 @@ class PolicyPart:
         logger.error("policy failed", extra=extra, exc_info=None if expected else author_exc_info(error, module))
 
 
-async def _of(answer: object) -> object:
-    if not inspect.isawaitable(answer):
-        return answer
+async def _outcome(answer: Awaitable[object]) -> object:
     try:
         return await answer
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -216,14 +201,9 @@ WATCH_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
 class WatchedObjectFollower:
-    """Follows the object that a policy reads.
+    """Follows the object of kind ``what`` that a policy reads, and that has the node's name.
 
-    Args:
-        client: of the node.
-        what: the kind of the object.
-        node_name: the name of the object.
-        changed: called when its state is known for the first time, and whenever it changes.
-        again: seconds until a refused request is repeated.
+    It calls ``changed`` when the object's state is known for the first time, and whenever it changes.
 
     Attributes:
         known: whether the object was read, or is known not to exist.

@@ -65,13 +65,7 @@ class DeviceChanged(Protocol):
 class HealthMonitor:
     """A part of the node process; used in the main loop.
 
-    Args:
-        driver: its name.
-        source: the author's health source.
-        state_dir: where health is stored; what the previous process has stored there is restored.
-        current: knows the devices.
-        publish: takes what is to be published from now on.
-        changed: notified of each problem that takes effect or ends.
+    It stores health in ``state_dir``, and restores what the previous process has stored there.
 
     Attributes:
         streams: report to the kubelet.
@@ -98,11 +92,11 @@ class HealthMonitor:
         self._publish = publish
         self.streams: HealthService = HealthService()
         self._changed = changed
-        self._reports = HealthReports(source, self._wake)
-        self._recovery = RecoveryPoller(source, ledger, self._wake)
+        self._news = asyncio.Event()
+        self._reports = HealthReports(source, self._news.set)
+        self._recovery = RecoveryPoller(source, ledger, self._news.set)
         self._inventory: Inventory[Device] | None = None
         self._known = asyncio.Event()  # set with the first inventory
-        self._news = asyncio.Event()
         self._published: object = None  # the consequences for slices, as published last
         self._shown: list[ReportedHealth] = []  # as last reported to the kubelet
         self._problems = ledger.problems()
@@ -119,7 +113,7 @@ class HealthMonitor:
         self._source.devices = tuple(found.values())
         self._known.set()
         self._advertise(inventory, self._ledger.verdicts())
-        self._wake()
+        self._news.set()
 
     def shown(self) -> Sequence[ReportedHealth]:
         """Return what the kubelet got last for each device. Thread-safe."""
@@ -128,7 +122,7 @@ class HealthMonitor:
     def process_ended(self) -> None:
         """React when another process of the driver stops, whose source may have reported more than this one's."""
         self._ledger.adopt(self._file.changes_of_other_process())
-        self._wake()
+        self._news.set()
 
     async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
         """Simulate a problem of a device, with message and value, or withdraw it; for drills and tests.
@@ -142,7 +136,7 @@ class HealthMonitor:
         self._ledger.inject(device, pool, reason, problem, now)
         if problem is None:
             self._recovery.soon([(device, reason)], now)
-        self._wake()
+        self._news.set()
         followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(followed)
         await followed
@@ -177,9 +171,6 @@ class HealthMonitor:
         finally:
             watching.cancel()
             self._recovery.stop()
-
-    def _wake(self) -> None:
-        self._news.set()
 
     def _pause(self) -> float | None:
         """Return the seconds until something is due without a report."""
@@ -283,9 +274,7 @@ _WAITING_MAX: Final = 1024
 class HealthReports:
     """Runs a health source in a thread and queues its reports.
 
-    Args:
-        source: the author's health source.
-        arrived: called in the main loop when there are reports to :meth:`take`.
+    ``arrived`` is called in the main loop when there are reports to :meth:`take`.
     """
 
     def __init__(self, source: HealthSource[Any, Any, Any], arrived: Callable[[], None]) -> None:

@@ -20,8 +20,8 @@ from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServ
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.recovery import ClaimRecovery
-from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
+from dra_kit.node.deadlines import DeadlineRunner
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
 from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, BoundedLabel
@@ -41,9 +41,9 @@ class KubeletService:
 
     name = "service"
 
-    def __init__(self, server: PluginServer, service: ClaimService, drain: float) -> None:
+    def __init__(self, server: PluginServer, calls: DeadlineRunner, drain: float) -> None:
         self._server = server
-        self._service = service
+        self._calls = calls
         self._drain = drain
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -55,7 +55,7 @@ class KubeletService:
             await asyncio.Event().wait()
         finally:
             await self._server.stop(self._drain)
-            await self._service.drain(self._drain)
+            await self._calls.drain(self._drain)
             hit(Failpoint.DRAINED)
 
 
@@ -77,6 +77,10 @@ class KubeletRegistration:
     def status_at(self) -> datetime | None:
         """The time of that response; None before the first."""
         return self._server.status_at
+
+    def is_registered(self) -> bool:
+        """Return whether the kubelet has registered this process. Thread-safe."""
+        return self.status is not None and self.status.registered
 
     @property
     def is_deferred(self) -> bool:
@@ -103,7 +107,7 @@ class KubeletRegistration:
             warning = asyncio.get_running_loop().call_later(KUBELET_WAIT, self._look_for_kubelet)
             try:
                 if preceded:
-                    await self._takeover.confirmed(self._is_registered)
+                    await self._takeover.confirmed(self.is_registered)
                 self._takeover.done.set()
                 ready.set()
                 await asyncio.Event().wait()
@@ -114,9 +118,6 @@ class KubeletRegistration:
             self._takeover.ends()
             await asyncio.to_thread(self._server.stop, 0.5)
             hit(Failpoint.UNREGISTERED)
-
-    def _is_registered(self) -> bool:
-        return self.status is not None and self.status.registered
 
     def _look_for_kubelet(self) -> None:
         if self._server.status is None:
@@ -132,14 +133,8 @@ class KubeletRegistration:
 class NodeStartup:
     """Starts the author's code (hardware, provider, preparer), and finishes the last process's work.
 
-    Args:
-        driver: the driver.
-        context: passed to its code.
-        unasked: finishes the work of the last process.
-        facts: knows the Node.
-        started: set when the author's code may be called.
-        hardware: created first.
-        takeover: while an older process runs, nothing is finished before this one takes over.
+    ``started`` is set when the author's code may be called. While an older process runs, nothing is finished before
+    this one takes over.
     """
 
     name = "startup"

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database_files import recreate_directory
+from dra_kit.node.state.database_files import open_lock_file
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled each time
 _LAST_WAIT: Final = 0.05
@@ -179,8 +179,8 @@ class ByteLocks:
     The kernel releases such a lock when its process exits, in whatever way. A separate file for each name would cost a
     claim more than all its reads of the database: changing a directory is slow.
 
-    Args:
-        file: on a local file system; created with its directory if missing, and never removed.
+    The file is on a local file system. It is created with its directory if missing, and never removed; the methods
+    raise a StoreError if it cannot be created.
     """
 
     def __init__(self, file: Path) -> None:
@@ -188,11 +188,7 @@ class ByteLocks:
         self._path = str(file)  # opened for each claim
 
     def take(self, name: str) -> int | None:
-        """Take the lock; return a value for :meth:`give_up`, or None if another process or another use here has it.
-
-        Raises:
-            StoreError: the file cannot be created.
-        """
+        """Take the lock; return a value for :meth:`give_up`, or None if another process or another use here has it."""
         descriptor = self._open()
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
@@ -213,11 +209,7 @@ class ByteLocks:
             os.close(taken)
 
     def is_taken(self, name: str) -> bool:
-        """Return whether the lock is taken now, by any process.
-
-        Raises:
-            StoreError: the file cannot be created.
-        """
+        """Return whether the lock is taken now, by any process."""
         # this only queries the lock, so that a concurrent attempt to take it still succeeds
         descriptor = self._open()
         try:
@@ -230,13 +222,8 @@ class ByteLocks:
         return bool(kind != fcntl.F_UNLCK)
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            try:
-                return os.open(self._path, flags, 0o600)
-            except FileNotFoundError:
-                recreate_directory(self._file.parent, _LEVELS)
-                return os.open(self._path, flags, 0o600)
+            return open_lock_file(self._path, _LEVELS)
         except OSError as error:
             raise lock_error(self._file, error) from error
 

@@ -33,14 +33,10 @@ _CONNECTIONS: Final = 32
 
 
 class OperationServer:
-    """A part of the node process: serves the operation socket.
+    """A part of the node process: serves the operation socket with these documents by path.
 
-    Args:
-        path: of the socket of this instance.
-        link: where clients find it; points to the instance that took over last, among those that answer.
-        documents: the documents by path.
-        metrics: returns the text of ``/metrics``; called in a thread.
-        serving: set once this instance has taken over; until then the link points to another one that answers.
+    Clients find it at ``link``, which points to the instance that took over last, among those that answer. ``serving``
+    is set once this instance has taken over. ``metrics`` returns the text of ``/metrics``, and is called in a thread.
     """
 
     name = "operation"

@@ -34,8 +34,8 @@ class DriverProcesses:
     A file has two lines. The first is the state of its process: ``starting``, empty once it publishes, ``stopping``.
     The second is the number of younger processes that have taken over from it; it is missing before the first takeover.
 
-    Args:
-        directory: of the files, on a local file system; created if missing.
+    All methods raise a StoreError if a file cannot be opened, created or written. The directory of the files is on a
+    local file system, and is created if missing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -46,11 +46,7 @@ class DriverProcesses:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Mark this process as running, so that no other process treats its work as a leftover.
-
-        Raises:
-            StoreError: its file cannot be created.
-        """
+        """Mark this process as running, so that no other process treats its work as a leftover."""
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
         with self._alone():  # of two that start at the same time, both agree which one is older
             self._own = path, self._create_file(path)
@@ -62,58 +58,36 @@ class DriverProcesses:
             self._own = None
 
     def publishes(self) -> None:
-        """Note that this process knows its devices now: from here on, older processes leave the slices to it.
-
-        Raises:
-            StoreError: that cannot be written.
-        """
-        if self._own is None or self._publishes:
-            return
-        path, file = self._own
-        try:
-            os.ftruncate(file, 0)
-        except OSError as error:
-            raise lock_error(path, error) from error
-        self._publishes = True
+        """Note that this process knows its devices now: from here on, older processes leave the slices to it."""
+        if self._own is not None and not self._publishes:
+            self._write_state(b"")
+            self._publishes = True
 
     def stops(self) -> None:
-        """Note that this process accepts no more calls: a younger one need not wait for it any longer.
+        """Note that this process accepts no more calls: a younger one need not wait for it any longer."""
+        self._write_state(_STOPPING)
 
-        Raises:
-            StoreError: that cannot be written.
-        """
+    def _write_state(self, state: bytes) -> None:
         if self._own is None:
             return
         path, file = self._own
         try:
-            os.pwrite(file, _STOPPING, 0)
-            os.ftruncate(file, len(_STOPPING))
+            os.pwrite(file, state, 0)
+            os.ftruncate(file, len(state))
         except OSError as error:
             raise lock_error(path, error) from error
 
     def is_succeeded(self) -> bool:
-        """Return whether a younger process runs and publishes: then this one leaves the slices to it.
-
-        Raises:
-            StoreError: a file cannot be opened.
-        """
+        """Return whether a younger process runs and publishes: then this one leaves the slices to it."""
         younger = self._others() - self._elders
         return any(_lives(path) and _read(path)[0] not in {_STARTING, _STOPPING} for path in younger)
 
     def is_preceded(self) -> bool:
-        """Return whether an older process runs and accepts calls, or will.
-
-        Raises:
-            StoreError: a file cannot be opened.
-        """
+        """Return whether an older process runs and accepts calls, or will."""
         return bool(self._serving_elders())
 
     def takes_over(self) -> None:
-        """Record in the file of each older process that this one takes over from it now.
-
-        Raises:
-            StoreError: that cannot be written.
-        """
+        """Record in the file of each older process that this one takes over from it now."""
         for path in self._serving_elders():
             word, outlived = _read(path)
             try:
@@ -125,22 +99,14 @@ class DriverProcesses:
                 raise lock_error(path, error) from error
 
     def outlived(self) -> int:
-        """Return how many processes took over from an older one that still runs, and exited before it.
-
-        Raises:
-            StoreError: a file cannot be opened.
-        """
+        """Return how many processes took over from an older one that still runs, and exited before it."""
         return max((_read(path)[1] for path in self._serving_elders()), default=0)
 
     def _serving_elders(self) -> list[Path]:
         return [path for path in self._elders if _lives(path) and _read(path)[0] != _STOPPING]
 
     def has_others(self) -> bool:
-        """Return whether another process of the driver runs.
-
-        Raises:
-            StoreError: a file cannot be opened.
-        """
+        """Return whether another process of the driver runs."""
         return any(map(_lives, self._others()))
 
     def _others(self) -> set[Path]:
@@ -181,9 +147,6 @@ class DriverProcesses:
 
         Returns:
             The number of removed files, and the number of other running processes.
-
-        Raises:
-            StoreError: a file cannot be opened, or that of this process cannot be created.
         """
         if self._own is not None:
             own, held = self._own
@@ -274,12 +237,10 @@ class Takeover:
     """Waits until this process may take over.
 
     Args:
-        processes: the driver's processes on this node.
         missing: returns what this process needs before it can serve, one line each; empty if it can serve.
         publishable: returns when the API server would accept the slices.
         settle: seconds that this process must have been able to serve, if another process took over from the same older
             process and has exited; twice as long after the second one, and so on, up to sixteen times as long.
-        clock: returns monotonic seconds.
 
     Attributes:
         done: set once the kubelet calls this process.
@@ -328,7 +289,10 @@ class Takeover:
         why = "it can serve" if preceded else "the older process has exited"
         logger.info("this process takes over", extra={"reason": why})
         if preceded:
-            self._note()
+            try:
+                self._processes.takes_over()
+            except StoreError as error:  # the next process then takes over sooner
+                logger.warning("takeover cannot be recorded", extra={"error": str(error), "code": error.code})
         return preceded
 
     async def confirmed(self, is_registered: Callable[[], bool]) -> None:
@@ -395,12 +359,6 @@ class Takeover:
 
     def _log(self) -> None:
         logger.warning("update is waiting", extra={"reason": self.waits_for})
-
-    def _note(self) -> None:
-        try:
-            self._processes.takes_over()
-        except StoreError as error:  # the next process then takes over sooner
-            logger.warning("takeover cannot be recorded", extra={"error": str(error), "code": error.code})
 
     def _is_preceded(self) -> bool:
         try:

@@ -75,13 +75,7 @@ async def answer_late_calls(
     """Serve the kubelet without state until SIGTERM, and confirm the removal.
 
     A claim that was allocated before the devices were withdrawn may still reach the kubelet. Without a registered
-    driver, its pod could not be deleted.
-
-    Args:
-        driver: its name.
-        settings: of the node role.
-        confirmation: of the removal; None if no client waits for one.
-        stop: requests to stop this process.
+    driver, its pod could not be deleted. ``confirmation`` is None if no client waits for one.
 
     Returns:
         The exit code of the process.
@@ -155,12 +149,7 @@ _MESSAGE_CHARACTERS: Final = 1024
 
 
 class PodName(Struct, frozen=True):
-    """The pod in which the decommission runs.
-
-    Attributes:
-        namespace: of the pod.
-        name: of the pod.
-    """
+    """The pod in which the decommission runs."""
 
     namespace: str
     name: str
@@ -181,9 +170,7 @@ class PodName(Struct, frozen=True):
 class RemovalConfirmation:
     """A part of the process: sets the pod's condition, and retries while the API server does not answer.
 
-    Args:
-        client: needs ``patch`` on pods/status of this pod.
-        pod: the pod in which the decommission runs.
+    ``client`` needs ``patch`` on pods/status of this pod.
     """
 
     name = "confirmation"
@@ -196,12 +183,7 @@ class RemovalConfirmation:
         self._logged = ""
 
     def set(self, done: bool, message: str) -> None:
-        """Set the condition.
-
-        Args:
-            done: whether nothing is left.
-            message: what is left, as text for people.
-        """
+        """Set the condition: whether nothing is left, and what is left, as text for people."""
         wanted = done, message[:_MESSAGE_CHARACTERS]
         if wanted != self._wanted:
             self._wanted = wanted

@@ -62,12 +62,8 @@ def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
 class NodeScope(SliceScope):
     """The scope of one driver on this node.
 
-    Args:
-        driver: the driver's name.
-        node_name: the node that the slices belong to.
-        facts: the features of the API server, and the Node as the slices' owner.
-        processes: the driver's processes on this node: older ones leave the slices to younger ones, so that two
-            releases with different inventories do not undo each other's writes. None if there is only this one.
+    Older ``processes`` of the driver leave the slices to younger ones, so that two releases with different inventories
+    do not undo each other's writes; None if there is only this one.
     """
 
     def __init__(
@@ -138,13 +134,8 @@ class ClusterPoolDevices:
     """Looks up devices of a cluster provider; claims of this node's own devices cause no request.
 
     Each claim sees what is published when it is prepared: one list request, shared with claims that arrive meanwhile.
-
-    Args:
-        client: needs ``list`` on resourceslices, as the publisher does.
-        driver: its name.
-        facts: the selectors that the API server supports.
-        device_class: of the cluster provider, without fields of its own.
-        clock: returns monotonic seconds.
+    ``client`` needs ``list`` on resourceslices, as the publisher does. ``device_class`` is that of the cluster
+    provider, without fields of its own.
     """
 
     def __init__(

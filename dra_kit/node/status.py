@@ -54,11 +54,8 @@ if TYPE_CHECKING:
 class DevicesInUse:
     """The devices of prepared claims.
 
-    Args:
-        driver: its name.
-        node: its name.
-        store: the records.
-        kubelet_dir: where the kubelet's PodResources socket may be; not every driver's pod mounts it.
+    ``kubelet_dir`` is where the kubelet's PodResources socket may be; not every driver's pod mounts it. The methods
+    raise a StoreError if the records cannot be read.
     """
 
     def __init__(self, driver: str, node: str, store: StateStore, kubelet_dir: Path) -> None:
@@ -69,19 +66,11 @@ class DevicesInUse:
         self._reported = ""
 
     def recorded(self) -> list[DeviceUse]:
-        """Return them as recorded: with the pods that claims were reserved for when they were prepared.
-
-        Raises:
-            StoreError: the records cannot be read.
-        """
+        """Return them as recorded: with the pods that claims were reserved for when they were prepared."""
         return [use for record in self._store.claims() if record.phase == "prepared" for use in self._of(record)]
 
     async def in_use(self) -> list[DeviceUse]:
-        """Return them with containers, if the kubelet reports those; without devices of other drivers.
-
-        Raises:
-            StoreError: the records cannot be read.
-        """
+        """Return them with containers, if the kubelet reports those; without devices of other drivers."""
         uses = self.recorded()
         if not self._socket.is_socket():
             return uses
@@ -140,17 +129,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     """The data that status and metrics are made of; read-only.
 
     Attributes:
-        prepared: the devices in use and their claims.
-        store: the durable state.
         in_force: returns whether an effect is in force.
-        publisher: of slices.
-        inventory: the latest one.
-        client: for the published slices.
-        kubelet: the registration with it.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
-        supervisor: knows the parts of the process.
-        failures: the latest ones.
     """
 
     prepared: DevicesInUse
@@ -333,8 +314,7 @@ class NodeMetrics:
     def __call__(self) -> Iterator[Metric]:
         """Yield all metrics; those that cannot be read are missing."""
         yield from self._calls.readings()
-        status = self._view.kubelet.status
-        yield REGISTERED.of(int(status is not None and status.registered))
+        yield REGISTERED.of(int(self._view.kubelet.is_registered()))
         for read in (self._devices, self._effects, self._state):
             with suppress(DraKitError):  # the disk is failing, which is logged
                 yield from list(read())

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVarTuple
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVarTuple
 
 from dra_kit.author.calls import author_exc_info, author_location
 from dra_kit.author.effect import Effect
@@ -16,11 +16,14 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import DraKitError, InternalError, InvalidConfig, NotFound, PrepareError, StoreError, Unavailable
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.reader import ClaimApi
 from dra_kit.node.effects.classes import public_text, public_title
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.text import shorten, without_paths
+
+logger: logging.Logger = logging.getLogger(__name__)
+_RETRY: Final = (1.0, 5.0, 30.0, 120.0)  # seconds until pods are looked up again; after the last one, never
+_Kind: TypeAlias = Literal["Normal", "Warning"]
 
 
 class ClaimEventRecorder:
@@ -32,13 +35,15 @@ class ClaimEventRecorder:
 
     def __init__(self, client: Client, driver: str, node_name: str, store: StateStore) -> None:
         self.recorder: EventRecorder = EventRecorder(client, controller=driver, instance=node_name)
-        self._pods = PodEventRecorder(client)
+        self._client = client
         self._node_name = node_name
         self._store = store
+        self._looking: set[asyncio.Task[None]] = set()  # for the pods of claims
 
     async def close(self) -> None:
         """Write the pending Events, for a short time."""
-        self._pods.stop()
+        for task in self._looking:
+            task.cancel()
         await self.recorder.flush(2.0)
 
     def prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
@@ -58,9 +63,7 @@ class ClaimEventRecorder:
             f"{public_title(effect)} no longer held and was applied again with another outcome; running containers "
             "still use the former one: delete the pod so that it is created again"
         )
-        for claim in claims:
-            self._report(claim, "EffectReplaced", "Apply", note)
-            self._pods.for_pods(claim, partial(self._record, "Warning", "EffectReplaced", "Apply", note))
+        self._report_with_pods(claims, "Warning", "EffectReplaced", "Apply", note)
 
     def device_changed(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
         """Report a device that has become unhealthy or has recovered."""
@@ -69,58 +72,33 @@ class ClaimEventRecorder:
         except StoreError:  # reported where the record is needed
             return
         note = f"device {pool}/{device} {'has recovered, it was unhealthy' if healthy else 'is unhealthy'}: {text}"
-        kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
+        kind: _Kind = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
-        for claim in holders:
-            self._report(claim, reason, "WatchHealth", note, kind=kind)
-            self._pods.for_pods(claim, partial(self._record, kind, reason, "WatchHealth", note))
+        self._report_with_pods(holders, kind, reason, "WatchHealth", note)
 
-    def _report(
-        self,
-        claim: ClaimReference,
-        reason: str,
-        action: str,
-        note: str,
-        *,
-        kind: Literal["Normal", "Warning"] = "Warning",
-    ) -> None:
+    def _report(self, claim: ClaimReference, reason: str, action: str, note: str, *, kind: _Kind = "Warning") -> None:
         regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
         self._record(kind, reason, action, note, regarding)
 
-    def _record(
-        self, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str, regarding: ObjectReference
-    ) -> None:
+    def _record(self, kind: _Kind, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
         note = f"on node {self._node_name}: {note}"
         self.recorder.record(regarding, kind, reason=reason, action=action, note=note)
 
+    def _report_with_pods(
+        self, claims: Sequence[ClaimReference], kind: _Kind, reason: str, action: str, note: str
+    ) -> None:
+        """Report on the claims, and in the background on the pods that they are reserved for."""
+        for claim in claims:
+            self._report(claim, reason, action, note, kind=kind)
+            look = self._record_for_pods(claim, partial(self._record, kind, reason, action, note))
+            task = asyncio.get_running_loop().create_task(look)
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
 
-logger: logging.Logger = logging.getLogger(__name__)
-RETRY: Final = (1.0, 5.0, 30.0, 120.0)
-"""Seconds until the lookup is retried; after the last one, it is dropped."""
-
-
-class PodEventRecorder:
-    """Looks up the pods that use a claim, in the background."""
-
-    def __init__(self, api: ClaimApi) -> None:
-        self._api = api
-        self._looking: set[asyncio.Task[None]] = set()
-
-    def for_pods(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
-        """Call ``record`` for each pod that the claim is reserved for, in the background."""
-        task = asyncio.get_running_loop().create_task(self._look(claim, record))
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
-
-    def stop(self) -> None:
-        """Stop looking up pods."""
-        for task in self._looking:
-            task.cancel()
-
-    async def _look(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
-        for delay in (*RETRY, None):
+    async def _record_for_pods(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
+        for delay in (*_RETRY, None):
             try:
-                raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+                raw = await self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
             except NotFound:
                 return
             except Unavailable:
@@ -144,13 +122,8 @@ MESSAGE_BYTES: Final = 4096
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error, with a traceback only for bugs and for exceptions of the author's code.
 
-    If a config does not match its model, the log names the fields and quotes no values.
-
-    Args:
-        error: why the work failed.
-        message: what failed.
-        module: of the author's code.
-        logger: of the code that did the work.
+    If a config does not match its model, the log names the fields and quotes no values. ``module`` is that of the
+    author's code.
 
     Returns:
         The error as users read it, of bounded length and without causes: a call can have hundreds of claims.

@@ -107,7 +107,10 @@ def _state(directory: Path) -> tuple[int, int] | None:
 
 
 class ClaimFiles:
-    """The CDI specs and metadata files of claims, derived from the records. The methods block."""
+    """The CDI specs and metadata files of claims, derived from the records.
+
+    The methods block, and raise a StoreError if a directory cannot be read or written.
+    """
 
     def __init__(self, cdi: SpecStore, metadata: MetadataFiles) -> None:
         self._cdi = cdi
@@ -116,11 +119,7 @@ class ClaimFiles:
         self._unwritten: set[str] = set()
 
     def write(self, record: ClaimRecord) -> None:
-        """Write the files of a record; the CDI spec comes last, since it refers to the others.
-
-        Raises:
-            StoreError: a directory cannot be written.
-        """
+        """Write the files of a record; the CDI spec comes last, since it refers to the others."""
         self._unwritten.add(record.uid)
         self._metadata.write(record)
         if record.spec is not None:
@@ -164,11 +163,7 @@ class ClaimFiles:
             )
 
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim, if any; a UID that is not a valid file name has none.
-
-        Raises:
-            StoreError: a directory cannot be written.
-        """
+        """Remove the files of a claim, if any; a UID that is not a valid file name has none."""
         self._written.pop(uid, None)
         self._unwritten.discard(uid)
         try:
@@ -183,11 +178,7 @@ class ClaimFiles:
         return self._cdi.uids() | self._metadata.uids()
 
     def remove_temporary(self) -> None:
-        """Remove the temporary files of a process that was killed while it wrote.
-
-        Raises:
-            StoreError: a directory cannot be written.
-        """
+        """Remove the temporary files of a process that was killed while it wrote."""
         self._cdi.sweep(None)
 
 
@@ -197,14 +188,6 @@ class ClaimWriter:
     def __init__(self, store: StateStore, files: ClaimFiles) -> None:
         self.store = store
         self.files = files
-
-    async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
-        """Store that a claim is being prepared, before any action that a release would have to undo.
-
-        Raises:
-            TransientError: the claim was released after ``epoch`` was read; nothing is stored.
-        """
-        await self.store.put_claim(record, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
 
     async def put(
         self, record: ClaimRecord, *, epoch: int, outcomes: Mapping[int, str | None] | None = None

@@ -26,7 +26,10 @@ IN_CONTAINER: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attribute
 
 
 class MetadataFiles:
-    """The metadata files of one driver; ``directory`` has the same path for this process and the container runtime."""
+    """The metadata files of one driver; ``directory`` has the same path for this process and the container runtime.
+
+    The methods raise a StoreError if it cannot be read or written.
+    """
 
     def __init__(self, directory: Path, driver: str) -> None:
         self._directory = directory
@@ -44,8 +47,6 @@ class MetadataFiles:
             PermanentError: a name cannot be part of a path; the API server accepts no such name.
         """
         wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
-        if not wanted:
-            return [None] * len(items)
         mounts: list[Mount | None] = []
         for result, _ in items:
             request = base_request(result.request)
@@ -70,11 +71,7 @@ class MetadataFiles:
         return mounts
 
     def write(self, record: ClaimRecord) -> None:
-        """Write the files of a claim; new content gets a higher generation and is visible to running containers.
-
-        Raises:
-            StoreError: the directory cannot be written.
-        """
+        """Write the files of a claim; new content gets a higher generation and is visible to running containers."""
         requests = {device.request for device in record.devices if device.metadata is not None}
         try:
             for request in sorted(requests):
@@ -92,11 +89,7 @@ class MetadataFiles:
         )
 
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim, if any.
-
-        Raises:
-            StoreError: they cannot be removed.
-        """
+        """Remove the files of a claim, if any."""
         try:
             shutil.rmtree(self._folder(uid))
         except FileNotFoundError:
@@ -108,11 +101,7 @@ class MetadataFiles:
             ) from error
 
     def uids(self) -> set[str]:
-        """Return the UIDs of the claims that have files.
-
-        Raises:
-            StoreError: the directory exists but cannot be read.
-        """
+        """Return the UIDs of the claims that have files."""
         try:
             names = [item.name for item in self._directory.iterdir()]
         except (FileNotFoundError, NotADirectoryError):

@@ -89,10 +89,6 @@ class PreparerRunner(Struct, frozen=True):
             return f"{provider}.discover has not yielded an inventory yet{problem}"
         return ""
 
-    def is_current(self, record: ClaimRecord) -> bool:
-        """Return whether a record can be returned to the kubelet unchanged."""
-        return self.is_of_this_boot(record) and not self.is_replugged(record)
-
     def is_of_this_boot(self, record: ClaimRecord) -> bool:
         """Return whether what was done for a claim can still be in effect."""
         return record.boot_id == self.boot_id
@@ -311,13 +307,16 @@ class PreparerRunner(Struct, frozen=True):
         except PrepareError:
             raise
         except Exception as error:
-            full, public = (
-                f"{type(preparer).__name__}.unprepare "
-                f"{describe_raised_error(error, type(preparer).__module__, public=public)}; the "
-                "release is retried when the kubelet asks again"
-                for public in (False, True)
-            )
-            raise TransientError(full, code="author-error", public=public) from error
+            remark = "the release is retried when the kubelet asks again"
+            raise self._author_error(TransientError, "unprepare", error, remark) from error
+
+    def _author_error(self, kind: type[PrepareError], method: str, error: BaseException, remark: str) -> PrepareError:
+        preparer = type(self.driver.preparer)
+        full, public = (
+            f"{preparer.__name__}.{method} {describe_raised_error(error, preparer.__module__, public=public)}; {remark}"
+            for public in (False, True)
+        )
+        return kind(full, code="author-error", public=public)
 
     def _check_all_awaited(
         self, ordinary: EffectRequests, admin: EffectRequests, cause: Exception | None = None
@@ -336,16 +335,10 @@ class PreparerRunner(Struct, frozen=True):
             return error
         if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
             return still
-        preparer = type(self.driver.preparer)
         if isinstance(error, DraKitError):
-            where = f"{preparer.__name__}.{method}"
+            where = f"{type(self.driver.preparer).__name__}.{method}"
             return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
-        full, public = (
-            f"{preparer.__name__}.{method} {describe_raised_error(error, preparer.__module__, public=public)}; "
-            "the driver's log has the traceback"
-            for public in (False, True)
-        )
-        return PrepareError(full, code="author-error", public=public)
+        return self._author_error(PrepareError, method, error, "the driver's log has the traceback")
 
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]

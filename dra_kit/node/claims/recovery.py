@@ -31,12 +31,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class OrphanReleaser:
     """A part of the node process that releases orphaned claims.
 
-    Args:
-        store: the records.
-        unasked: releases orphans.
-        checkpoint: the claims that the kubelet will release itself.
-        after: seconds between two checks, and from the first check that finds a claim gone to its release.
-        clock: returns monotonic seconds.
+    ``after`` are the seconds between two checks, and from the first check that finds a claim gone to its release.
     """
 
     name = "orphans"
@@ -164,10 +159,8 @@ class ClaimRecovery:
     ) -> None:
         """Release a claim that the kubelet will not release, if that is still so, and report failures.
 
-        Args:
-            claim: the claim.
-            record: its record; None if that is lost or corrupt.
-            confirm: returns whether the kubelet still does not list the claim with this UID.
+        ``record`` is None if that is lost or corrupt. ``confirm`` returns whether the kubelet still does not list the
+        claim with this UID.
         """
 
         async def release(_: ClaimReference) -> None:

@@ -61,9 +61,7 @@ class ClaimReleaser:
     async def release_serialized(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
         """Do the same once no other call of the author's code can interfere.
 
-        Args:
-            record: what is to be undone.
-            keep_effects: leave the claim's effects in force, for a prepare that follows soon.
+        With ``keep_effects``, the claim's effects stay in force, for a prepare that follows soon.
         """
         await self._store.begin_release(record)
         hit(Failpoint.RELEASE_BEGUN)

@@ -232,9 +232,9 @@ def _about_holder(
     """Return an error that names the holder of a device; in another namespace the holder is only "another claim".
 
     Args:
-        device: the device that is not available.
+        device: the device that ``claim`` needs.
         claim: the claim that needs it.
-        holder: the claim that has it; None if only the driver's other process on this node knows it.
+        holder: None if only the driver's other process on this node knows it.
         text: the message, with ``{holder}``.
         code: of the error.
         reason: details that users in another namespace do not read.
@@ -253,13 +253,9 @@ class ReallocationGuard:
     restarted kubelet has forgotten that the claim is prepared, and asks for it although containers of the first pod may
     still run (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``). It counts both pods as users of the claim, and
     releases the claim only when both are gone. So its checkpoint is checked, too: a pod that is listed there, but that
-    the claim is no longer reserved for, may have running containers.
+    the claim is no longer reserved for, may have running containers. Nothing prepared in another boot is still running.
 
-    Args:
-        boot_id: of this boot; nothing prepared in another boot is still running.
-        checkpoint: the pods of claims, as the kubelet knows them.
-        after: seconds from the first call with another allocation until what was prepared is released anyway.
-        clock: returns monotonic seconds.
+    ``after`` are the seconds from the first call with another allocation until what was prepared is released anyway.
     """
 
     def __init__(

@@ -48,14 +48,9 @@ class ClaimPreparer(Struct, frozen=True):
     events: ClaimEvents
 
     async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
-        """Prepare a claim, unless it is already prepared correctly.
+        """Prepare a claim, unless it is already prepared correctly, and return the stored record.
 
-        Args:
-            reference: the claim.
-            again: the kubelet did not ask; prepare the claim only if it is still prepared.
-
-        Returns:
-            The stored record; None for a claim that is no longer prepared.
+        With ``again``, the kubelet did not ask: return None for a claim that is no longer prepared.
         """
         self.writer.files.check(reference.uid)
         epoch = self.epochs.begin(reference.uid)
@@ -107,7 +102,8 @@ class ClaimPreparer(Struct, frozen=True):
 
     async def _is_valid(self, record: ClaimRecord) -> bool:
         """Return whether a record can be returned to the kubelet unchanged."""
-        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
+        current = self.preparation.is_of_this_boot(record) and not self.preparation.is_replugged(record)
+        return current and await self.preparation.effects_hold(record)
 
     async def _keep(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.writer.make_files(record)
@@ -130,9 +126,9 @@ class ClaimPreparer(Struct, frozen=True):
         store, uid = self.writer.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
-        if self.preparation.is_imperative and not self._may_run(uid):
+        if self.preparation.is_imperative and not self._may_run(uid):  # recorded first: a release has to undo it
             begun = self.preparation.unfinished_record(claim)
-            await self.writer.begin(begun, epoch=epoch)
+            await store.put_claim(begun, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
         try:
             record, outcomes = await self.preparation.prepare(claim, None, returned)
             hit(Failpoint.AUTHOR_RETURNED)
@@ -233,6 +229,7 @@ class ClaimService:
     After ``deadline`` seconds the kubelet gets an answer, even if the work still runs.
 
     Attributes:
+        calls: the running work.
         epochs: the claims that are being prepared.
         unasked: work that the kubelet has not asked for.
         facts: writes what ``context.update`` reports.
@@ -257,7 +254,7 @@ class ClaimService:
         self._preparation = preparation
         self._claims = locks.claims
         self._news = news
-        self._calls = DeadlineRunner(deadline, at_rest=store.at_rest)
+        self.calls: DeadlineRunner = DeadlineRunner(deadline, at_rest=store.at_rest)
         self._releases = ClaimReleaser(preparation, durable, turns, news)
         self.epochs: PrepareEpochs = PrepareEpochs(store, locks.claims)
         self._preparer = ClaimPreparer(
@@ -281,7 +278,7 @@ class ClaimService:
             events=news,
         )
         self.unasked: ClaimRecovery = ClaimRecovery(
-            preparation, reader, self._releases, durable, claims=locks.claims, calls=self._calls, news=news
+            preparation, reader, self._releases, durable, claims=locks.claims, calls=self.calls, news=news
         )
         self.facts: DeviceUpdateWriter = DeviceUpdateWriter(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
@@ -289,14 +286,11 @@ class ClaimService:
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
         """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
-        calls = [self._begin_prepare(claim) for claim in claims]
+        calls = [self.begin_prepare(claim) for claim in claims]
         return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
-    def prepare_again(self, reference: ClaimReference) -> asyncio.Future[Answer | Exception]:
-        """Prepare a claim that the kubelet does not ask for, if it is prepared; an error is a result, not raised."""
-        return self._begin_prepare(reference, again=True)
-
-    def _begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
+    def begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
+        """Begin to prepare a claim as :meth:`ClaimPreparer.prepare` does; an error is a result, not raised."""
         name = str(reference)
 
         async def prepare() -> Answer | Exception:
@@ -311,10 +305,10 @@ class ClaimService:
 
         def late() -> str:
             why = self._preparation.why_not_ready(reference) or "the work continues and is rolled back when it ends"
-            return f"not prepared within {self._calls.deadline:g} s: {why}; the kubelet tries again"
+            return f"not prepared within {self.calls.deadline:g} s: {why}; the kubelet tries again"
 
         with log_context(claim=name, claim_uid=reference.uid):
-            return self._calls.begin(prepare(), failed=failed, late=late)
+            return self.calls.begin(prepare(), failed=failed, late=late)
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, Exception | None]:
         """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
@@ -328,12 +322,11 @@ class ClaimService:
             with span("release claim", claim=name, claim_uid=reference.uid):
                 await self._release(reference)
 
-        def failed(error: Exception) -> Exception:
-            return self._failed(error, "claim not released")
-
-        late = f"not released within {self._calls.deadline:g} s; the work continues; the kubelet tries again"
+        late = f"not released within {self.calls.deadline:g} s; the work continues; the kubelet tries again"
         with log_context(claim=name, claim_uid=reference.uid):
-            return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
+            return self.calls.begin(
+                unprepare(), failed=lambda error: self._failed(error, "claim not released"), late=lambda: late
+            )
 
     async def _release(self, reference: ClaimReference) -> None:
         async with self._claims.try_hold(reference.uid) as alone:
@@ -346,7 +339,3 @@ class ClaimService:
 
     def _failed(self, error: Exception, message: str) -> DraKitError:
         return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
-
-    async def drain(self, grace: float) -> None:
-        """Wait for running work, at most ``grace`` seconds, then cancel it."""
-        await self._calls.drain(grace)

@@ -256,8 +256,6 @@ def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[
 def _check(
     who: str, driver: str, devices: Sequence[tuple[str, str, str | None]], statuses: Sequence[dict[str, Any] | None]
 ) -> None:
-    if not any(status is not None for status in statuses):
-        return
     entries, results = [], []
     for (pool, device, share_id), status in zip(devices, statuses, strict=True):
         if status is not None:

@@ -121,11 +121,7 @@ class DeviceUpdateWriter:
 
 
 def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
-    """Return a record with newer facts about one of its devices.
-
-    Raises:
-        PermanentError: the status violates a rule of the API.
-    """
+    """Return a record with newer facts about one of its devices; raise as :func:`checked_status`."""
     devices = []
     for item in record.devices:
         changes: dict[str, Any] = {}
@@ -141,18 +137,16 @@ def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
 
 
 def _dropped(facts: DeviceUpdate) -> None:
-    text = "device update dropped, no claim is prepared with the device"
-    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
+    logger.warning("device update dropped, no claim is prepared with the device", extra=_fields(facts))
 
 
 def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
-    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
-    logger.error("device update not written", extra=fields)
+    logger.error("device update not written", extra=_fields(facts) | {"error": str(error), "code": error.code})
 
 
-def _addressed(facts: DeviceUpdate) -> dict[str, str]:
-    addressed = {"claim_uid": facts.claim, "share": facts.share}
-    return {name: value for name, value in addressed.items() if value is not None}
+def _fields(facts: DeviceUpdate) -> dict[str, str]:
+    shown = {"pool": facts.pool, "device": facts.device, "claim_uid": facts.claim, "share": facts.share}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -183,16 +177,8 @@ class Repreparer:
         self._in_progress: set[str] = set()
         self._failures = 0
 
-    def inventory_changed(self, _: object) -> None:
-        """React to a new inventory."""
-        self._changed.set()
-
-    def process_ended(self) -> None:
-        """React when another process of the driver stops, which may have prepared claims from an older inventory."""
-        self._changed.set()
-
-    def effect_replaced(self) -> None:
-        """React to claims that are outdated because an effect they need has another outcome."""
+    def look_again(self) -> None:
+        """Check now: there is a new inventory, or claims are outdated, or another process may have prepared some."""
         self._changed.set()
 
     def prepared(self, record: ClaimRecord) -> None:

@@ -47,7 +47,6 @@ class ChildProcesses:
         directory: for output and termination requests, shared by the driver's processes; part of each mark.
         locks: determine which process owns a program.
         environment: variables for every program, in addition to its own.
-        records: the stored effects.
         calm: seconds that a program must have run to be restarted at once; otherwise it waits for the next check.
     """
 

@@ -29,12 +29,8 @@ _LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between two checks; 
 class ClusterObjects:
     """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a node.
 
-    Args:
-        client: needs the verbs of ``ClusterObject.rules``.
-        driver: the driver's name; the field manager of its objects.
-        facts: provide the Node that owns the objects.
-        records: return the stored effects.
-        patience: seconds that a release waits until a deleted object is gone; the kubelet asks again.
+    ``client`` needs the verbs of ``ClusterObject.rules``. The driver is the field manager of its objects, and the Node
+    owns them. A release waits ``patience`` seconds until a deleted object is gone; the kubelet asks again.
     """
 
     def __init__(

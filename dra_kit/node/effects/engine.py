@@ -41,14 +41,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 class EffectEngine:
     """Applies effects; the only place that calls ``apply``. Effects of an earlier boot are applied again.
 
-    Args:
-        store: where intents and outcomes are stored.
-        classes: the driver's effect classes.
-        hardware: passed to the effects.
-        reverter: reverts effects that conflict and that no claim needs.
-        boot_id: of this boot.
-        locks: of what effects touch.
-        replaced: receives an effect whose outcome has changed, and the claims that were prepared with the former one.
+    ``locks`` are of what effects touch. ``reverter`` reverts effects that conflict and that no claim needs.
+    ``replaced`` receives an effect whose outcome has changed, and the claims that were prepared with the former one.
 
     Raises:
         ConfigurationError: the store has an effect whose id the driver does not know.

@@ -9,9 +9,9 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from dra_kit.author.child_process import RunningProcess
 from dra_kit.node.locks import HeldLock
@@ -25,15 +25,12 @@ class Program:
     """A running program; created in the event loop.
 
     Args:
-        title: for people.
-        process: the program.
         ours: this process has started it, and can read its exit status.
         end_within: seconds that it gets to exit when asked to.
-        output: what it writes.
-        lock: the lock that proves ownership; released together with the program.
+        lock: proves ownership; released together with the program.
         ended: called once when the program has exited.
         stop: asks the program to exit in its own way; returns whether it did ask.
-        level: the log level of its output.
+        level: returns the log level of a line of its output.
     """
 
     def __init__(
@@ -171,15 +168,15 @@ def start_program(command: Sequence[str], environment: Mapping[str, str], mark: 
         OSError: it cannot be started.
         ValueError: the command is empty, or an argument or variable contains a NUL.
     """
-    with output.open() as file:
+    with output.open() as descriptor:
         return os.posix_spawnp(
             command[0] if command else "",
             list(command),
             {**os.environ, **environment, MARK: str(mark)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, file.fileno(), 1),
-                (os.POSIX_SPAWN_DUP2, file.fileno(), 2),
+                (os.POSIX_SPAWN_DUP2, descriptor, 1),
+                (os.POSIX_SPAWN_DUP2, descriptor, 2),
             ],
             setsid=True,
             setsigmask=(),
@@ -319,16 +316,21 @@ class ProgramOutput:
 
     def __init__(self, path: Path, *, written: bool) -> None:
         self._path = path
-        with self.open() as file:
-            self._offset = os.fstat(file.fileno()).st_size
+        with self.open() as descriptor:
+            self._offset = os.fstat(descriptor).st_size
         self._rest = b""
         self._last: deque[str] = deque(maxlen=1)
         if written:
             self._last.extend(self._lines_of_old()[-1:])
 
-    def open(self) -> _Appending:
-        """Open the file for a program to write to."""
-        return _Appending(self._path)
+    @contextmanager
+    def open(self) -> Iterator[int]:
+        """Open the file for appending, for a program or for reading on; yield its descriptor."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     @property
     def last(self) -> str:
@@ -337,8 +339,7 @@ class ProgramOutput:
 
     def lines(self) -> list[str]:
         """Return the lines since the last check; an incomplete line waits until it is complete or too long."""
-        with self.open() as file:
-            descriptor = file.fileno()
+        with self.open() as descriptor:
             size = os.fstat(descriptor).st_size
             if size < self._offset:  # another process has truncated it
                 self._offset = 0
@@ -373,25 +374,9 @@ class ProgramOutput:
         return found
 
     def _lines_of_old(self) -> list[str]:
-        with self.open() as file:
-            block = os.pread(file.fileno(), _READ, max(0, self._offset - _READ))
+        with self.open() as descriptor:
+            block = os.pread(descriptor, _READ, max(0, self._offset - _READ))
         return [text for line in block.split(b"\n") if (text := _text(line))]
-
-
-class _Appending:
-    """Context manager that opens a file for appending, for a program or for reading on."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-    def fileno(self) -> int:
-        return self._descriptor
 
 
 def _text(line: bytes) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.author.calls import author_exc_info, call, describe_raised_error
 from dra_kit.author.effect import Effect
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import HardwareHandle
@@ -32,17 +32,9 @@ _AT_ONCE: Final = 4  # concurrent calls: each may need a thread
 class EffectVerifier:
     """A part of the node process: verifies effects, and applies them again; the only place that calls ``holds``.
 
-    It runs once the author's code may be called.
-
-    Args:
-        store: contains the effects in force.
-        known: the driver's effect classes by their stable id; classes that do not override ``holds`` are not called.
-        classes: create effects from what is stored.
-        hardware: passed to the effects.
-        engine: applies what does not hold.
-        boot_id: of this boot; what was applied before it is applied again when it is needed.
-        locks: of what effects touch.
-        every: seconds between two checks; the first one is at the start.
+    It runs once the author's code may be called: a check at the start, the next ones every ``every`` seconds. Classes
+    that do not override ``holds`` are not called. What was applied before this boot is applied again when it is needed.
+    ``locks`` are of what effects touch.
     """
 
     name = "effects"
@@ -111,9 +103,7 @@ class EffectVerifier:
                     self._verify_all()
                 except DraKitError as error:  # the state cannot be read at the moment
                     logger.error("effects not verified", extra={"error": str(error), "code": error.code})
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._every):
-                        await self._wake.wait()
+                await wait_for_event(self._wake, self._every)
         finally:
             await self._stop()
 
@@ -252,12 +242,8 @@ class EffectVerifier:
             return answer
         else:
             why = f"returned {type(answer).__name__}; return True or False"
-        self._log_unknown(effect, record, why)
-        return None
-
-    def _log_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
         text = f"{type(effect).__name__}.holds {why}"
         if self._logged.get(record.number) != text:
             self._logged[record.number] = text
-            fields = {"effect": self._classes.title(record), "error": text}
-            logger.warning("effect not verified", extra=fields)
+            logger.warning("effect not verified", extra={"effect": self._classes.title(record), "error": text})
+        return None

@@ -10,6 +10,7 @@ import logging
 import types
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
@@ -38,7 +39,7 @@ class _DeleteObject(BaseModel):
 
     @property
     def address(self) -> ObjectAddress:
-        return ObjectAddress(self.api_version, self.kind, self.plural, self.namespace, self.name)
+        return ObjectAddress(**self.model_dump(exclude={"what"}))
 
 
 _UNDO: TypeAdapter[_EndProgram | _DeleteObject] = TypeAdapter(
@@ -86,14 +87,7 @@ def stored_undo(effect: Effect[Any, Any]) -> str:
     if isinstance(effect, ChildProcess):
         return _EndProgram(end_within=effect.end_within).model_dump_json()
     if isinstance(effect, ClusterObject):
-        address = effect.address()
-        return _DeleteObject(
-            api_version=address.api_version,
-            kind=address.kind,
-            plural=address.plural,
-            namespace=address.namespace,
-            name=address.name,
-        ).model_dump_json()
+        return _DeleteObject(**asdict(effect.address())).model_dump_json()
     return ""
 
 

@@ -256,7 +256,8 @@ class Database:
                 for job in batch:
                     self._transaction([job])
                 return
-            failure = self._store_error("cannot be written", error) if _is_disk_error(error) else error
+            of_disk = isinstance(error, OSError | sqlite3.Error)
+            failure = self._store_error("cannot be written", error) if of_disk else error
             _report([(job, None, failure) for job in batch])
             return
         _report([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
@@ -331,10 +332,6 @@ def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
             waiting[0].get_loop().call_soon_threadsafe(settle)
 
 
-def _is_disk_error(error: Exception) -> bool:
-    return isinstance(error, OSError | sqlite3.Error)
-
-
 def _after(then: Callable[[], None] | None) -> Exception | None:
     try:
         if then is not None:
@@ -402,16 +399,12 @@ class TransactionCounter:
         """
         if copied <= fact(database, _COUNT):
             return
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        with database:
+            database.execute("BEGIN IMMEDIATE")
             lost = copied - fact(database, _COUNT)  # another process may have detected it meanwhile
             if lost > 0:
                 set_fact(database, _COUNT, copied)
                 database.execute("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims'), ('transactions')")
-            database.execute("COMMIT")
-        finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
         if lost <= 0:
             return
         error = StoreError(

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -78,30 +78,22 @@ class RenameGuard:
             os.close(self._file)
             self._file = None
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Hold a shared lock: meanwhile no process gives the name to another file.
+    def shared(self) -> AbstractContextManager[None]:
+        """Hold a shared lock: meanwhile no process gives the name to another file."""
+        return self._locked(fcntl.LOCK_SH)
 
-        Raises:
-            StoreError: the lock cannot be taken in time.
-            OSError: the lock file cannot be created.
-        """
-        with self._locked(fcntl.LOCK_SH):
-            yield
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold an exclusive lock: meanwhile this process alone may give the name to another file.
-
-        Raises:
-            StoreError: the lock cannot be taken in time.
-            OSError: the lock file cannot be created.
-        """
-        with self._locked(fcntl.LOCK_EX):
-            yield
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold an exclusive lock: meanwhile this process alone may give the name to another file."""
+        return self._locked(fcntl.LOCK_EX)
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            StoreError: it cannot be taken in time.
+            OSError: its file cannot be created.
+        """
         until = time.monotonic() + _PATIENCE
         while (file := self._try(kind)) is None:
             if time.monotonic() > until:
@@ -116,7 +108,7 @@ class RenameGuard:
             fcntl.flock(file, fcntl.LOCK_UN)
 
     def _try(self, kind: int) -> int | None:
-        file = self._file = self._open() if self._file is None else self._file
+        file = self._file = open_lock_file(str(self._path), _LEVELS) if self._file is None else self._file
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
             if _file_id(str(self._path)) == _identity(os.fstat(file)):
@@ -129,13 +121,15 @@ class RenameGuard:
         self.close()  # it was removed, and other processes lock a new one
         return None
 
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self._path, flags, 0o600)
-        except FileNotFoundError:  # the directory was removed
-            recreate_directory(self._path.parent, _LEVELS)
-            return os.open(self._path, flags, 0o600)
+
+def open_lock_file(path: str, levels: int) -> int:
+    """Open a lock file, and create it first if needed, with its directory as :func:`recreate_directory` does."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:  # the directory was removed
+        recreate_directory(Path(path).parent, levels)
+        return os.open(path, flags, 0o600)
 
 
 def recreate_directory(directory: Path, levels: int) -> None:

@@ -79,10 +79,6 @@ class ClaimRecord(BaseModel):
         """Return whether the claim was prepared with that device."""
         return any((item.pool, item.device) == (pool, device) for item in self.devices)
 
-    def to_json(self) -> str:
-        """Return the record as it is stored; fields with their default are omitted."""
-        return self.model_dump_json(exclude_defaults=True)
-
     def is_in_force(self, boot_id: str) -> bool:
         """Return whether the claim is prepared, and was prepared in this boot."""
         return self.phase == "prepared" and self.boot_id == boot_id

@@ -63,7 +63,7 @@ class CorruptRow(Struct, frozen=True):
 
 def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
     """Return the row in which a record is stored."""
-    values = (record.uid, record.namespace, record.name, record.phase, record.to_json())
+    values = (record.uid, record.namespace, record.name, record.phase, record.model_dump_json(exclude_defaults=True))
     return (*values, checksum(values))
 
 
@@ -237,7 +237,7 @@ _TABLES: dict[str, tuple[str, Callable[[Row], object]]] = {
 
 
 class CorruptRows:
-    """The corrupt rows found so far; ``read`` returns all rows of a query."""
+    """The corrupt rows found so far; ``read`` returns all rows of a query, or raises a StoreError."""
 
     def __init__(self, read: Callable[[str], list[tuple[Any, ...]]]) -> None:
         self._read = read
@@ -253,11 +253,7 @@ class CorruptRows:
         self._found[where] = row
 
     def find_all(self) -> list[CorruptRow]:
-        """Read everything; return all rows that are corrupt now.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Read everything; return all rows that are corrupt now."""
         corrupt: list[CorruptRow] = []
         for table, (columns, understand) in _TABLES.items():
             for row in self._read(f"SELECT {columns} FROM {table}"):  # noqa: S608 - constants
@@ -272,9 +268,5 @@ class CorruptRows:
         return corrupt
 
     def remaining(self) -> list[CorruptRow]:
-        """Return the corrupt rows found so far that still exist; free of cost if none was found.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return the corrupt rows found so far that still exist; free of cost if none was found."""
         return self.find_all() if self._found else []

@@ -96,8 +96,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """
     if _form(connection, path) >= _FORM:
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         form = _form(connection, path)
         if form < _FORM:  # otherwise another process was faster
             for statement in (*_BASE, *_SINCE_1, *_SINCE_2, *(() if form else _NEW)):
@@ -112,11 +112,6 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(trigger)
             set_fact(connection, "form", _FORM)
             connection.execute(f"PRAGMA user_version = {_FORM}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _form(connection: sqlite3.Connection, path: Path) -> int:

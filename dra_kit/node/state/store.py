@@ -52,7 +52,11 @@ _CLAIM_AND_NEEDS: Final = (
 
 
 class StateStore:
-    """Claims and effects in the sqlite database at ``path``, shared by the processes of a rolling update."""
+    """Claims and effects in the sqlite database at ``path``, shared by the processes of a rolling update.
+
+    The methods raise a StoreError if the file cannot be read or written, and, except :meth:`claims`, if they read a
+    record of another release that this one does not understand.
+    """
 
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
@@ -85,11 +89,7 @@ class StateStore:
     # -- corruption
 
     def corrupt_rows(self) -> list[CorruptRow]:
-        """Return all corrupt rows, each reported once; the other rows are not affected.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return all corrupt rows, each reported once; the other rows are not affected."""
         return self._corrupt.find_all()
 
     def incomplete(self) -> list[str]:
@@ -122,20 +122,12 @@ class StateStore:
     # -- claims
 
     def claim(self, uid: str) -> ClaimRecord | None:
-        """Return the record of a claim; None if it is not prepared here, or its record is corrupt.
-
-        Raises:
-            StoreError: another release wrote a record that this one does not understand.
-        """
+        """Return the record of a claim; None if it is not prepared here, or its record is corrupt."""
         rows = self._db.read(f"SELECT {CLAIM} FROM claims WHERE uid = ?", uid)  # noqa: S608 - a constant
         return self._claim(rows[0]) if rows else None
 
     def claim_and_needs(self, uid: str) -> tuple[ClaimRecord | None, set[int]]:
-        """Return what :meth:`claim` and :meth:`needs` return, with a single read of the database.
-
-        Raises:
-            StoreError: another release wrote a record that this one does not understand.
-        """
+        """Return what :meth:`claim` and :meth:`needs` return, with a single read of the database."""
         rows = self._db.read(_CLAIM_AND_NEEDS, uid, uid)
         records = [self._claim(row[:-1]) for row in rows if row[0] is not None]
         return (records[0] if records else None), {row[-1] for row in rows if row[0] is None}
@@ -259,11 +251,7 @@ class StateStore:
         return record
 
     async def begin_release(self, known: ClaimRecord) -> None:
-        """Mark the claim's record as being released, if it still exists and is intact.
-
-        Args:
-            known: the record of what is to be undone.
-        """
+        """Mark the claim's record as being released, if it still exists and is intact; ``known`` is to be undone."""
         record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
         def write(db: sqlite3.Connection) -> None:
@@ -402,11 +390,7 @@ class StateStore:
     ) -> tuple[ClaimReference, ...]:
         """Store the outcome of an effect.
 
-        Args:
-            number: of the effect.
-            outcome: its JSON.
-            boot_id: of this boot.
-            replaces: the outcome has changed; claims that were prepared with the former one are marked as outdated.
+        If it ``replaces`` another outcome, claims that were prepared with that one are marked as outdated.
 
         Returns:
             The claims that were prepared with another outcome in this boot.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,6 +44,43 @@ class Doing(dra.Preparer):
         outcome = self._do(claim, device)
         prepared: dra.Prepared = await outcome if hasattr(outcome, "__await__") else outcome
         return prepared
+
+
+class SlowToStart(Waiter):
+    """Its startup waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.begun.set()
+        self.go_on.wait(60)
+
+
+class Paused(dra.Preparer):
+    """Each prepare waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.entered, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        self.entered.set()
+        await self.go_on.wait()
+        return dra.Prepared(env={"A": "1"})
+
+
+def pizza(dough: str) -> dra.Device:
+    return dra.Device(name="pizza-0", attributes={"dough": dough})
+
+
+def replug(oven: Oven, dough: str) -> None:
+    oven.devices = (pizza(dough),)
+    oven.context.rescan()
+
+
+def dough_of(device: dra.AllocatedDevice) -> str:
+    return str(device.advertised.attributes["dough"])
 
 
 def driver(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
 import dra_kit as dra
-from tests.unit.node.drivers import driver
+from tests.unit.node.drivers import Doing, driver
 
 
 class Hardware:
@@ -63,10 +63,16 @@ class Baker(dra.Preparer):
         fail_after: claims whose prepare fails once its effects are in force.
     """
 
-    def __init__(self) -> None:
-        self.temperatures: dict[str, int] = {"": 200}
-        self.ovens: dict[str, str] = {"": "oven"}
-        self.fail_after: set[str] = set()
+    def __init__(
+        self,
+        *,
+        temperatures: Mapping[str, int] | None = None,
+        ovens: Mapping[str, str] | None = None,
+        fail_after: Iterable[str] = (),
+    ) -> None:
+        self.temperatures: dict[str, int] = {"": 200, **(temperatures or {})}
+        self.ovens: dict[str, str] = {"": "oven", **(ovens or {})}
+        self.fail_after = set(fail_after)
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         heat = Heat(oven=_of(self.ovens, claim, device), temperature=_of(self.temperatures, claim, device))
@@ -85,6 +91,16 @@ def kitchen(baker: Baker | None = None, **options: Any) -> dra.Driver[Any, Any]:
     """A driver whose claims need effects, on new hardware."""
     Heat.hardware = Hardware()
     return driver(baker or Baker(), effects=[Heat], **options)
+
+
+def needing(*effects: dra.Effect[Any, Any], **options: Any) -> dra.Driver[Any, Any]:
+    """A driver whose claims all need these effects; the variable OUTCOMES has their outcomes."""
+
+    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        outcomes = [await device.ensure(effect) for effect in effects]
+        return dra.Prepared(env={"OUTCOMES": str(outcomes)})
+
+    return driver(Doing(prepare), effects=[type(effect) for effect in effects], **options)
 
 
 async def hang() -> NoReturn:

@@ -26,6 +26,7 @@ from tests.support.api import Api, eventually
 DRIVER = "dra.pizza"
 NODE = "node-1"
 AGENT = "dra-kit"  # in the User-Agent of everything but kopf
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PLENTY = 60.0
 """Seconds that exceed any call, even on a busy machine."""
 
@@ -151,6 +152,21 @@ class Node:
         """The names of all published devices."""
         return [device["name"] for spec in self.slices() for device in spec.get("devices", [])]
 
+    def slice_writes(self) -> int:
+        """The number of requests that write slices."""
+        return sum(request.method != "GET" and request.path.startswith(SLICES) for request in self.api.requests)
+
+    def delete_slices(self) -> None:
+        """Delete all slices as another client."""
+        for item in self.api.objects("resourceslices"):
+            self.api.delete("resourceslices", item["metadata"]["name"])
+
+    def forge_slice(self) -> None:
+        """Edit the first slice as another client."""
+        [item, *_] = self.api.objects("resourceslices")
+        item["spec"]["devices"] = [{"name": "forged"}]
+        self.api.put("resourceslices", item)
+
     def events(self) -> list[dict[str, Any]]:
         return self.api.objects("events")
 
@@ -164,6 +180,13 @@ class Node:
         """Prepare a pod's claims in one call and return the devices; an error is raised."""
         answers = await self.kubelet.prepare(DRIVER, claims)
         return [device for claim in claims for device in answers[claim.uid]]
+
+    async def prepared_by(
+        self, driver: dra.Driver[Any, Any], *claims: ClaimReference, **settings: Any
+    ) -> list[DeviceAnswer]:
+        """Run a process that prepares these claims, and stop it cleanly; return the devices."""
+        async with self.running(driver, **settings):
+            return await self.prepare(*claims)
 
     async def error(self, claim: ClaimReference) -> str:
         """Return why a claim cannot be prepared."""
@@ -232,12 +255,15 @@ class Node:
             for item in self.state()["effects"]
         ]
 
+    def execute(self, statement: str, *arguments: object) -> list[Any]:
+        """Execute a statement in the database, commit, and return its rows."""
+        with closing(sqlite3.connect(self.settings().database(DRIVER), timeout=30)) as db, db:
+            return db.execute(statement, arguments).fetchall()
+
     def lose_claims(self) -> None:
         """Delete the claims from the database, as if their pages were corrupt; the effects remain."""
-        with closing(sqlite3.connect(self.settings().database(DRIVER))) as db:
-            db.execute("DELETE FROM effect_claims")
-            db.execute("DELETE FROM claims")
-            db.commit()
+        self.execute("DELETE FROM effect_claims")
+        self.execute("DELETE FROM claims")
 
     def is_clean(self) -> bool:
         """Return whether nothing is left of any claim."""
@@ -263,7 +289,7 @@ def not_understood(node: Node, name: str) -> None:
 
 def set_deadline(agent: NodeAgent, seconds: float) -> None:
     """Set the deadline of calls that begin from now on: short if a call must exceed it, long if it must succeed."""
-    agent._service._calls.deadline = seconds
+    agent._service.calls.deadline = seconds
 
 
 @asynccontextmanager

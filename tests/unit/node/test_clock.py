@@ -9,8 +9,8 @@ from typing import Any
 
 import dra_kit
 from tests.support.api import eventually
-from tests.unit.node.role import DRIVER, PLENTY, Node
-from tests.unit.node.test_process import SLICES, log, process
+from tests.unit.node.role import DRIVER, PLENTY, SLICES, Node
+from tests.unit.node.test_process import log, process
 
 YEAR = 366 * 24 * 3600
 
@@ -94,9 +94,7 @@ async def test_jump_of_the_wall_clock_stops_nothing(node: Node) -> None:
         assert node.env(dinner) == [f"YEAR={then}"]
         assert "burnt" in await node.error(bad)
         await eventually(lambda: burnt(node))
-        [item] = node.api.objects("resourceslices")
-        item["spec"]["devices"] = [{"name": "forged"}]
-        node.api.put("resourceslices", item)
+        node.forge_slice()
         await eventually(lambda: len(node.published()) == 4)
 
         then = jump(node, 30)

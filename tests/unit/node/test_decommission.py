@@ -17,13 +17,15 @@ from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node import decommission
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import decommission_agent, run_decommission
+from dra_kit.node.effects.program import identify
 from dra_kit.node.effects.unrecorded import UnrecordedEffects
 from dra_kit.node.removal_confirmation import PodName
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
-from tests.unit.node.drivers import Oven, Waiter, driver
+from tests.unit.node.claims.test_release import Imperative
+from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.hardware import Baker, Hardware, Heat, kitchen
 from tests.unit.node.role import DRIVER, PLENTY, Node
 
@@ -48,27 +50,8 @@ class Host(dra.Preparer):
         return dra.Prepared(env={"PID": str(process.pid)})
 
 
-class Cashier(Waiter):
-    """Has an unprepare method."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.released: list[str] = []
-
-    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
-        self.released.append(claim.name)
-
-
 def hosting() -> dra.Driver[Any, Any]:
     return driver(Host(), effects=[Daemon])
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; an exited process is a zombie until its parent waits for it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def prepared(node: Node, of: dra.Driver[Any, Any]) -> dra.ClaimReference:
@@ -261,10 +244,10 @@ async def test_unreadable_record_is_reported_to_the_kubelet(node: Node, monkeypa
 async def test_programs_are_stopped_without_code(node: Node) -> None:
     claim = await prepared(node, hosting())
     [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
-    assert is_running(pid)
+    assert identify(pid)
     async with decommissioning(node, None):
         await release(node, claim)
-    assert not is_running(pid)
+    assert not identify(pid)
 
 
 async def test_effects_that_need_code_stay_in_force_without_it(node: Node) -> None:
@@ -297,7 +280,7 @@ async def test_abandoned_effects_leave_the_hardware_unchanged(node: Node, caplog
 
 
 async def test_claim_with_unprepare_is_not_released_without_code(node: Node) -> None:
-    claim = await prepared(node, driver(Cashier()))
+    claim = await prepared(node, driver(Imperative()))
     async with running_agent(node, None):
         assert (await node.unprepare_error(claim)).endswith(
             "ResourceClaim lunch: claim default/lunch can only be released by the driver's unprepare (devices "
@@ -308,15 +291,15 @@ async def test_claim_with_unprepare_is_not_released_without_code(node: Node) -> 
 
 
 async def test_claim_with_unprepare_is_released_by_the_code_of_the_driver(node: Node) -> None:
-    cashier = Cashier()
-    claim = await prepared(node, driver(cashier))
-    async with decommissioning(node, driver(cashier)):
+    preparer = Imperative()
+    claim = await prepared(node, driver(preparer))
+    async with decommissioning(node, driver(preparer)):
         await release(node, claim)
-    assert cashier.released == ["lunch"]
+    assert [released.name for released, _ in preparer.released] == ["lunch"]
 
 
 async def test_claim_with_unprepare_can_be_abandoned(node: Node) -> None:
-    claim = await prepared(node, driver(Cashier()))
+    claim = await prepared(node, driver(Imperative()))
     async with decommissioning(node, None, abandon=True):
         await release(node, claim)
 

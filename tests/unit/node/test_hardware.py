@@ -112,8 +112,7 @@ async def test_release_waits_for_the_handle(node: Node) -> None:
         return bus
 
     lunch, dinner = node.claim(), node.claim("dinner", ["pizza-1"])
-    async with node.running(switches(lambda _: Bus())):
-        await node.prepare(lunch)
+    await node.prepared_by(switches(lambda _: Bus()), lunch)
     async with node.running(switches(make)) as agent:
         role.set_deadline(agent, 0.5)
         assert "not released within 0.5 s" in await node.unprepare_error(lunch)

@@ -14,10 +14,8 @@ import dra_kit as dra
 from dra_kit.client.operator import kopf_settings
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
-from tests.unit.node.drivers import Oven, Waiter, driver
-from tests.unit.node.role import NODE, Node
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+from tests.unit.node.drivers import Oven, Waiter, driver, pizza, replug
+from tests.unit.node.role import NODE, SLICES, Node
 
 
 @pytest.fixture
@@ -40,17 +38,6 @@ def doughs(node: Node) -> list[str]:
     return [device["attributes"]["dough"]["string"] for spec in node.slices() for device in spec["devices"]]
 
 
-def pizza(dough: str) -> dra.Device:
-    return dra.Device(name="pizza-0", attributes={"dough": dough})
-
-
-def forge(node: Node) -> None:
-    """Edit the first slice as another client."""
-    [item, *_] = node.api.objects("resourceslices")
-    item["spec"]["devices"] = [{"name": "forged"}]
-    node.api.put("resourceslices", item)
-
-
 @pytest.mark.usefixtures("mortal_kopf")
 async def test_prepares_continue_while_kopf_is_rejected_and_recovers(
     node: Node, caplog: pytest.LogCaptureFixture
@@ -67,7 +54,7 @@ async def test_prepares_continue_while_kopf_is_rejected_and_recovers(
             refusing.close()
             assert await node.prepare(lunch) == answer
             await eventually(lambda: node.api.asked("WATCH", SLICES))
-            forge(node)
+            node.forge_slice()
             await eventually(lambda: node.published() == ["pizza-0", "pizza-1", "pizza-2", "pizza-3"])
 
 
@@ -101,8 +88,7 @@ async def test_outage_loses_nothing(
             assert "cannot be read" in await node.error(dinner)
             if outage is overloaded:  # kopf survives rejected connections
                 await eventually(lambda: kopf_died(caplog))
-            oven.devices = (pizza("pan"),)
-            oven.context.rescan()
+            replug(oven, "pan")
             await eventually(lambda: any("slices not published" in item.getMessage() for item in caplog.records))
             watches = node.api.asked("WATCH", SLICES)
         await eventually(lambda: doughs(node) == ["pan"])
@@ -110,7 +96,7 @@ async def test_outage_loses_nothing(
         assert await node.prepare(lunch) == answer
         await eventually(lambda: {item["reason"] for item in node.events()} == {"FailedPrepareDevices"})
         await eventually(lambda: node.api.asked("WATCH", SLICES) > watches)
-        forge(node)
+        node.forge_slice()
         await eventually(lambda: node.published() == ["pizza-0"])
 
 
@@ -119,8 +105,7 @@ async def test_deleted_slices_are_all_published_again(node: Node) -> None:
     async with node.running(driver(provider=Oven(*names))):
         await eventually(lambda: node.published() == names)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
-        for item in node.api.objects("resourceslices"):
-            node.api.delete("resourceslices", item["metadata"]["name"])
+        node.delete_slices()
         await eventually(lambda: node.published() == names)
         assert {spec["pool"]["resourceSliceCount"] for spec in node.slices()} == {2}
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,9 @@ import dra_kit as dra
 from dra_kit.node.agent import NodeAgent
 from tests.support.api import eventually
 from tests.support.probes import ask
-from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.claims.test_author import Hanging
+from tests.unit.node.claims.test_release import SlowToRelease
+from tests.unit.node.drivers import Oven, Paused, SlowToStart, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import PLENTY, Node, set_deadline
 
@@ -73,38 +74,25 @@ async def test_probes_are_off_by_default(node: Node) -> None:
 
 
 async def test_hanging_call_fails_liveness_and_other_claims_continue(node: Node) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    class Hanging(dra.Preparer):
-        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            if claim.name == "slow":
-                entered.set()
-                go_on.wait()
-            return dra.Prepared(env={"A": "1"})
-
+    hanging = Hanging()
     slow, quick, later = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("slow", "quick", "later")))
-    async with node.running(driver(Hanging()), hang_timeout=1.5, probe_address=ADDRESS) as agent:
+    async with node.running(driver(hanging), hang_timeout=1.5, probe_address=ADDRESS) as agent:
         probe = Probe(agent)
         await probe.ready()
         set_deadline(agent, 0.5)
-        await node.late(slow, entered.is_set)
+        await node.late(slow, lambda: hanging.entered)
         set_deadline(agent, PLENTY)
         await probe.not_alive("claim default/slow: Hanging.prepare has not returned for ")
         await probe.ready()
         await node.prepare(quick, later)
         await node.unprepare(quick)
-        go_on.set()
+        hanging.go_on.set()
         await probe.alive()
         await node.prepare(slow)
 
 
 async def test_hanging_effect_is_reported_with_its_claim(node: Node) -> None:
     entered, go_on = threading.Event(), threading.Event()
-
-    class Baker(dra.Preparer):
-        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            await device.ensure(Heat(oven="oven", temperature=200))
-            return dra.Prepared(env={"A": "1"})
 
     async def stubborn() -> None:
         entered.set()
@@ -114,11 +102,9 @@ async def test_hanging_effect_is_reported_with_its_claim(node: Node) -> None:
             except asyncio.CancelledError:
                 pass  # an author's loop that catches everything
 
-    kitchen()
+    made, lunch = kitchen(), node.claim()
     Heat.hardware.fail = lambda what, temperature: stubborn() if what == "apply" else None
-    lunch = node.claim()
-    baker = driver(Baker(), effects=[Heat])
-    async with node.running(baker, deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
+    async with node.running(made, deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
         probe = Probe(agent)
         await node.late(lunch, entered.is_set)
         set_deadline(agent, PLENTY)
@@ -129,38 +115,26 @@ async def test_hanging_effect_is_reported_with_its_claim(node: Node) -> None:
 
 
 async def test_hanging_unprepare_is_reported_with_its_claim(node: Node) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    class Imperative(Waiter):
-        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
-            entered.set()
-            go_on.wait()
-
-    lunch = node.claim()
-    async with node.running(driver(Imperative()), hang_timeout=1.0, probe_address=ADDRESS) as agent:
+    slow, lunch = SlowToRelease(), node.claim()
+    async with node.running(driver(slow), hang_timeout=1.0, probe_address=ADDRESS) as agent:
         probe = Probe(agent)
         await node.prepare(lunch)
         set_deadline(agent, 0.5)
-        assert "not released within 0.5 s" in await node.late_release(lunch, entered.is_set)
+        assert "not released within 0.5 s" in await node.late_release(lunch, slow.begun.is_set)
         set_deadline(agent, PLENTY)
-        await probe.not_alive("claim default/lunch: Imperative.unprepare has not returned for ")
-        go_on.set()
+        await probe.not_alive("claim default/lunch: SlowToRelease.unprepare has not returned for ")
+        slow.go_on.set()
         await probe.alive()
         await node.unprepare(lunch)
 
 
 async def test_hanging_startup_is_reported(node: Node) -> None:
-    go_on = threading.Event()
-
-    class Slow(Waiter):
-        def startup(self, context: dra.Context[Any]) -> None:
-            go_on.wait()
-
-    async with node.running(driver(Slow()), hang_timeout=0.5, probe_address=ADDRESS) as agent:
+    slow = SlowToStart()
+    async with node.running(driver(slow), hang_timeout=0.5, probe_address=ADDRESS) as agent:
         probe = Probe(agent)
-        await probe.not_alive("Slow.startup has not returned for ")
-        await probe.not_ready("startup is waiting: Slow.startup has not returned for ")
-        go_on.set()
+        await probe.not_alive("SlowToStart.startup has not returned for ")
+        await probe.not_ready("startup is waiting: SlowToStart.startup has not returned for ")
+        slow.go_on.set()
         await probe.alive()
         await probe.ready()
 
@@ -242,23 +216,16 @@ async def test_failed_discover_does_not_fail_liveness(
 
 
 async def test_draining_process_is_alive_and_not_ready(node: Node) -> None:
-    entered, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        entered.set()
-        await go_on.wait()
-        return dra.Prepared(env={"A": "1"})
-
-    lunch = node.claim()
-    async with node.running(driver(Doing(slowly)), probe_address=ADDRESS) as agent:
+    paused, lunch = Paused(), node.claim()
+    async with node.running(driver(paused), probe_address=ADDRESS) as agent:
         probe = Probe(agent)
         await probe.ready()
         preparing = asyncio.create_task(node.kubelet.plugin("dra.pizza").prepare([lunch]))
-        await entered.wait()
+        await paused.entered.wait()
         agent.stop()
         await probe.not_ready("the process is stopping\n")
         assert live(agent) == (200, "ok\n")
-        go_on.set()
+        paused.go_on.set()
         # the answer may find no kubelet any more: it hangs up once the registration socket is gone
         await asyncio.gather(preparing, return_exceptions=True)
         await eventually(lambda: node.records() == ["lunch"])

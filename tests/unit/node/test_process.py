@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import textwrap
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,11 +23,9 @@ from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
-from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.drivers import Doing, Oven, Paused, SlowToStart, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
-from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, node
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+from tests.unit.node.role import DRIVER, NODE, PLENTY, SLICES, Node, node
 
 
 async def test_kubelet_is_answered_without_an_api_server(node: Node) -> None:
@@ -57,19 +54,13 @@ async def test_prepared_claims_are_answered_during_an_api_outage(node: Node) -> 
 
 
 async def test_hanging_startup_does_not_delay_the_registration(node: Node) -> None:
-    go_on = threading.Event()
-
-    class Slow(Waiter):
-        def startup(self, context: dra.Context[Any]) -> None:
-            go_on.wait()
-
-    lunch = node.claim()
-    async with node.running(driver(Slow()), deadline=0.5):
+    slow, lunch = SlowToStart(), node.claim()
+    async with node.running(driver(slow), deadline=0.5):
         assert await node.error(lunch) == (
-            "not prepared within 0.5 s: Oven.startup and Slow.startup have not both returned yet; the kubelet tries "
-            "again"
+            "not prepared within 0.5 s: Oven.startup and SlowToStart.startup have not both returned yet; the kubelet "
+            "tries again"
         )
-        go_on.set()
+        slow.go_on.set()
         await eventually(node.published)
     assert node.is_clean()
 
@@ -91,8 +82,7 @@ async def test_failing_startup_stops_the_process(node: Node, caplog: pytest.LogC
 async def test_next_process_gives_the_same_answers(node: Node) -> None:
     waiter = Waiter()
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    async with node.running(driver()):
-        answer = await node.prepare(lunch)
+    answer = await node.prepared_by(driver(), lunch)
     async with node.running(driver(waiter)):
         assert await node.prepare(lunch) == answer
         assert waiter.calls == []
@@ -103,9 +93,7 @@ async def test_next_process_gives_the_same_answers(node: Node) -> None:
 
 
 async def test_start_restores_missing_files_and_removes_leftovers(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), node.claim())
     [path] = node.specs()
     content = path.read_bytes()
     path.rename(path.with_name(path.name.replace("uid-lunch", "uid-unknown")))
@@ -145,23 +133,16 @@ def _stuck(what: str, temperature: int) -> None:
 
 
 async def test_sigterm_drains_calls_and_keeps_the_slices(node: Node) -> None:
-    entered, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        entered.set()
-        await go_on.wait()
-        return dra.Prepared(env={"A": "1"})
-
-    lunch = node.claim()
-    agent = await node.agent(driver(Doing(slowly)))
+    paused, lunch = Paused(), node.claim()
+    agent = await node.agent(driver(paused))
     running = asyncio.create_task(agent.run())
     client = await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
     await eventually(node.slices)
     preparing = asyncio.create_task(client.prepare([lunch]))
-    await entered.wait()
+    await paused.entered.wait()
     os.kill(os.getpid(), signal.SIGTERM)
     await eventually(lambda: not node.kubelet.plugins(DRIVER) or preparing.done())
-    go_on.set()
+    paused.go_on.set()
     assert await running == 0
     assert node.published() == ["pizza-0", "pizza-1", "pizza-2", "pizza-3"]
     assert node.records() == ["lunch"], "the running call is finished"
@@ -188,24 +169,17 @@ class Slow:
 
 
 async def test_slow_kopf_does_not_shorten_the_drain_of_kubelet_calls(node: Node) -> None:
-    entered, go_on, slow = asyncio.Event(), asyncio.Event(), Slow()
-
-    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        entered.set()
-        await go_on.wait()
-        return dra.Prepared(env={"A": "1"})
-
-    lunch = node.claim()
-    agent = await node.agent(driver(Doing(slowly)), drain=PLENTY)
+    paused, slow, lunch = Paused(), Slow(), node.claim()
+    agent = await node.agent(driver(paused), drain=PLENTY)
     agent.supervisor.add(slow)
     running = asyncio.create_task(agent.run())
     client = await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
     preparing = asyncio.create_task(client.prepare([lunch]))
-    await entered.wait()
+    await paused.entered.wait()
     agent.stop()
     await eventually(lambda: not node.kubelet.plugins(DRIVER) or preparing.done())
     assert not slow.asked.is_set()
-    go_on.set()
+    paused.go_on.set()
     await slow.asked.wait()
     assert node.records() == ["lunch"], "the running call is finished"
     assert not [path for path in node.root.rglob("*.sock") if not path.name.startswith("ops")]
@@ -453,10 +427,7 @@ async def test_error_at_runtime_stops_the_process_with_its_code(node: Node) -> N
 
 
 async def test_logs_name_claim_and_pod(node: Node) -> None:
-    lunch = node.claim()
-    [stored] = node.api.objects("resourceclaims")
-    stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
-    node.api.put("resourceclaims", stored)
+    lunch = node.claim(reserved_for=["guest"])
     async with process(node, PIZZERIA) as running:
         await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
         await node.prepare(lunch)

@@ -32,12 +32,11 @@ from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.support.probes import ask
-from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.drivers import Oven, Paused, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import DRIVER, SLICES, Node
 
 ADDRESS = "127.0.0.1:0"
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 Made = dra.Driver[Any, Any]
 
 
@@ -164,6 +163,18 @@ async def waits(agent: NodeAgent, reason: str) -> None:
     await eventually(lambda: reason in readiness(agent))
 
 
+@asynccontextmanager
+async def stuck(node: Node) -> AsyncIterator[tuple[NodeAgent, Fault]]:
+    """Run a process that waits for its devices until the end of the block, or until the fault is fixed."""
+    fault = Fault()
+    async with begun(node, discover_blocks(fault)) as agent:
+        try:
+            await waits(agent, "discovery is waiting")
+            yield agent, fault
+        finally:
+            fault.fix()
+
+
 @pytest.mark.parametrize(("made", "reason"), FAULTS.values(), ids=FAULTS.keys())
 async def test_older_process_serves_until_the_new_one_can(
     node: Node, made: Callable[[Fault], Made], reason: str
@@ -211,15 +222,21 @@ async def test_new_process_registers_when_the_older_one_exits(
                 fault.fix()
 
 
-async def test_process_without_api_server_does_not_take_over(node: Node, tmp_path: Path) -> None:
-    lunch = node.claim(devices=["old"])
-    elsewhere = yaml.safe_load(node.kubeconfig.read_text())
-    elsewhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+@pytest.fixture
+def elsewhere(node: Node, tmp_path: Path) -> Path:
+    """A kubeconfig whose API server does not exist."""
+    config = yaml.safe_load(node.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
     path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(elsewhere))
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_process_without_api_server_does_not_take_over(node: Node, elsewhere: Path) -> None:
+    lunch = node.claim(devices=["old"])
     async with (
         node.running(driver(provider=Oven("old")), pod_uid="old"),
-        begun(node, driver(provider=Oven("new")), kubeconfig=path) as new,
+        begun(node, driver(provider=Oven("new")), kubeconfig=elsewhere) as new,
     ):
         await waits(new, "its devices cannot be published: ")
         assert calls(node) == ["old"]
@@ -256,26 +273,17 @@ async def test_process_rejected_by_the_kubelet_leaves_slices_and_calls_to_the_ol
 
 
 async def test_running_calls_of_the_older_process_do_not_delay_the_takeover(node: Node) -> None:
-    entered, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        entered.set()
-        await go_on.wait()
-        return dra.Prepared(env={"A": "1"})
-
-    fault = Fault()
-    async with node.running(driver(Doing(slowly), Oven("old")), pod_uid="old", drain=60.0) as old:
+    paused = Paused()
+    async with node.running(driver(paused, Oven("old")), pod_uid="old", drain=60.0) as old:
         preparing = asyncio.ensure_future(node.kubelet.plugin(DRIVER).prepare([node.claim(devices=["old"])]))
-        await entered.wait()
-        async with begun(node, discover_blocks(fault)) as new:
+        await paused.entered.wait()
+        async with stuck(node):
             try:
-                await waits(new, "discovery is waiting")
                 old.stop()
                 await eventually(lambda: calls(node) == ["new"])
-                assert not go_on.is_set()
+                assert not paused.go_on.is_set()
             finally:
-                go_on.set()
-                fault.fix()
+                paused.go_on.set()
             await asyncio.wait([preparing])
 
 
@@ -311,35 +319,23 @@ async def test_waiting_update_changes_no_claims_and_effects(node: Node) -> None:
 
 
 async def test_third_process_takes_over_while_an_update_waits(node: Node) -> None:
-    fault = Fault()
     async with (
         node.running(driver(provider=Oven("old")), pod_uid="old"),
-        begun(node, discover_blocks(fault)) as stuck,
+        stuck(node),
+        begun(node, driver(provider=Oven("fixed")), pod_uid="fixed") as fixed,
     ):
-        try:
-            await waits(stuck, "discovery is waiting")
-            async with begun(node, driver(provider=Oven("fixed")), pod_uid="fixed") as fixed:
-                await eventually(lambda: calls(node) == ["old", "fixed"])
-                await eventually(lambda: readiness(fixed) == "ok\n")
-                await eventually(lambda: node.published() == ["fixed"])
-        finally:
-            fault.fix()
+        await eventually(lambda: calls(node) == ["old", "fixed"])
+        await eventually(lambda: readiness(fixed) == "ok\n")
+        await eventually(lambda: node.published() == ["fixed"])
 
 
 async def test_restarted_kubelet_finds_only_the_older_process(node: Node) -> None:
-    fault, lunch = Fault(), node.claim(devices=["old"])
-    async with (
-        node.running(driver(provider=Oven("old")), pod_uid="old"),
-        begun(node, discover_blocks(fault)) as new,
-    ):
-        try:
-            await waits(new, "discovery is waiting")
-            await node.kubelet.restart()
-            await eventually(lambda: calls(node) == ["old"])
-            await eventually(lambda: node.kubelet.connected(DRIVER))
-            await node.prepare(lunch)
-        finally:
-            fault.fix()
+    lunch = node.claim(devices=["old"])
+    async with node.running(driver(provider=Oven("old")), pod_uid="old"), stuck(node):
+        await node.kubelet.restart()
+        await eventually(lambda: calls(node) == ["old"])
+        await eventually(lambda: node.kubelet.connected(DRIVER))
+        await node.prepare(lunch)
 
 
 # -- one that takes over and ends again and again
@@ -361,8 +357,8 @@ async def test_takeover_waits_longer_after_an_early_exit(node: Node) -> None:
 async def test_exit_before_the_takeover_delays_no_other_process(node: Node) -> None:
     fault = Fault()
     async with node.running(driver(), pod_uid="old"):
-        async with begun(node, discover_blocks(fault), settle=3600.0) as stuck:
-            await waits(stuck, "discovery is waiting")
+        async with begun(node, discover_blocks(fault), settle=3600.0) as waiting:
+            await waits(waiting, "discovery is waiting")
         fault.fix()
         async with begun(node, driver(), settle=3600.0) as new:
             await eventually(lambda: readiness(new) == "ok\n")
@@ -372,16 +368,12 @@ async def test_exit_before_the_takeover_delays_no_other_process(node: Node) -> N
 
 
 @pytest.mark.parametrize("with_code", [True, False], ids=["with code", "without code"])
-async def test_a_decommission_takes_over_without_the_api_server(node: Node, tmp_path: Path, with_code: bool) -> None:
-    elsewhere = yaml.safe_load(node.kubeconfig.read_text())
-    elsewhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(elsewhere))
+async def test_a_decommission_takes_over_without_the_api_server(node: Node, elsewhere: Path, with_code: bool) -> None:
     lunch = node.claim(devices=["old"])
     made = driver(provider=Oven("old"))
     async with node.running(driver(provider=Oven("old")), pod_uid="old") as old:
         await node.prepare(lunch)
-        settings = node.settings(pod_uid="end", kubeconfig=path)
+        settings = node.settings(pod_uid="end", kubeconfig=elsewhere)
         end = await decommission_agent(DRIVER, settings, made if with_code else None, keep_running=True)
         running = asyncio.create_task(end.run())
         try:
@@ -398,33 +390,27 @@ async def test_a_decommission_takes_over_without_the_api_server(node: Node, tmp_
 
 
 async def test_status_shows_both_processes_and_the_one_that_serves(node: Node) -> None:
-    fault = Fault()
-    async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
-        try:
-            await waits(new, "meanwhile: discovery is waiting: Discovering.discover has not yielded an inventory for")
-            answer = await asyncio.to_thread(CliRunner().invoke, cli, ["status", "--kubelet-dir", str(node.root)])
-            assert answer.exit_code == 3
-            [problem] = [line for line in answer.stdout.splitlines() if line.startswith("  ! ")]
-            assert (
-                "an update waits, and the kubelet calls the older process: pod new: registration is deferred" in problem
-            )
-            assert "discovery is waiting: Discovering.discover has not yielded an inventory for" in problem
-            rows = [line.split() for line in answer.stdout.split("\nProcesses\n")[1].splitlines()[1:3]]
-            assert [(row[1], row[-2], row[-1]) for row in rows] == [
-                ("old", "can", "serve"),
-                ("new", "for", "discovery"),
-            ]
-            assert "calls it" in answer.stdout
-            answer = await asyncio.to_thread(
-                CliRunner().invoke, cli, ["status", "--kubelet-dir", str(node.root), "-o", "json"]
-            )
-            [document] = json.loads(answer.stdout)["drivers"]
-            [other] = document["others"]
-            assert (document["podUID"], document["registration"]["state"]) == ("old", "registered")
-            assert (other["podUID"], other["registration"]["state"]) == ("new", "deferred")
-            assert any("discovery is waiting" in line for line in other["problems"])
-        finally:
-            fault.fix()
+    async with node.running(driver(), pod_uid="old"), stuck(node) as (new, _):
+        await waits(new, "meanwhile: discovery is waiting: Discovering.discover has not yielded an inventory for")
+        answer = await asyncio.to_thread(CliRunner().invoke, cli, ["status", "--kubelet-dir", str(node.root)])
+        assert answer.exit_code == 3
+        [problem] = [line for line in answer.stdout.splitlines() if line.startswith("  ! ")]
+        assert "an update waits, and the kubelet calls the older process: pod new: registration is deferred" in problem
+        assert "discovery is waiting: Discovering.discover has not yielded an inventory for" in problem
+        rows = [line.split() for line in answer.stdout.split("\nProcesses\n")[1].splitlines()[1:3]]
+        assert [(row[1], row[-2], row[-1]) for row in rows] == [
+            ("old", "can", "serve"),
+            ("new", "for", "discovery"),
+        ]
+        assert "calls it" in answer.stdout
+        answer = await asyncio.to_thread(
+            CliRunner().invoke, cli, ["status", "--kubelet-dir", str(node.root), "-o", "json"]
+        )
+        [document] = json.loads(answer.stdout)["drivers"]
+        [other] = document["others"]
+        assert (document["podUID"], document["registration"]["state"]) == ("old", "registered")
+        assert (other["podUID"], other["registration"]["state"]) == ("new", "deferred")
+        assert any("discovery is waiting" in line for line in other["problems"])
 
 
 async def test_status_has_no_problems_after_the_takeover(node: Node) -> None:
@@ -437,26 +423,18 @@ async def test_status_has_no_problems_after_the_takeover(node: Node) -> None:
 
 
 async def test_link_points_to_the_process_that_serves(node: Node) -> None:
-    fault, link = Fault(), operation_link(node.root, DRIVER)
-    async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
-        try:
-            await waits(new, "discovery is waiting")
-            await eventually(operation_socket(node.root, DRIVER, "new").is_socket)
-            assert link.readlink().name == "ops-old.sock"
-        finally:
-            fault.fix()
+    link = operation_link(node.root, DRIVER)
+    async with node.running(driver(), pod_uid="old"), stuck(node) as (_, fault):
+        await eventually(operation_socket(node.root, DRIVER, "new").is_socket)
+        assert link.readlink().name == "ops-old.sock"
+        fault.fix()
         await eventually(lambda: link.readlink().name == "ops-new.sock")
 
 
 async def test_metrics_of_a_waiting_process(node: Node) -> None:
-    fault = Fault()
-    async with node.running(driver(), pod_uid="old"), begun(node, discover_blocks(fault)) as new:
-        try:
-            await waits(new, "discovery is waiting")
-            old = await ask_text(operation_socket(node.root, DRIVER, "old"), METRICS)
-            waiting = await ask_text(operation_socket(node.root, DRIVER, "new"), METRICS)
-        finally:
-            fault.fix()
+    async with node.running(driver(), pod_uid="old"), stuck(node):
+        old = await ask_text(operation_socket(node.root, DRIVER, "old"), METRICS)
+        waiting = await ask_text(operation_socket(node.root, DRIVER, "new"), METRICS)
     assert f'dra_driver_registered{{driver="{DRIVER}"}} 1' in old
     assert f'dra_driver_registered{{driver="{DRIVER}"}} 0' in waiting
     assert f'dra_driver_part_ready{{driver="{DRIVER}",part="kubelet"}} 1' in old

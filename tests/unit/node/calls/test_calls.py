@@ -19,11 +19,17 @@ def late() -> str:
     return "the oven is cold; wait"
 
 
-async def test_the_result_is_the_answer() -> None:
-    async def work() -> str:
-        return "done"
+async def quick() -> str:
+    return "quick"
 
-    assert await DeadlineRunner(LONG).begin(work(), failed=told, late=late) == "done"
+
+async def waiting(go_on: asyncio.Event) -> str:
+    await go_on.wait()
+    return "waited"
+
+
+async def test_the_result_is_the_answer() -> None:
+    assert await DeadlineRunner(LONG).begin(quick(), failed=told, late=late) == "quick"
 
 
 async def test_an_error_is_converted_to_an_answer() -> None:
@@ -103,7 +109,7 @@ async def test_work_cancelled_before_its_start_is_answered() -> None:
 
 
 async def test_draining_waits_for_work_and_then_cancels_it() -> None:
-    async def quick() -> str:
+    async def brief() -> str:
         await asyncio.sleep(0)
         return "done"
 
@@ -112,7 +118,7 @@ async def test_draining_waits_for_work_and_then_cancels_it() -> None:
         return "never"
 
     calls = DeadlineRunner(LONG)
-    answers = [calls.begin(work, failed=told, late=late) for work in (quick(), endless())]
+    answers = [calls.begin(work, failed=told, late=late) for work in (brief(), endless())]
     await calls.drain(0.05)
     assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
 
@@ -139,16 +145,8 @@ async def test_work_that_cancels_itself_is_answered() -> None:
 
 async def test_at_rest_is_called_when_all_work_has_ended() -> None:
     rest, go_on = asyncio.Event(), asyncio.Event()
-
-    async def waiting() -> str:
-        await go_on.wait()
-        return "waited"
-
-    async def quick() -> str:
-        return "quick"
-
     calls = DeadlineRunner(LONG, at_rest=rest.set)
-    answers = [calls.begin(work, failed=told, late=late) for work in (waiting(), quick())]
+    answers = [calls.begin(work, failed=told, late=late) for work in (waiting(go_on), quick())]
     assert await answers[1] == "quick"
     await asyncio.sleep(0.1)
     assert not rest.is_set()
@@ -159,18 +157,10 @@ async def test_at_rest_is_called_when_all_work_has_ended() -> None:
 
 async def test_at_rest_is_not_called_if_other_work_starts_at_once() -> None:
     rest, go_on = asyncio.Event(), asyncio.Event()
-
-    async def quick() -> str:
-        return "quick"
-
-    async def waiting() -> str:
-        await go_on.wait()
-        return "waited"
-
     calls = DeadlineRunner(LONG, at_rest=rest.set)
     assert await calls.begin(quick(), failed=told, late=late) == "quick"
     await asyncio.sleep(0)  # what ran has ended
-    following = calls.begin(waiting(), failed=told, late=late)
+    following = calls.begin(waiting(go_on), failed=told, late=late)
     await asyncio.sleep(0.1)
     assert not rest.is_set()
     go_on.set()

@@ -20,9 +20,10 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.answers = asyncio.Event()
+        self._bursts = RequestBatcher()
 
-    async def ask(self, bursts: RequestBatcher, name: str) -> None:
-        async with bursts:
+    async def ask(self, name: str) -> None:
+        async with self._bursts:
             self.asked.append(name)
             await self.answers.wait()
 
@@ -72,25 +73,23 @@ async def finish(server: Server, *calls: asyncio.Future[None]) -> None:
 
 
 async def test_a_single_request_is_sent_at_once(server: Server) -> None:
-    call = asyncio.ensure_future(server.ask(RequestBatcher(), "one"))
+    call = asyncio.ensure_future(server.ask("one"))
     await turns()
     assert server.asked == ["one"]
     await finish(server, call)
 
 
 async def test_requests_of_one_call_are_sent_at_once(server: Server) -> None:
-    bursts = RequestBatcher()
-    calls = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(100)]
+    calls = [asyncio.ensure_future(server.ask(str(number))) for number in range(100)]
     await turns()
     assert len(server.asked) == 100
     await finish(server, *calls)
 
 
 async def test_requests_during_a_request_are_sent_together(server: Server, clock: Clock) -> None:
-    bursts = RequestBatcher()
-    first = asyncio.ensure_future(server.ask(bursts, "first"))
+    first = asyncio.ensure_future(server.ask("first"))
     await turns()
-    others = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(5)]
+    others = [asyncio.ensure_future(server.ask(str(number))) for number in range(5)]
     await turns()
     assert server.asked == ["first"]
     await clock.until(server, 2)
@@ -99,11 +98,10 @@ async def test_requests_during_a_request_are_sent_together(server: Server, clock
 
 
 async def test_a_steady_flow_of_requests_delays_none_too_long(server: Server, clock: Clock) -> None:
-    bursts = RequestBatcher()
-    calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
+    calls = [asyncio.ensure_future(server.ask("first"))]
     await turns()
     while len(server.asked) < 2 and len(calls) < 100:
-        calls.append(asyncio.ensure_future(server.ask(bursts, "later")))
+        calls.append(asyncio.ensure_future(server.ask("later")))
         await clock.tick()
     assert len(server.asked) >= 2
     await clock.until(server, len(calls))
@@ -111,24 +109,22 @@ async def test_a_steady_flow_of_requests_delays_none_too_long(server: Server, cl
 
 
 async def test_a_request_after_a_burst_is_sent_at_once(server: Server, clock: Clock) -> None:
-    bursts = RequestBatcher()
-    calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
+    calls = [asyncio.ensure_future(server.ask("first"))]
     await turns()
-    calls.append(asyncio.ensure_future(server.ask(bursts, "second")))
+    calls.append(asyncio.ensure_future(server.ask("second")))
     await clock.until(server, 2)
     await finish(server, *calls)
     server.answers.clear()
-    last = asyncio.ensure_future(server.ask(bursts, "last"))
+    last = asyncio.ensure_future(server.ask("last"))
     await turns()
     assert server.asked == ["first", "second", "last"]
     await finish(server, last)
 
 
 async def test_a_cancelled_request_does_not_delay_others(server: Server, clock: Clock) -> None:
-    bursts = RequestBatcher()
-    first = asyncio.ensure_future(server.ask(bursts, "first"))
+    first = asyncio.ensure_future(server.ask("first"))
     await turns()
-    held, other = (asyncio.ensure_future(server.ask(bursts, name)) for name in ("held", "other"))
+    held, other = (asyncio.ensure_future(server.ask(name)) for name in ("held", "other"))
     await turns()
     held.cancel()
     await clock.until(server, 2)
@@ -136,7 +132,7 @@ async def test_a_cancelled_request_does_not_delay_others(server: Server, clock: 
     assert held.cancelled()
     await finish(server, first, other)
     server.answers.clear()
-    last = asyncio.ensure_future(server.ask(bursts, "last"))
+    last = asyncio.ensure_future(server.ask("last"))
     await turns()
     assert server.asked[-1] == "last"
     await finish(server, last)

@@ -20,6 +20,7 @@ from dra_kit.errors import StoreError
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.program import Program, ProgramOutput, find_marked, identify, is_running, session_of
 from dra_kit.node.locks import NamedLocks
+from tests.support.api import eventually
 
 
 class Shell(ChildProcess, id="shell"):
@@ -78,12 +79,6 @@ async def applied(daemon: Shell, previous: RunningProcess | None) -> RunningProc
             await asyncio.sleep(0.02)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - of other processes nothing tells
-            await asyncio.sleep(0.02)
-
-
 async def test_a_program_is_started_once_for_all_claims(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
@@ -104,7 +99,7 @@ async def test_a_program_gets_the_environment_of_the_driver_and_the_effect(
             .with_runner(children)
             .apply(None)
         )
-        await until(out.exists)
+        await eventually(out.exists)
     assert out.read_text() == "open hot\n"
 
 
@@ -171,8 +166,7 @@ async def test_a_killed_program_does_not_hold_and_is_restarted(tmp_path: Path) -
         daemon = Shell(script=SLEEPS).with_runner(children)
         first = await daemon.apply(None)
         os.kill(first.pid, signal.SIGKILL)
-        async with asyncio.timeout(30):
-            await ended.wait()
+        await eventually(ended.is_set)
         assert not await daemon.holds(first)
         second = await daemon.apply(first)
         assert second != first
@@ -184,10 +178,9 @@ async def test_children_of_a_killed_program_are_killed_before_the_restart(tmp_pa
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         first = await daemon.apply(None)
-        await until(lambda: len(session_of(first.pid)) == 2)
+        await eventually(lambda: len(session_of(first.pid)) == 2)
         os.kill(first.pid, signal.SIGKILL)
-        async with asyncio.timeout(30):
-            await ended.wait()
+        await eventually(ended.is_set)
         await daemon.apply(first)
         assert session_of(first.pid) == []
 
@@ -196,7 +189,7 @@ async def test_revert_terminates_a_program_with_its_children(tmp_path: Path) -> 
     async with driver(tmp_path) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         process = await daemon.apply(None)
-        await until(lambda: len(session_of(process.pid)) == 2)
+        await eventually(lambda: len(session_of(process.pid)) == 2)
         await daemon.revert(process)
         assert session_of(process.pid) == []
         await daemon.revert(process)  # there is nothing to do
@@ -208,7 +201,7 @@ async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script=f"trap '' TERM; touch {out}; while :; do sleep 1; done").with_runner(children)
         process = await daemon.apply(None)
-        await until(out.exists)
+        await eventually(out.exists)
         await daemon.revert(process)
         assert not is_running(process)
 
@@ -218,7 +211,7 @@ async def test_the_output_of_a_program_is_logged(tmp_path: Path, caplog: pytest.
     async with driver(tmp_path) as children:
         daemon = Shell(script=f"printf 'one\\ntwo'; {SLEEPS}").with_runner(children)
         process = await daemon.apply(None)
-        await until(lambda: lines(caplog) == ["one"])
+        await eventually(lambda: lines(caplog) == ["one"])
         await daemon.revert(process)
         assert lines(caplog) == ["one", "two"], "a line has no end until the program has"
 
@@ -248,7 +241,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def said(caplog: pytest.LogCaptureFixture, line: str) -> None:
-    await until(lambda: line in lines(caplog))
+    await eventually(lambda: line in lines(caplog))
 
 
 KILLED = """
@@ -336,7 +329,7 @@ async def test_a_program_is_found_during_execve(tmp_path: Path) -> None:
 async def test_a_program_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
-    await until(lambda: not is_running(before))
+    await eventually(lambda: not is_running(before))
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         assert not await daemon.holds(before)
@@ -356,7 +349,7 @@ async def test_the_other_process_takes_a_program_over_only_after_its_owner(tmp_p
             assert await daemon.holds(process)
             assert await daemon.apply(process) == process
             os.kill(process.pid, signal.SIGKILL)
-            await until(lambda: not is_running(process))
+            await eventually(lambda: not is_running(process))
             assert not await daemon.holds(process), "it is watched by who took it over"
 
 
@@ -375,7 +368,7 @@ async def test_a_termination_request_does_not_affect_the_next_program(tmp_path: 
         process = await daemon.apply(None)
         [output] = (tmp_path / "children").glob("*.log")
         output.with_suffix(".end").touch()
-        await until(lambda: not is_running(process))
+        await eventually(lambda: not is_running(process))
         again = await applied(daemon, process)
         assert not output.with_suffix(".end").exists()
         assert await daemon.holds(again)
@@ -389,7 +382,7 @@ async def test_termination_for_the_other_process_respects_end_within(tmp_path: P
     async with driver(tmp_path) as owner, driver(tmp_path) as other:
         trap = f"trap 'sleep 2; touch {ended}; exit' TERM; touch {out}; while :; do sleep 0.1; done"
         await Brief(script=trap).with_runner(owner).apply(None)
-        await until(out.exists)
+        await eventually(out.exists)
         await Brief(script=trap).with_runner(other).revert(None)
         assert not ended.exists(), "it was killed after its own time"
 
@@ -464,8 +457,7 @@ async def test_output_is_logged_once_across_restarts(tmp_path: Path, caplog: pyt
             await said(caplog, f"up {process.pid}")
             ended.clear()
             os.kill(process.pid, signal.SIGKILL)
-            async with asyncio.timeout(30):
-                await ended.wait()
+            await eventually(ended.is_set)
             process = await daemon.apply(process)
         await said(caplog, f"up {process.pid}")
     assert len(lines(caplog)) == 3
@@ -478,7 +470,7 @@ async def test_a_program_that_floods_its_output_does_not_delay_others(
     async with driver(tmp_path) as children:
         daemon = Shell(script="yes flood | head -c 20000000; exec sleep 1000").with_runner(children)
         process = await daemon.apply(None)
-        await until(lambda: any("lines more" in line for line in lines(caplog)))
+        await eventually(lambda: any("lines more" in line for line in lines(caplog)))
         async with asyncio.timeout(30):
             await daemon.revert(process)
     assert not is_running(process)
@@ -490,7 +482,7 @@ async def test_an_exited_program_fails_the_prepare_even_if_ready_returns_true(tm
     class Stale(Shell, id="stale"):
         async def ready(self) -> bool:  # type: ignore[override]
             [output] = (tmp_path / "children").glob("*.log")
-            await until(lambda: bool(output.read_text()) and not find_marked(tmp_path / "children"))
+            await eventually(lambda: bool(output.read_text()) and not find_marked(tmp_path / "children"))
             return True
 
     async with driver(tmp_path) as children:
@@ -504,10 +496,9 @@ async def test_a_program_whose_restart_was_interrupted_can_be_started_later(tmp_
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         first = await daemon.apply(None)
-        await until(lambda: len(session_of(first.pid)) == 2)
+        await eventually(lambda: len(session_of(first.pid)) == 2)
         os.kill(first.pid, signal.SIGKILL)
-        async with asyncio.timeout(30):
-            await ended.wait()
+        await eventually(ended.is_set)
         again = asyncio.ensure_future(daemon.apply(first))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -522,7 +513,7 @@ async def test_a_killed_program_leaves_no_zombie(tmp_path: Path) -> None:
         for _ in range(10):
             daemon = Shell(script=f"trap '' TERM; touch {out}; while :; do sleep 1; done").with_runner(children)
             process = await daemon.apply(None)
-            await until(out.exists)
+            await eventually(out.exists)
             out.unlink()
             Shell.end_within, before = 0.0, Shell.end_within
             await daemon.revert(process)
@@ -580,6 +571,6 @@ async def test_clear_runs_after_a_program_is_terminated(tmp_path: Path) -> None:
         daemon = Tidy(script=f"touch {file}; {SLEEPS}", ready_file=file).with_runner(children)
         with suppress(dra.NotYet):
             await daemon.apply(None)
-        await until(file.exists)
+        await eventually(file.exists)
         await daemon.revert(None)
     assert not file.exists()

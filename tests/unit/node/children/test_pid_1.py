@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.node.children.test_children import Shell, applied, driver, until
+from tests.support.api import eventually
+from tests.unit.node.children.test_children import Shell, applied, driver
 
 UNSHARE = ["unshare", *([] if os.getuid() == 0 else ["--map-root-user"]), "--pid", "--fork", "--mount-proc"]
 
@@ -34,10 +35,10 @@ async def as_pid_1(directory: Path) -> None:
     async with driver(directory) as children:
         daemon = Shell(script=f"(while [ ! -e {gate} ]; do sleep 0.05; done &); exec sleep 1000").with_runner(children)
         process = await applied(daemon, None)
-        await until(lambda: len(children_of_pid_1()) == 2)
+        await eventually(lambda: len(children_of_pid_1()) == 2)
         assert process.pid in children_of_pid_1()
         gate.touch()
-        await until(lambda: list(children_of_pid_1()) == [process.pid])
+        await eventually(lambda: list(children_of_pid_1()) == [process.pid])
         print("inherited and reaped")
     assert children_of_pid_1() == {}
     print("ended with the driver")

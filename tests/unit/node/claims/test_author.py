@@ -222,18 +222,38 @@ async def test_conflicting_edits_of_subrequests_of_one_request_are_rejected(node
         assert "of request pizza set variable OVEN differently" in await node.error(lunch)
 
 
-async def test_hooks_with_different_arguments_do_not_conflict(node: Node) -> None:
-    hooks = [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", what]) for what in ("link", "cache")]
+HOOKS = [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", what]) for what in ("link", "cache")]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [[dra.Prepared(hooks=HOOKS), dra.Prepared(hooks=HOOKS[:1])], [dra.Prepared(env={"OVEN": "1"})] * 2],
+    ids=["hooks with different arguments", "identical edits"],
+)
+async def test_edits_of_two_devices_that_do_not_conflict_are_accepted(node: Node, outcome: list[dra.Prepared]) -> None:
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    async with node.running(driver(Whole([dra.Prepared(hooks=hooks), dra.Prepared(hooks=hooks[:1])]))):
-        await node.prepare(lunch)
+    async with node.running(driver(Whole(outcome))):
+        assert len(await node.prepare(lunch)) == 2
 
 
-async def test_conflicting_mounts_of_one_device_are_rejected(node: Node) -> None:
-    mounts = [dra.Mount(host_path=path, container_path="/oven") for path in ("/a", "/b")]
+@pytest.mark.parametrize(
+    ("prepared", "told"),
+    [
+        (
+            dra.Prepared(mounts=[dra.Mount(host_path=path, container_path="/oven") for path in ("/a", "/b")]),
+            "the edits of device node-1/pizza-0 set mount /oven differently",
+        ),
+        (
+            dra.Prepared(env={"OVEN": "1"}, claim_edits=dra.ContainerEdits(env={"OVEN": "2"})),
+            "device node-1/pizza-0 and its claim_edits set variable OVEN",
+        ),
+    ],
+    ids=["mounts", "claim edits"],
+)
+async def test_conflicting_edits_of_one_device_are_rejected(node: Node, prepared: dra.Prepared, told: str) -> None:
     lunch = node.claim()
-    async with node.running(driver(Whole([dra.Prepared(mounts=mounts)]))):
-        assert (await node.error(lunch)).startswith("the edits of device node-1/pizza-0 set mount /oven differently")
+    async with node.running(driver(Whole([prepared]))):
+        assert (await node.error(lunch)).startswith(told)
 
 
 async def test_devices_of_different_requests_may_have_different_edits(node: Node) -> None:
@@ -280,17 +300,9 @@ async def test_claim_edits_apply_to_every_container_and_conflict_with_devices_of
 async def test_a_mount_is_a_bind_mount_by_default(node: Node, given: dict[str, Any], written: dict[str, Any]) -> None:
     mount = dra.Mount(host_path="/a", container_path="/oven", **given)
     lunch = node.claim()
-    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(mounts=[mount])))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(Doing(lambda claim, device: dra.Prepared(mounts=[mount]))), lunch)
     [device] = node.spec(lunch)["devices"]
     assert device["containerEdits"]["mounts"] == [{"hostPath": "/a", "containerPath": "/oven", **written}]
-
-
-async def test_conflicting_edits_of_one_device_are_rejected(node: Node) -> None:
-    lunch = node.claim()
-    outcome = [dra.Prepared(env={"OVEN": "1"}, claim_edits=dra.ContainerEdits(env={"OVEN": "2"}))]
-    async with node.running(driver(Whole(outcome))):
-        assert (await node.error(lunch)).startswith("device node-1/pizza-0 and its claim_edits set variable OVEN")
 
 
 async def test_claim_edits_are_written_once_and_apply_to_containers_of_any_device(node: Node) -> None:
@@ -311,12 +323,6 @@ async def test_existing_cdi_devices_are_passed_on(node: Node) -> None:
         [device] = await node.prepare(lunch)
         assert device.cdi_device_ids == ("vendor.example/gpu=0",)
         assert node.specs() == []
-
-
-async def test_identical_edits_of_two_devices_do_not_conflict(node: Node) -> None:
-    lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"})] * 2))):
-        assert len(await node.prepare(lunch)) == 2
 
 
 class Hanging(dra.Preparer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +9,10 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from tests.unit.node.claims.test_author import records
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import Node
-
-
-def records(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.getMessage() == message]
 
 
 @pytest.mark.parametrize("blocking", [True, False])

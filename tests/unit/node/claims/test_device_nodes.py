@@ -62,11 +62,8 @@ async def test_files_that_a_container_runtime_rejects_are_reported(
 
 async def test_a_device_node_with_type_and_numbers_needs_no_file(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(driver(giving(dra.DeviceNode(path="/dev/nowhere", type="c", major=1, minor=3)))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(giving(dra.DeviceNode(path="/dev/nowhere", type="c", major=1, minor=3))), lunch)
 
 
 async def test_device_file_checks_can_be_switched_off(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(driver(giving(dra.DeviceNode(path="/dev/nowhere"))), check_device_nodes=False):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(giving(dra.DeviceNode(path="/dev/nowhere"))), node.claim(), check_device_nodes=False)

@@ -17,9 +17,7 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.slices import ClusterPoolDevices
 from tests.unit.node.drivers import Doing, Oven
-from tests.unit.node.role import DRIVER, NODE, Node
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+from tests.unit.node.role import DRIVER, NODE, SLICES, Node
 
 
 class Disk(dra.Device):
@@ -64,9 +62,7 @@ async def test_the_preparer_gets_the_published_device(node: Node) -> None:
     seen: list[dra.Device] = []
     publish(node, "disk-0", address="192.0.2.1")
     publish(node, "disk-0", generation=2, address="192.0.2.2")
-    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
-    async with node.running(mixed(seen)):
-        await node.prepare(claim)
+    await node.prepared_by(mixed(seen), node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}]))
     [disk] = seen
     assert isinstance(disk, Disk)
     assert disk.address == "192.0.2.2"  # of the newest generation
@@ -120,9 +116,7 @@ async def test_a_driver_without_node_devices_publishes_nothing_and_prepares(node
     seen: list[dra.Device] = []
     driver = dra.Driver(DRIVER, preparer=mixed(seen).preparer, cluster_provider=Warehouse())
     publish(node, "disk-0")
-    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
-    async with node.running(driver):
-        await node.prepare(claim)
+    await node.prepared_by(driver, node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}]))
     assert [item["spec"].get("nodeName") for item in node.api.objects("resourceslices")] == [None]
     assert NODE not in [item["spec"]["pool"]["name"] for item in node.api.objects("resourceslices")]
 

@@ -24,10 +24,7 @@ OTHER = ("team-a", "secret-project", "220", "/srv/ovens", "uid-secret-project")
 
 
 def baker(temperature: int = 300, oven: str = "/srv/ovens/1") -> Baker:
-    made = Baker()
-    made.ovens[""] = oven
-    made.temperatures |= {"secret-project": 220, "mine": temperature}
-    return made
+    return Baker(ovens={"": oven}, temperatures={"secret-project": 220, "mine": temperature})
 
 
 async def read_of(node: Node, claim: ClaimReference) -> list[str]:

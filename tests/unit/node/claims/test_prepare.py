@@ -150,16 +150,35 @@ async def test_prepare_rejects_a_missing_device(node: Node) -> None:
         assert node.is_clean()
 
 
-async def test_the_most_specific_config_is_used_unmerged(node: Node) -> None:
-    lunch = node.claim(
-        config=[
-            {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}},
-            parameters(cheese=True),
-        ]
-    )
+def entry(source: str, *requests: str, driver: str = DRIVER, **fields: object) -> dict[str, Any]:
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": driver, "parameters": parameters(**fields)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        # the claim's config says nothing of toppings
+        ([entry("FromClass", toppings=["olives"]), parameters(cheese=True)], " of ['olives', '']"),
+        (
+            [entry("FromClass", toppings=["olives"]), entry("FromClaim", driver="gpu.example", any=1)],
+            "olives of ['olives']",
+        ),
+        ([entry("FromClaim", "pizza", toppings=["olives"])], "olives of ['olives']"),
+        ([], " of []"),
+    ],
+    ids=["of the claim", "of the class", "of the request of a subrequest", "defaults"],
+)
+async def test_the_most_specific_config_is_used_unmerged(
+    node: Node, config: list[dict[str, Any]], expected: str
+) -> None:
+    lunch = node.claim(devices=[{"request": "pizza/big", "device": "pizza-0"}], config=config)
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
-        assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
+        assert node.env(lunch) == [f"PIZZA_0={expected}"]
 
 
 async def test_config_validators_can_use_the_node_settings(node: Node) -> None:
@@ -196,10 +215,6 @@ async def test_each_config_has_its_source_index_and_requests(node: Node) -> None
             seen[device.name] = device.configs
             return dra.Prepared()
 
-    def entry(source: str, *requests: str, driver: str = role.DRIVER) -> dict[str, Any]:
-        opaque = {"driver": driver, "parameters": parameters(cheese=True)}
-        return {"source": source, "requests": list(requests), "opaque": opaque}
-
     lunch = node.claim(
         devices=[{"request": "big", "device": "pizza-0"}, {"request": "small/pan", "device": "pizza-1"}],
         config=[
@@ -209,8 +224,7 @@ async def test_each_config_has_its_source_index_and_requests(node: Node) -> None
             entry("FromClaim", "small/pan", "big"),
         ],
     )
-    async with node.running(driver(Noting())):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(Noting()), lunch)
     assert [(item.source, item.index, item.requests) for item in seen["pizza-0"]] == [
         ("class", 0, ("big",)),
         ("claim", 2, ()),
@@ -225,9 +239,7 @@ async def test_each_config_has_its_source_index_and_requests(node: Node) -> None
     ]
 
 
-async def test_a_config_has_its_requests_even_if_the_scheduler_omitted_them(
-    node: Node,
-) -> None:
+async def test_a_config_has_its_requests_even_if_the_scheduler_omitted_them(node: Node) -> None:
     seen: list[tuple[str, tuple[str, ...]]] = []
 
     class Noting(dra.Preparer[PizzaConfig]):
@@ -235,36 +247,17 @@ async def test_a_config_has_its_requests_even_if_the_scheduler_omitted_them(
             seen.extend((entry.source, entry.requests) for entry in device.configs)
             return dra.Prepared()
 
-    def opaque(*toppings: str) -> dict[str, Any]:
-        return {"opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=toppings)}}
-
+    olives, mushrooms = (entry("FromClaim", toppings=[name]) for name in ("olives", "mushrooms"))
     lunch = node.claim(
-        config=[
-            {"source": "FromClass", **opaque()},
-            {"source": "FromClaim", **opaque("olives")},
-            {"source": "FromClaim", **opaque("mushrooms")},
-        ],
-        spec={"devices": {"config": [opaque("olives"), {"requests": ["pizza"], **opaque("mushrooms")}]}},
+        config=[entry("FromClass"), olives, mushrooms],
+        spec={
+            "devices": {
+                "config": [{"opaque": olives["opaque"]}, {"requests": ["pizza"], "opaque": mushrooms["opaque"]}]
+            }
+        },
     )
-    async with node.running(driver(Noting())):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(Noting()), lunch)
     assert seen == [("class", ()), ("claim", ()), ("claim", ("pizza",))]
-
-
-async def test_the_class_config_is_used_for_a_claim_without_config(node: Node) -> None:
-    entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}}
-    other = {"source": "FromClaim", "opaque": {"driver": "gpu.example", "parameters": {"any": 1}}}
-    lunch = node.claim(config=[entry, other])
-    async with node.running(driver(Cook())):
-        await node.prepare(lunch)
-        assert node.env(lunch) == ["PIZZA_0=olives of ['olives']"]
-
-
-async def test_a_claim_without_config_gets_the_defaults(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(driver(Cook())):
-        await node.prepare(lunch)
-        assert node.env(lunch) == ["PIZZA_0= of []"]
 
 
 async def test_an_invalid_config_is_reported_with_request_source_and_field(node: Node) -> None:
@@ -300,18 +293,6 @@ async def test_subrequests_are_visible_to_the_author_and_not_to_the_kubelet(node
         [device] = await node.prepare(lunch)
         assert device.request_names == ("gpu",)
         assert seen == [("gpu", "big")]
-
-
-async def test_a_config_for_a_request_applies_to_its_subrequests(node: Node) -> None:
-    entry = {
-        "source": "FromClaim",
-        "requests": ["gpu"],
-        "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])},
-    }
-    lunch = node.claim(devices=[{"request": "gpu/big", "device": "pizza-0"}], config=[entry])
-    async with node.running(driver(Cook())):
-        await node.prepare(lunch)
-        assert node.env(lunch) == ["PIZZA_0=olives of ['olives']"]
 
 
 async def test_shares_of_one_device_can_be_prepared_for_several_claims(node: Node) -> None:

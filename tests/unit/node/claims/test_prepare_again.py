@@ -10,22 +10,9 @@ import pytest
 import dra_kit as dra
 from tests.support.api import eventually
 from tests.unit.node.claims.test_status import metadata, ready, statuses
-from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.drivers import Doing, Oven, dough_of, driver, pizza, replug
 from tests.unit.node.hardware import Baker, Heat, kitchen
 from tests.unit.node.role import Node
-
-
-def pizza(dough: str) -> dra.Device:
-    return dra.Device(name="pizza-0", attributes={"dough": dough})
-
-
-def dough_of(device: dra.AllocatedDevice) -> str:
-    return str(device.advertised.attributes["dough"])
-
-
-def replug(oven: Oven, dough: str) -> None:
-    oven.devices = (pizza(dough),)
-    oven.context.rescan()
 
 
 @pytest.fixture(autouse=True)
@@ -179,8 +166,7 @@ async def test_a_failing_second_prepare_is_an_error_if_an_effect_was_reverted(no
 
 async def test_a_failing_prepare_after_a_reboot_keeps_its_effects(node: Node) -> None:
     baker, lunch = Baker(), node.claim()
-    async with node.running(kitchen(baker)):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(baker), lunch)
     node.boot_id.write_text("boot-2")
     async with node.running(kitchen(baker)):
         baker.fail_after = {"lunch"}

@@ -22,9 +22,7 @@ def clock(node: Node) -> Clock:
 @pytest.fixture
 def baker() -> Baker:
     """Has an oven for each of two devices."""
-    baker = Baker()
-    baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
-    return baker
+    return Baker(ovens={"lunch pizza-0": "left", "lunch pizza-1": "right"})
 
 
 def allocate(node: Node, device: str, pod: str = "") -> dra.ClaimReference:
@@ -76,8 +74,7 @@ async def test_the_former_device_of_a_reallocated_claim_stays_reserved(node: Nod
 async def test_a_reallocated_claim_is_prepared_after_a_reboot(node: Node, baker: Baker) -> None:
     lunch = allocate(node, "pizza-0")
     driver = kitchen(baker)
-    async with node.running(driver):
-        await node.prepare(lunch)
+    await node.prepared_by(driver, lunch)
     node.boot_id.write_text("boot-2")
     Heat.hardware.on.clear()
     allocate(node, "pizza-1")

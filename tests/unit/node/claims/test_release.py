@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from dra_kit.node.state.rows import claim_row
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen
-from tests.unit.node.role import AGENT, DRIVER, PLENTY, Node, not_understood, set_deadline
+from tests.unit.node.role import AGENT, PLENTY, Node, not_understood, set_deadline
 
 
 async def test_releasing_an_unknown_claim_succeeds(node: Node) -> None:
@@ -230,12 +228,10 @@ async def test_an_older_release_reads_an_unfinished_prepare_as_being_released(no
 
     class Looking(Imperative):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-                seen.extend(db.execute("SELECT phase, json_extract(record, '$.phase') FROM claims").fetchall())
+            seen.extend(node.execute("SELECT phase, json_extract(record, '$.phase') FROM claims"))
             return await super().prepare(claim, device)
 
-    async with node.running(driver(Looking())):
-        await node.prepare(node.claim())
+    await node.prepared_by(driver(Looking()), node.claim())
     assert seen == [("releasing", "releasing")]
 
 
@@ -246,8 +242,7 @@ async def test_drivers_without_unprepare_do_not_store_unfinished_prepares(node: 
         seen.append(node.records())
         return dra.Prepared()
 
-    async with node.running(driver(Doing(look), effects=[Heat])):
-        await node.prepare(node.claim())
+    await node.prepared_by(driver(Doing(look), effects=[Heat]), node.claim())
     assert seen == [[]]
 
 
@@ -256,14 +251,12 @@ async def test_the_unfinished_prepare_of_a_killed_process_is_unprepared(node: No
     hob = Hob()
     hob.fails = ""
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    async with node.running(driver(hob)):
-        await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:  # as before the code returned
-        [text] = db.execute("SELECT record FROM claims").fetchone()
-        record = ClaimRecord.model_validate_json(text)
-        devices = tuple(item.model_copy(update={"state": None}) for item in record.devices)
-        begun = record.model_copy(update={"phase": "releasing", "preparing": True, "devices": devices})
-        db.execute("UPDATE claims SET phase = ?4, record = ?5, checksum = ?6 WHERE uid = ?1", claim_row(begun))
+    await node.prepared_by(driver(hob), lunch)
+    [[text]] = node.execute("SELECT record FROM claims")
+    record = ClaimRecord.model_validate_json(text)
+    devices = tuple(item.model_copy(update={"state": None}) for item in record.devices)  # as before the code returned
+    begun = record.model_copy(update={"phase": "releasing", "preparing": True, "devices": devices})
+    node.execute("UPDATE claims SET phase = ?4, record = ?5, checksum = ?6 WHERE uid = ?1", *claim_row(begun))
     async with node.running(driver(hob)):
         if asked == "prepare":
             await node.prepare(lunch)
@@ -318,13 +311,18 @@ async def test_a_half_released_claim_is_released_before_it_is_prepared_again(nod
         assert node.env(lunch) == ["A=1"]
 
 
-async def test_the_next_process_finishes_a_half_done_release(node: Node) -> None:
-    preparer = Imperative()
-    lunch = node.claim()
+async def half_released(node: Node) -> Imperative:
+    """Return the preparer of a process that has stopped while a claim could not be released; it still cannot."""
+    preparer, lunch = Imperative(), node.claim()
     async with node.running(driver(preparer)):
         await node.prepare(lunch)
         preparer.error = dra.TransientError("in use")
         await node.unprepare_error(lunch)
+    return preparer
+
+
+async def test_the_next_process_finishes_a_half_done_release(node: Node) -> None:
+    preparer = await half_released(node)
     preparer.error = None
     async with node.running(driver(preparer)):
         await eventually(node.is_clean)
@@ -334,12 +332,7 @@ async def test_the_next_process_finishes_a_half_done_release(node: Node) -> None
 async def test_a_release_that_the_next_process_cannot_finish_is_reported(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    preparer = Imperative()
-    lunch = node.claim()
-    async with node.running(driver(preparer)):
-        await node.prepare(lunch)
-        preparer.error = dra.TransientError("in use")
-        await node.unprepare_error(lunch)
+    preparer = await half_released(node)
     async with node.running(driver(preparer)):
         await eventually(lambda: [item for item in caplog.records if item.getMessage() == "claim not resumed"])
         assert node.records() == ["lunch"]
@@ -349,23 +342,17 @@ async def test_unreadable_state_at_the_start_is_read_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("dra_kit.node.kubelet_connection.RESUME_AGAIN", 0.05)
-    preparer = Imperative()
-    lunch = node.claim()
-    async with node.running(driver(preparer)):
-        await node.prepare(lunch)
-        preparer.error = dra.TransientError("in use")
-        await node.unprepare_error(lunch)
+    preparer = await half_released(node)
     preparer.error = None
-    with closing(sqlite3.connect(node.settings().database(DRIVER), check_same_thread=False)) as database:
 
-        class Starting(Oven):
-            def startup(self, context: dra.Context[Any]) -> None:
-                database.execute("ALTER TABLE claims RENAME TO elsewhere")
+    class Starting(Oven):
+        def startup(self, context: dra.Context[Any]) -> None:
+            node.execute("ALTER TABLE claims RENAME TO elsewhere")
 
-        async with node.running(driver(preparer, Starting())):
-            await eventually(lambda: "unfinished claims cannot be resumed" in caplog.messages)
-            database.execute("ALTER TABLE elsewhere RENAME TO claims")
-            await eventually(node.is_clean)
+    async with node.running(driver(preparer, Starting())):
+        await eventually(lambda: "unfinished claims cannot be resumed" in caplog.messages)
+        node.execute("ALTER TABLE elsewhere RENAME TO claims")
+        await eventually(node.is_clean)
     assert len(preparer.released) == 1
 
 
@@ -416,25 +403,16 @@ async def test_an_unprepare_that_fails_after_the_deadline_is_reported(
 
 
 async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(node: Node) -> None:
-    go_on = threading.Event()
-    entered = threading.Event()
-
-    class Slow(Imperative):
-        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
-            entered.set()
-            go_on.wait()
-            super().unprepare(claim, devices)
-
-    preparer = Slow()
+    preparer = SlowToRelease()
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
     async with node.running(driver(preparer, concurrency="driver")):
         await node.prepare(a)
         releasing = asyncio.create_task(node.unprepare(a))
-        await eventually(entered.is_set)
+        await eventually(preparer.begun.is_set)
         preparing = asyncio.create_task(node.prepare(b))
         await eventually(lambda: node.gets(b))
         assert preparer.calls == ["a pizza-0"]
-        go_on.set()
+        preparer.go_on.set()
         await releasing
         await preparing
         assert preparer.calls == ["a pizza-0", "b pizza-1"]
@@ -442,8 +420,7 @@ async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(nod
 
 async def test_a_released_claim_is_prepared_with_its_current_allocation(node: Node) -> None:
     """Two pods named the claim, one after the other; the kubelet has told of the end of the first."""
-    baker = Baker()
-    baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
+    baker = Baker(ovens={"lunch pizza-0": "left", "lunch pizza-1": "right"})
     lunch = node.claim(devices=["pizza-0"])
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
@@ -560,8 +537,7 @@ async def test_a_device_of_a_deleted_or_reallocated_claim_is_free_only_after_its
 @OVER
 async def test_a_device_of_a_stale_claim_of_an_earlier_boot_is_reassigned(node: Node, why: str) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(), lunch)
     node.boot_id.write_text("boot-2")
     async with node.running(kitchen()):
         assert "is still prepared for claim default/lunch, to which it is allocated too" in await node.error(dinner)

@@ -427,17 +427,20 @@ async def test_device_updates_work_again_after_a_lock_failure(
         await eventually(lambda: statuses(node) and statuses(node)[0]["conditions"][0]["status"] == "True")
 
 
-async def test_a_device_update_for_a_claim_without_the_device_is_reported(
-    node: Node, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("device", "claim"), [("pizza-0", "uid-dinner"), ("piza-0", None)], ids=["of another claim", "unknown"]
+)
+async def test_a_device_update_for_no_claim_is_reported(
+    node: Node, device: str, claim: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     oven = Oven()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch, dinner)
-        oven.context.update("pizza-0", claim=dinner, status=ready())
+        oven.context.update(device, claim=claim, status=ready())
         await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
         [told] = [item for item in caplog.records if "device update dropped" in item.getMessage()]
-        assert vars(told)["claim_uid"] == dinner.uid
+        assert vars(told).get("claim_uid") == claim
     assert not any(item["status"].get("devices") for item in node.api.objects("resourceclaims"))
 
 
@@ -463,14 +466,6 @@ async def test_device_updates_are_not_dropped_while_another_claim_is_prepared(
         await preparing
         await node.unprepare(dinner)  # behind all that waited for it
     assert not [item for item in caplog.records if "dropped" in item.getMessage()]
-
-
-async def test_a_device_update_for_an_unused_device_is_reported(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    oven = Oven()
-    async with node.running(driver(provider=oven)):
-        await node.prepare(node.claim())
-        oven.context.update("piza-0", status=ready())
-        await eventually(lambda: [item for item in caplog.records if "device update dropped" in item.getMessage()])
 
 
 async def test_the_metadata_generation_increases_when_a_claim_is_prepared_again(node: Node) -> None:

@@ -13,7 +13,7 @@ import dra_kit as dra
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
-from tests.unit.node.hardware import Hardware, Heat
+from tests.unit.node.hardware import Hardware, Heat, needing
 from tests.unit.node.role import DRIVER, Node
 
 log: list[tuple[str, Any]] = []
@@ -83,16 +83,6 @@ class Share(dra.Effect[int], id="share"):
         self.applied.remove(self.gpus)
 
 
-def needing(*effects: dra.Effect[Any, Any]) -> dra.Driver[Any, Any]:
-    """Every claim needs these effects."""
-
-    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        outcomes = [await device.ensure(effect) for effect in effects]
-        return dra.Prepared(env={"OUTCOMES": str(outcomes)})
-
-    return driver(Doing(prepare), effects=[type(effect) for effect in effects])
-
-
 @asynccontextmanager
 async def both(node: Node, old: dra.Driver[Any, Any], new: dra.Driver[Any, Any]) -> AsyncIterator[PluginClient]:
     """A rolling update: two processes, of which the kubelet calls the newer one; gives the older one."""
@@ -129,25 +119,18 @@ async def test_the_order_of_a_set_does_not_change_an_effect(node: Node) -> None:
     assert node.is_clean()
 
 
-async def test_claims_share_an_effect_that_gained_a_field_with_a_default(node: Node) -> None:
+RELEASES = (Slice(gpu="gpu-0"), SliceWithInterval(gpu="gpu-0"))
+
+
+@pytest.mark.parametrize(("first", "second"), [RELEASES, RELEASES[::-1]], ids=["update", "rollback"])
+async def test_claims_of_two_releases_share_an_effect_whose_new_field_has_its_default(
+    node: Node, first: dra.Effect[Any, Any], second: dra.Effect[Any, Any]
+) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(needing(Slice(gpu="gpu-0"))):
-        await node.prepare(lunch)
-    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
+    await node.prepared_by(needing(first), lunch)
+    async with node.running(needing(second)):
         await node.prepare(dinner)
         assert log == [("apply", None)]
-        await node.unprepare(lunch)
-        await node.unprepare(dinner)
-    assert log == [("apply", None), ("revert", 1)]
-    assert node.is_clean()
-
-
-async def test_claims_of_two_releases_share_an_effect_whose_new_field_has_its_default(node: Node) -> None:
-    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
-        await node.prepare(lunch)
-    async with node.running(needing(Slice(gpu="gpu-0"))):
-        await node.prepare(dinner)
         assert node.effects() == [("slice", "applied", ["dinner", "lunch"])]
         await node.unprepare(lunch)
         await node.unprepare(dinner)
@@ -163,8 +146,7 @@ async def test_a_default_that_changes_does_not_change_what_is_in_force(node: Nod
             log.append(("revert", self.interval))
 
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(SliceWithInterval(gpu="gpu-0")), lunch)
     async with node.running(needing(SliceWithLongInterval(gpu="gpu-0"))):
         assert "but claim default/lunch holds gpu-0" in await node.error(dinner)
         await node.unprepare(lunch)
@@ -173,8 +155,7 @@ async def test_a_default_that_changes_does_not_change_what_is_in_force(node: Nod
 
 async def test_a_different_value_of_the_new_field_is_a_different_effect(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(needing(Slice(gpu="gpu-0"))):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(Slice(gpu="gpu-0")), lunch)
     async with node.running(needing(SliceWithInterval(gpu="gpu-0", interval="Long"))):
         assert (
             'needs slice {"gpu":"gpu-0","interval":"Long"}, but claim default/lunch holds gpu-0 with slice '
@@ -184,8 +165,7 @@ async def test_a_different_value_of_the_new_field_is_a_different_effect(node: No
 
 async def test_apply_gets_the_former_outcome_after_a_reboot_into_the_next_release(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(needing(Slice(gpu="gpu-0"))):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(Slice(gpu="gpu-0")), lunch)
     node.boot_id.write_text("boot-2\n")
     async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
         await node.prepare(lunch)
@@ -238,9 +218,7 @@ async def test_an_older_process_reverts_unneeded_effects_except_unknown_ones(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = await node.agent(driver(effects=[Heat]), pod_uid="old")
-    lunch = node.claim()
-    async with node.running(needing(Slice(gpu="gpu-0"), Heat(oven="oven", temperature=200)), pod_uid="new"):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(Slice(gpu="gpu-0"), Heat(oven="oven", temperature=200)), node.claim(), pod_uid="new")
     node.lose_claims()
     running = asyncio.create_task(old.run())
     await eventually(lambda: node.effects() == [("slice", "applied", [])])

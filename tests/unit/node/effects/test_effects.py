@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Iterable
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,9 +12,9 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Oven, driver
-from tests.unit.node.hardware import Baker, Heat, hang, kitchen
-from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
+from tests.unit.node.drivers import Doing, Oven, dough_of, driver, pizza, replug
+from tests.unit.node.hardware import Baker, Heat, hang, kitchen, needing
+from tests.unit.node.role import PLENTY, Node, set_deadline
 
 
 async def test_an_effect_is_applied_once_and_reverted_with_its_last_claim(node: Node) -> None:
@@ -43,10 +41,8 @@ async def test_preparing_again_applies_nothing(node: Node) -> None:
 
 
 async def test_an_effect_conflict_names_both_claims(node: Node) -> None:
-    baker = Baker()
-    baker.temperatures["b"] = 300
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(temperatures={"b": 300}))):
         await node.prepare(a)
         assert await node.error(b) == (
             'claim default/b needs heat {"oven":"oven","temperature":300}, but claim default/a holds oven with heat '
@@ -61,19 +57,18 @@ async def test_an_effect_conflict_names_both_claims(node: Node) -> None:
 
 
 async def test_two_effects_of_one_claim_on_one_key_conflict(node: Node) -> None:
-    baker = Baker()
-    baker.temperatures["lunch pizza-1"] = 300
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(temperatures={"lunch pizza-1": 300}))):
         assert "but the same claim holds oven" in await node.error(lunch)
         assert Heat.hardware.on == {}
         assert node.is_clean()
 
 
 async def test_a_failing_prepare_reverts_its_effects_in_reverse_order(node: Node) -> None:
-    baker = Baker()
-    baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
-    baker.temperatures |= {"lunch pizza-0": 100, "lunch pizza-1": 200}
+    baker = Baker(
+        ovens={"lunch pizza-0": "left", "lunch pizza-1": "right"},
+        temperatures={"lunch pizza-0": 100, "lunch pizza-1": 200},
+    )
 
     def fail(what: str, temperature: int) -> None:
         if (what, temperature) == ("apply", 200):
@@ -91,20 +86,16 @@ async def test_a_failing_prepare_reverts_its_effects_in_reverse_order(node: Node
 
 
 async def test_a_prepare_that_fails_after_its_effects_reverts_them(node: Node) -> None:
-    baker = Baker()
-    baker.fail_after.add("lunch")
     lunch = node.claim()
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(fail_after=["lunch"]))):
         assert await node.error(lunch) == "burnt"
         assert Heat.hardware.on == {}
         assert node.is_clean()
 
 
 async def test_a_failing_prepare_does_not_revert_effects_of_other_claims(node: Node) -> None:
-    baker = Baker()
-    baker.fail_after.add("b")
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(fail_after=["b"]))):
         await node.prepare(a)
         await node.error(b)
         assert Heat.hardware.on == {"oven": 200}
@@ -139,10 +130,8 @@ async def test_a_failing_revert_is_stored_reported_and_retried(node: Node, caplo
 
 
 async def test_a_failed_revert_is_retried_when_another_claim_needs_the_key(node: Node) -> None:
-    baker = Baker()
-    baker.temperatures["b"] = 300
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(temperatures={"b": 300}))):
         await node.prepare(a)
         Heat.hardware.fail = cannot_revert
         await node.unprepare_error(a)
@@ -208,8 +197,7 @@ async def test_a_revert_that_exceeds_the_deadline_is_not_started_again(node: Nod
 
 async def test_after_a_reboot_effects_are_applied_again_with_the_former_outcome(node: Node) -> None:
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
-    async with node.running(kitchen()):
-        answer = await node.prepare(a, b)
+    answer = await node.prepared_by(kitchen(), a, b)
     node.boot_id.write_text("boot-2\n")
     for path in node.specs():
         path.unlink()
@@ -225,8 +213,7 @@ async def test_after_a_reboot_effects_are_applied_again_with_the_former_outcome(
 
 async def test_a_restart_within_the_boot_applies_nothing(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(kitchen()):
-        answer = await node.prepare(lunch)
+    answer = await node.prepared_by(kitchen(), lunch)
     async with node.running(kitchen()):
         assert await node.prepare(lunch) == answer
         assert Heat.hardware.log == []
@@ -254,9 +241,7 @@ async def test_admin_access_gets_what_is_in_force(node: Node) -> None:
 
 
 async def test_an_unknown_effect_prevents_the_start(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(), node.claim())
     with pytest.raises(ConfigurationError, match="effects heat are in force, and this driver has no classes to revert"):
         await node.agent(driver())
 
@@ -278,9 +263,7 @@ class Warmth(dra.Effect[dict[str, int]], id="heat"):
 
 
 async def test_an_incompatible_effect_prevents_the_start(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(), node.claim())
     with pytest.raises(ConfigurationError, match="Warmth can no longer read it: celsius: Field required"):
         await node.agent(driver(effects=[Warmth]))
 
@@ -394,12 +377,8 @@ class Odd(dra.Effect[int], id="odd"):
     ],
 )
 async def test_an_invalid_effect_is_reported(node: Node, effect: Odd, told: str) -> None:
-    async def ensure(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        await device.ensure(effect)
-        return dra.Prepared()
-
     lunch = node.claim()
-    async with node.running(driver(Doing(ensure), effects=[Odd])):
+    async with node.running(needing(effect)):
         assert told in await node.error(lunch)
         assert node.is_clean()
 
@@ -436,15 +415,13 @@ async def test_an_effect_without_outcome_is_applied_once(node: Node) -> None:
 
 async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) -> None:
     both = asyncio.Barrier(2)
-    baker = Baker()
-    baker.ovens |= {"a": "left", "b": "right"}
 
     async def meet(what: str, temperature: int) -> None:
         async with asyncio.timeout(60):
             await both.wait()
 
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
-    async with node.running(kitchen(baker)):
+    async with node.running(kitchen(Baker(ovens={"a": "left", "b": "right"}))):
         Heat.hardware.fail = meet
         await node.prepare(a, b)
         assert Heat.hardware.on == {"left": 200, "right": 200}
@@ -452,9 +429,7 @@ async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) 
 
 
 async def test_an_unneeded_effect_is_reverted_at_the_start(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(), node.claim())
     node.lose_claims()
     async with node.running(kitchen()):
         await eventually(lambda: Heat.hardware.on == {})
@@ -474,25 +449,16 @@ async def test_an_effect_with_a_failed_revert_is_applied_again_when_needed(
     kitchen()
 
     async def heated(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        dough = str(device.advertised.attributes["dough"])
-        await device.ensure(Heat(oven="oven", temperature=300 if dough == "pan" else 200))
-        return dra.Prepared(env={"DOUGH": dough})
-
-    def pizza(dough: str) -> dra.Device:
-        return dra.Device(name="pizza-0", attributes={"dough": dough})
+        await device.ensure(Heat(oven="oven", temperature=300 if dough_of(device) == "pan" else 200))
+        return dra.Prepared(env={"DOUGH": dough_of(device)})
 
     oven, lunch = Oven(pizza("thin")), node.claim()
-
-    def replug(dough: str) -> None:
-        oven.devices = (pizza(dough),)
-        oven.context.rescan()
-
     async with node.running(driver(Doing(heated), oven, effects=[Heat])):
         await node.prepare(lunch)
         Heat.hardware.fail = half_reverted
-        replug("pan")
+        replug(oven, "pan")
         await eventually(lambda: node.effects() == [("heat", "reverting", ["lunch"])] and not Heat.hardware.on)
-        replug("thick")
+        replug(oven, "thick")
         await eventually(lambda: node.env(lunch) == ["DOUGH=thick"])
         assert Heat.hardware.on == {"oven": 200}
         assert node.effects() == [("heat", "applied", ["lunch"])]
@@ -500,8 +466,7 @@ async def test_an_effect_with_a_failed_revert_is_applied_again_when_needed(
 
 async def test_a_half_reverted_unneeded_effect_is_applied_again_when_needed(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
+    await node.prepared_by(kitchen(), lunch)
     node.lose_claims()
     restarted = kitchen()
     Heat.hardware.on["oven"] = 200
@@ -526,14 +491,9 @@ async def test_a_corrupt_effect_row_is_reported_and_the_node_serves(
     node: Node, column: str, content: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(kitchen()):
-        await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        db.execute(f"UPDATE effects SET {column} = ?", (content,))  # noqa: S608 - of the list above
-        db.commit()
-    baker = Baker()
-    baker.ovens["dinner"] = "other"
-    async with node.running(kitchen(baker)):
+    await node.prepared_by(kitchen(), lunch)
+    node.execute(f"UPDATE effects SET {column} = ?", content)  # noqa: S608 - of the list above
+    async with node.running(kitchen(Baker(ovens={"dinner": "other"}))):
         [logged] = [vars(item) for item in caplog.records if item.getMessage() == "corrupt record skipped"]
         assert logged["error"].startswith(f"row 1 of table effects is corrupt: it cannot be parsed: {told}")
         assert logged["code"] == "corrupt-record"

@@ -7,7 +7,7 @@ from typing import Any
 
 import dra_kit as dra
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.hardware import needing
 from tests.unit.node.role import Node
 
 
@@ -44,12 +44,8 @@ class Finder(dra.DeviceProvider[dra.Device, Card]):
         yield [dra.Device(name=f"pizza-{number}") for number in range(4)]
 
 
-async def partitioned(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-    return dra.Prepared(env={"PARTITION": await device.ensure(Partition(size=2))})
-
-
 def cards(card: Card, finder: Finder) -> dra.Driver[Any, Any]:
-    return driver(Doing(partitioned), finder, effects=[Partition], hardware=lambda _: card)
+    return needing(Partition(size=2), provider=finder, hardware=lambda _: card)
 
 
 async def test_context_effects_distinguish_own_from_foreign_partitions(node: Node) -> None:
@@ -72,8 +68,7 @@ async def test_context_effects_distinguish_own_from_foreign_partitions(node: Nod
 
 async def test_effects_of_an_earlier_boot_are_known_and_not_in_force(node: Node) -> None:
     finder, lunch = Finder(), node.claim()
-    async with node.running(cards(Card(), finder)):
-        await node.prepare(lunch)
+    await node.prepared_by(cards(Card(), finder), lunch)
     node.boot_id.write_text("boot-2\n")
     finder = Finder()
     async with node.running(cards(Card(), finder)):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 from pydantic.alias_generators import to_camel
 
 import dra_kit as dra
-from tests.unit.node.drivers import Doing, driver
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.hardware import needing
+from tests.unit.node.role import Node
 
 log: list[tuple[Any, ...]] = []
 
@@ -61,17 +59,9 @@ class Partition(dra.Effect[Camel], id="partition"):
 PARTITION = Partition(profile=Camel.model_validate({"memorySize": 5}), gpuName="gpu-0")
 
 
-def needing(effect: dra.Effect[Any, Any]) -> dra.Driver[Any, Any]:
-    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        return dra.Prepared(env={"OUTCOME": str(await device.ensure(effect))})
-
-    return driver(Doing(prepare), effects=[type(effect)])
-
-
 async def test_fields_and_outcomes_with_aliases_are_read_at_the_next_start(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(needing(PARTITION)):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(PARTITION), lunch)
     async with node.running(needing(PARTITION)):
         await node.prepare(lunch)
         await node.unprepare(lunch)
@@ -82,14 +72,9 @@ async def test_fields_and_outcomes_with_aliases_are_read_at_the_next_start(node:
 
 async def test_an_effect_stored_by_field_names_is_the_same_effect(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(needing(PARTITION)):
-        await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        db.execute(
-            "UPDATE effects SET spec = ?, outcome = ?",
-            ('{"profile":{"memory_size":5},"gpu_name":"gpu-0"}', '{"memory_size":5}'),
-        )
-        db.commit()
+    await node.prepared_by(needing(PARTITION), lunch)
+    spec = '{"profile":{"memory_size":5},"gpu_name":"gpu-0"}'
+    node.execute("UPDATE effects SET spec = ?, outcome = ?", spec, '{"memory_size":5}')
     async with node.running(needing(PARTITION)):
         await node.prepare(dinner)
         await node.unprepare(lunch, dinner)
@@ -171,4 +156,4 @@ async def test_ensure_returns_the_outcome_as_read_from_its_json(node: Node) -> N
     lunch = node.claim()
     async with node.running(needing(Secret())):
         await node.prepare(lunch)
-        assert node.env(lunch) == ["OUTCOME=**********"]
+        assert node.env(lunch) == ["OUTCOMES=[SecretStr('**********')]"]

@@ -17,6 +17,7 @@ from dra_kit.node.effects.unrecorded import EffectMark
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.hardware import needing
 from tests.unit.node.role import DRIVER, NODE, Clock, Node
 
 
@@ -62,14 +63,6 @@ def with_objects(effect: type[Menu] = Menu) -> dra.Driver[Any, Any]:
     return driver(Doing(serve), effects=[effect])
 
 
-def with_programs() -> dra.Driver[Any, Any]:
-    async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        await device.ensure(Daemon())
-        return dra.Prepared(env={"SERVED": "yes"})
-
-    return driver(Doing(serve), effects=[Daemon])
-
-
 def objects(node: Node) -> list[str]:
     return [item["metadata"]["name"] for item in node.api.objects("pods")]
 
@@ -99,8 +92,7 @@ def clock(node: Node) -> Clock:
 
 async def prepared_and_lost(node: Node, made: dra.Driver[Any, Any]) -> dra.ClaimReference:
     lunch = node.claim()
-    async with node.running(made):
-        await node.prepare(lunch)
+    await node.prepared_by(made, lunch)
     lose(node)
     return lunch
 
@@ -201,11 +193,10 @@ async def test_a_failing_search_is_logged_once(node: Node, caplog: pytest.LogCap
 async def test_a_program_without_a_record_is_terminated_with_its_claim(node: Node) -> None:
     lunch = node.claim()
     children = node.root / "state" / "children"
-    async with node.running(with_programs()):
-        await node.prepare(lunch)
+    await node.prepared_by(needing(Daemon()), lunch)
     [program] = find_marked(children)
     lose(node, all_of_it=False)
-    async with node.running(with_programs()):
+    async with node.running(needing(Daemon())):
         await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
         assert is_running(program)
         await node.unprepare(lunch)
@@ -215,13 +206,13 @@ async def test_a_program_without_a_record_is_terminated_with_its_claim(node: Nod
 
 async def test_a_program_without_a_record_is_found_for_all_its_claims(node: Node) -> None:
     lunch, dinner = node.claim(), node.claim("dinner", ["pizza-1"])
-    async with node.running(with_programs(), effects_interval=0.05):
+    async with node.running(needing(Daemon()), effects_interval=0.05):
         await node.prepare(lunch)
         await node.prepare(dinner)
         [described] = (node.root / "state" / "children").glob("*.effect")
         await eventually(lambda: "dinner" in described.read_text())
     lose(node, all_of_it=False)
-    async with node.running(with_programs()):
+    async with node.running(needing(Daemon())):
         await eventually(lambda: node.effects() == [("daemon", "intent", ["dinner", "lunch"])])
         await node.unprepare(lunch)
         assert find_marked(node.root / "state" / "children")
@@ -251,13 +242,13 @@ async def test_an_effect_released_during_the_search_is_not_recorded(
 
 async def test_an_exited_program_is_not_recorded(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(with_programs()):
+    async with node.running(needing(Daemon())):
         await node.prepare(lunch)
         [described] = (node.root / "state" / "children").glob("*.effect")
         text = described.read_bytes()
         await node.unprepare(lunch)
     described.write_bytes(text)
-    async with node.running(with_programs()) as agent:
+    async with node.running(needing(Daemon())) as agent:
         assert await agent._unrecorded.look()
         assert node.effects() == []
 

@@ -14,10 +14,12 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.effects.verifier import EffectVerifier
 from tests.support.api import eventually
+from tests.unit.node.claims.test_status import metadata
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
 from tests.unit.node.upkeep.test_leftovers import beside
 
+SECOND = {"serial": {"int": 2}}
 SOON = 0.05
 NEVER = 3600.0
 
@@ -83,11 +85,6 @@ def applied(daemons: Daemons) -> list[Any]:
     return [given for what, given in daemons.log if what == "apply"]
 
 
-def metadata(node: Node, claim: dra.ClaimReference) -> str:
-    [file] = (node.settings().state("dra.pizza") / "device-metadata").glob(f"*{claim.uid}*/**/metadata.json")
-    return file.read_text()
-
-
 async def test_an_effect_restored_with_the_same_outcome_is_not_reported(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     daemons.again = True
@@ -102,16 +99,13 @@ async def test_an_effect_restored_with_the_same_outcome_is_not_reported(node: No
 
 
 async def test_a_changed_outcome_updates_all_claims_and_records_events_on_claims_and_pods(node: Node) -> None:
-    daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
-    raw = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
-    raw["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
-    node.api.put("resourceclaims", raw)
+    daemons, lunch, dinner = Daemons(), node.claim(reserved_for=["guest"]), node.claim("dinner", ["pizza-1"])
     async with node.running(starting(daemons), effects_interval=SOON):
         await node.prepare(lunch, dinner)
         assert (node.env(lunch), node.env(dinner)) == (["SERIAL=1"], ["SERIAL=1"])
         daemons.running.clear()
         await eventually(lambda: node.env(lunch) == node.env(dinner) == ["SERIAL=2"])
-        await eventually(lambda: '"int": 2' in metadata(node, lunch) or '"int":2' in metadata(node, lunch))
+        await eventually(lambda: metadata(node, lunch)["requests"][0]["devices"][0]["attributes"] == SECOND)
         assert applied(daemons) == [None, 1]
         await eventually(lambda: len(node.events()) == 3)
     told = {(item["regarding"]["kind"], item["regarding"]["name"]) for item in node.events()}
@@ -137,8 +131,7 @@ async def test_a_changed_outcome_also_updates_claims_with_admin_access(node: Nod
 
 async def test_effects_are_verified_at_the_start_once(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
-    async with node.running(starting(daemons), effects_interval=NEVER):
-        await node.prepare(lunch)
+    await node.prepared_by(starting(daemons), lunch, effects_interval=NEVER)
     daemons.running.clear()
     async with node.running(starting(daemons), effects_interval=NEVER):
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
@@ -232,8 +225,7 @@ async def test_a_prepare_reports_an_effect_that_is_coming_up_again(node: Node) -
 
 async def test_an_effect_that_is_coming_up_is_retried_before_the_next_check(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
-    async with node.running(starting(daemons), effects_interval=NEVER):
-        await node.prepare(lunch)
+    await node.prepared_by(starting(daemons), lunch, effects_interval=NEVER)
     daemons.booting = True
     daemons.running.clear()
     async with node.running(starting(daemons), effects_interval=NEVER):  # the one look is at the start
@@ -244,8 +236,7 @@ async def test_an_effect_that_is_coming_up_is_retried_before_the_next_check(node
 
 async def test_effects_of_an_earlier_boot_are_not_verified(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons, lunch = Daemons(), node.claim()
-    async with node.running(starting(daemons), effects_interval=NEVER):
-        await node.prepare(lunch)
+    await node.prepared_by(starting(daemons), lunch, effects_interval=NEVER)
     node.boot_id.write_text("boot-2\n")
     daemons.running.clear()
     daemons.log.clear()
@@ -332,18 +323,13 @@ async def test_effects_that_share_a_lock_are_all_verified(node: Node, asked: boo
     made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
     async with node.running(made, effects_interval=NEVER if asked else SOON):
         await node.prepare(lunch)
-        del daemons.running["right"]
-        if asked:
-            await node.prepare(lunch)
-            assert node.env(lunch) == ["SERIALS=1,3"]
-        else:
-            await eventually(lambda: node.env(lunch) == ["SERIALS=1,3"])
-        del daemons.running["left"]
-        if asked:
-            await node.prepare(lunch)
-            assert node.env(lunch) == ["SERIALS=4,3"]
-        else:
-            await eventually(lambda: node.env(lunch) == ["SERIALS=4,3"])
+        for name, serials in (("right", "1,3"), ("left", "4,3")):
+            del daemons.running[name]
+            if asked:
+                await node.prepare(lunch)
+            else:
+                await eventually(lambda serials=serials: node.env(lunch) == [f"SERIALS={serials}"])  # type: ignore[misc]
+            assert node.env(lunch) == [f"SERIALS={serials}"]
 
 
 async def test_a_repeated_prepare_reapplies_all_effects_lost_together(node: Node) -> None:

@@ -15,9 +15,8 @@ import dra_kit as dra
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
 from tests.unit.node.health.doctor import Doctor
-from tests.unit.node.role import DRIVER, NODE, Node
+from tests.unit.node.role import DRIVER, NODE, SLICES, Node
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 STICKY = dra.HealthRule(taint="NoSchedule", sticky=True)
 
 
@@ -215,11 +214,7 @@ async def test_driver_without_source_has_no_health_service(node: Node) -> None:
 async def test_events_name_the_claim_and_the_pod_of_an_unhealthy_device(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
-        claim = node.claim()
-        stored = node.api.objects("resourceclaims")[0]
-        stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
-        node.api.put("resourceclaims", stored)
-        await node.prepare(claim)
+        await node.prepare(node.claim(reserved_for=["guest"]))
         doctor.unhealthy("pizza-0", "hot", "93 °C")
         doctor.unhealthy("pizza-1", "hot")
         await eventually(lambda: len(node.events()) == 2)
@@ -247,8 +242,7 @@ async def test_first_publication_of_the_next_process_has_the_stored_taints(node:
         doctor.unhealthy("pizza-1", "hot")
         await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-1"})
     before = node.slices()[0]["devices"]
-    [name] = [item["metadata"]["name"] for item in node.api.objects("resourceslices")]
-    node.api.delete("resourceslices", name)  # as a kubelet that restarts does
+    node.delete_slices()  # as a kubelet that restarts does
 
     silent = Doctor(silent=True, xid=STICKY, hot=dra.HealthRule(taint="NoExecute"))
     async with node.running(driver(health=silent)):

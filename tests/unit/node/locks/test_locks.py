@@ -47,6 +47,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "locks" / "names.lock"
 
 
+@pytest.fixture
+def locks(file: Path) -> NamedLocks:
+    return NamedLocks(file)
+
+
 def other_process(file: Path, name: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """Another process that holds the lock until its stdin is closed."""
     return python(HOLDER, str(file), name)
@@ -54,7 +59,7 @@ def other_process(file: Path, name: str) -> AbstractContextManager[subprocess.Po
 
 @contextmanager
 def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process, once it has said that it is ready."""
+    """Another process, once it has said that it is ready; it exits when its stdin is closed, as at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -64,14 +69,12 @@ def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "ready\n"
         yield process
     finally:
-        process.kill()
         process.stdin.close()
         process.stdout.close()
         process.wait(60)
 
 
-async def test_lock_of_a_name_has_one_holder(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_lock_of_a_name_has_one_holder(locks: NamedLocks) -> None:
     log: list[str] = []
 
     async def work(name: str, mark: str) -> None:
@@ -84,14 +87,12 @@ async def test_lock_of_a_name_has_one_holder(file: Path) -> None:
     assert log == ["+1", "-1", "+2", "-2", "+3", "-3"]
 
 
-async def test_locks_of_other_names_are_independent(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_locks_of_other_names_are_independent(locks: NamedLocks) -> None:
     async with locks.hold("a"), asyncio.timeout(60), locks.hold("b"):
         pass
 
 
-async def test_cancelled_waiter_leaves_nothing_behind(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_cancelled_waiter_leaves_nothing_behind(locks: NamedLocks) -> None:
 
     async def wait() -> None:
         async with locks.hold("a"):
@@ -109,8 +110,7 @@ async def test_cancelled_waiter_leaves_nothing_behind(file: Path) -> None:
         assert held
 
 
-async def test_error_releases_the_lock(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_error_releases_the_lock(locks: NamedLocks) -> None:
     with pytest.raises(RuntimeError):
         async with locks.hold("a"):
             raise RuntimeError
@@ -118,8 +118,7 @@ async def test_error_releases_the_lock(file: Path) -> None:
         pass
 
 
-async def test_lock_excludes_other_processes(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_lock_excludes_other_processes(locks: NamedLocks, file: Path) -> None:
     with other_process(file, "a") as process:
         assert locks.held_elsewhere("a")
         async with locks.try_hold("a") as held:
@@ -141,16 +140,14 @@ async def test_lock_of_a_killed_process_is_released(file: Path) -> None:
             pass
 
 
-async def test_child_of_a_killed_holder_keeps_no_lock(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_child_of_a_killed_holder_keeps_no_lock(locks: NamedLocks, file: Path) -> None:
     async with locks.hold("a"):
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=subprocess.PIPE)
     assert not NamedLocks(file).held_elsewhere("a")
     await asyncio.wait_for(child.communicate(b"\n"), 60)
 
 
-async def test_forked_process_keeps_no_lock(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_forked_process_keeps_no_lock(locks: NamedLocks, file: Path) -> None:
     async with locks.hold("a"):
         [held] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _target(item) == file]
         forked = os.dup(held)  # fork(2) shares descriptors just so
@@ -169,16 +166,14 @@ def _target(link: Path) -> Path | None:
         return None  # closed meanwhile
 
 
-async def test_checking_a_lock_does_not_take_it(file: Path) -> None:
+async def test_checking_a_lock_does_not_take_it(locks: NamedLocks, file: Path) -> None:
     with python(LOOKER, str(file)):
-        locks = NamedLocks(file)
         for _ in range(3000):
             async with locks.try_hold("a") as held:
                 assert held
 
 
-async def test_removed_directory_is_created_again(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_removed_directory_is_created_again(locks: NamedLocks, file: Path) -> None:
     async with locks.hold("a"):
         file.unlink()
         file.parent.rmdir()
@@ -219,25 +214,16 @@ def test_each_name_has_its_own_lock(file: Path, names: list[str]) -> None:
     asyncio.run(hold_all())
 
 
-async def test_own_lock_is_not_held_elsewhere(file: Path) -> None:
-    locks = NamedLocks(file)
+async def test_own_lock_is_not_held_elsewhere(locks: NamedLocks, file: Path) -> None:
     async with locks.hold("a"):
         assert not locks.held_elsewhere("a")
         assert NamedLocks(file).held_elsewhere("a"), "another one's"
 
 
-async def test_lock_file_closed_by_the_author_blocks_no_claim(file: Path) -> None:
+async def test_lock_file_closed_by_the_author_blocks_no_claim(locks: NamedLocks, file: Path) -> None:
     """Libraries that become daemons close every file they find."""
-    locks = NamedLocks(file)
     async with locks.hold("a"):
-        [descriptor] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _is_open_at(item, file)]
+        [descriptor] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _target(item) == file]
         os.close(descriptor)
     async with asyncio.timeout(30), locks.hold("a") as held:
         assert held
-
-
-def _is_open_at(descriptor: Path, file: Path) -> bool:
-    try:
-        return descriptor.readlink() == file
-    except FileNotFoundError:  # the one that lists the directory
-        return False

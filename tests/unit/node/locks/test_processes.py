@@ -4,9 +4,7 @@ import fcntl
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from dra_kit.errors import StoreError
 from dra_kit.node import processes
 from dra_kit.node.processes import DriverProcesses
+from tests.unit.node.locks.test_locks import python
 
 OTHER = """
 import sys
@@ -21,26 +20,14 @@ from pathlib import Path
 from dra_kit.node.processes import DriverProcesses
 
 with DriverProcesses(Path(sys.argv[1])).present():
-    print("present", flush=True)
+    print("ready", flush=True)
     sys.stdin.read()
 """
 
 
-@contextmanager
-def other(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run another process, which exits cleanly at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "present\n"
-        yield process
-    finally:
-        process.stdin.close()
-        process.stdout.close()
-        process.wait(60)
+def other(directory: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Another process, which exits cleanly at the end."""
+    return python(OTHER, str(directory))
 
 
 def test_only_other_processes_are_counted(tmp_path: Path) -> None:

@@ -234,20 +234,15 @@ def test_a_class_without_a_kind_is_rejected() -> None:
         type("Wrong", (dra.ClusterObject,), {}, id="wrong", api_version="one", kind="A", plural="as")
 
 
+def stored(undo: str, *keys: str) -> EffectRecord:
+    return EffectRecord(number=1, effect="menu", spec="{}", keys=keys, phase="applied", boot_id="b", undo=undo)
+
+
 async def test_an_object_is_deleted_without_its_class(client: Client, keeper: ClusterObjects) -> None:
     kept, gone = menu(keeper), Menu(claim_uid="other", namespace="default", dish="soup").with_keeper(keeper)
     await kept.apply(None)
     await gone.apply(None)
-    stored = EffectRecord(
-        number=1,
-        effect="menu",
-        spec="{}",
-        keys=tuple(gone.keys()),
-        phase="applied",
-        boot_id="b",
-        undo=stored_undo(gone),
-    )
-    effect = effect_without_class(stored)
+    effect = effect_without_class(stored(stored_undo(gone), *gone.keys()))
     assert isinstance(effect, dra.ClusterObject)
     await effect.with_keeper(keeper).revert(None)
     assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == [f"menu-{CLAIM}"]
@@ -255,5 +250,4 @@ async def test_an_object_is_deleted_without_its_class(client: Client, keeper: Cl
 
 def test_an_effect_with_invalid_undo_data_has_no_substitute() -> None:
     for undo in ("", "{", "[]", '{"what":"ClusterObject"}', '{"what":"Oven"}'):
-        stored = EffectRecord(number=1, effect="menu", spec="{}", keys=("a",), phase="applied", boot_id="b", undo=undo)
-        assert effect_without_class(stored) is None
+        assert effect_without_class(stored(undo, "a")) is None

@@ -14,7 +14,7 @@ from tests.support.api import eventually
 from tests.support.pod_resources import held, kubelet
 from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, driver
-from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.hardware import kitchen
 from tests.unit.node.role import DRIVER, NODE, Node
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
@@ -107,14 +107,8 @@ async def test_device_info_links_hardware_to_container(node: Node) -> None:
 
 
 async def test_effects_in_force(node: Node) -> None:
-    class Baker(dra.Preparer):
-        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            await device.ensure(Heat(oven="left", temperature=200))
-            return dra.Prepared(env={"A": "1"})
-
-    kitchen()
     lunch = node.claim()
-    async with node.running(driver(Baker(), effects=[Heat]), probe_address="127.0.0.1:0") as agent:
+    async with node.running(kitchen(), probe_address="127.0.0.1:0") as agent:
         await eventually(lambda: agent.probe_port and node.published())
         await node.prepare(lunch)
         series = await scraped(agent)
@@ -123,14 +117,8 @@ async def test_effects_in_force(node: Node) -> None:
 
 
 async def test_node_serves_exactly_the_documented_metrics(node: Node) -> None:
-    class Baker(dra.Preparer):
-        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            await device.ensure(Heat(oven="left", temperature=200))
-            return dra.Prepared(env={"A": "1"})
-
-    kitchen()
     lunch = node.claim()
-    async with node.running(driver(Baker(), effects=[Heat]), probe_address="127.0.0.1:0") as agent:
+    async with node.running(kitchen(), probe_address="127.0.0.1:0") as agent:
         await eventually(lambda: bool(node.published()) and agent._publisher.record.last_success)
         await node.prepare(lunch)
         logged = {name for name, _ in await scraped(agent) if not name.startswith("process_")}

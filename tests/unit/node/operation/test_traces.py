@@ -15,7 +15,7 @@ import dra_kit as dra
 from dra_kit.process import tracing
 from dra_kit.process.logging import JsonFormatter
 from tests.unit.node.drivers import Doing, driver
-from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.hardware import kitchen
 from tests.unit.node.role import Node
 
 
@@ -28,14 +28,8 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 async def test_prepare_is_one_trace_from_the_call_to_the_durable_write(node: Node, spans: InMemorySpanExporter) -> None:
-    class Baker(dra.Preparer):
-        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            await device.ensure(Heat(oven="left", temperature=200))
-            return dra.Prepared(env={"A": "1"})
-
-    kitchen()
     lunch = node.claim()
-    async with node.running(driver(Baker(), effects=[Heat])):
+    async with node.running(kitchen()):
         await node.prepare(lunch)
         await node.unprepare(lunch)
     found = spans.get_finished_spans()
@@ -86,13 +80,9 @@ async def test_log_lines_of_the_driver_name_claim_pod_and_device(node: Node, blo
             logger.info("baking")
             return dra.Prepared(env={device.env_name: "1"})
 
-    lunch = node.claim(devices=["pizza-0", "pizza-1"])
-    [stored] = node.api.objects("resourceclaims")
-    reserved = [{"resource": "pods", "name": "guest", "uid": "u"}]
-    node.api.put("resourceclaims", stored | {"status": stored["status"] | {"reservedFor": reserved}})
+    lunch = node.claim(devices=["pizza-0", "pizza-1"], reserved_for=["guest"])
     try:
-        async with node.running(driver(Blocking() if blocking else Author())):
-            await node.prepare(lunch)
+        await node.prepared_by(driver(Blocking() if blocking else Author()), lunch)
     finally:
         logger.removeHandler(handler)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]

@@ -33,10 +33,8 @@ async def who(node: Node) -> Sequence[dict[str, Any]]:
 
 
 async def test_prepared_device_is_listed_with_hardware_and_pod_until_released(node: Node) -> None:
-    lunch = node.claim(devices=["pizza-0", {"device": "pizza-1", "request": "big/second"}])
-    [stored] = node.api.objects("resourceclaims")
-    reserved = [{"resource": "pods", "name": "guest", "uid": "u"}]
-    node.api.put("resourceclaims", stored | {"status": stored["status"] | {"reservedFor": reserved}})
+    second = {"device": "pizza-1", "request": "big/second"}
+    lunch = node.claim(devices=["pizza-0", second], reserved_for=["guest"])
     async with node.running(driver(Doing(serials))):
         assert await who(node) == []
         await node.prepare(lunch)
@@ -52,9 +50,7 @@ async def test_prepared_device_is_listed_with_hardware_and_pod_until_released(no
 
 
 async def test_hardware_ids_are_stored_for_the_next_process(node: Node) -> None:
-    lunch = node.claim()
-    async with node.running(driver(Doing(serials))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(Doing(serials)), node.claim())
     async with node.running(driver(Doing(serials))):
         [use] = await who(node)
         assert use["hardwareIDs"] == ["SN-pizza-0"]
@@ -93,8 +89,7 @@ async def test_who_on_the_node_lists_devices_of_all_drivers(node: Node) -> None:
 
 async def test_who_reads_the_files_of_a_stopped_driver(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(driver(Doing(serials))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(Doing(serials)), lunch)
     assert not is_node(node.root)
     found = await on_node(node.root, [node.cdi])
     assert [(use.driver, use.device, use.claim_uid) for use in found.uses] == [(DRIVER, "pizza-0", lunch.uid)]

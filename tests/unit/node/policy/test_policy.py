@@ -53,12 +53,14 @@ class Published:
 
 
 @asynccontextmanager
-async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyPart, Published]]:
+async def filtered(
+    policy: dra.DevicePolicy[Pizza], *names: str, client: Client | None = None
+) -> AsyncIterator[tuple[PolicyPart, Published]]:
     current, published = CurrentInventory(), Published()
     found = inventory(*names)
     current.replace(found, {})
     part = PolicyPart(
-        policy, Client(Credentials(Connection("http://unused")), user_agent="tests/1"), "node-1",
+        policy, client or Client(Credentials(Connection("http://unused")), user_agent="tests/1"), "node-1",
         current=current, publish=published, serving=ProviderCapabilities("node"), again=0.01,
     )  # fmt: skip
     part.publish(found)
@@ -87,17 +89,7 @@ async def test_device_is_withheld_when_the_policy_returns_none(policy: dra.Devic
         await eventually(lambda: published.names == ["pizza-1", "pizza-3"])
 
 
-async def test_policy_may_add_attributes() -> None:
-    class Priced(dra.DevicePolicy[Pizza]):
-        def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
-            return device.model_copy(update={"attributes": {"price": 9}})
-
-    async with filtered(Priced(), "pizza-0") as (_, published):
-        await eventually(lambda: published.devices)
-        assert dict(published.devices[0].attributes) == {"price": 9}
-
-
-async def test_health_taints_are_added_to_the_result_of_the_policy() -> None:
+async def test_health_taints_are_added_to_the_attributes_of_the_policy() -> None:
     class Priced(dra.DevicePolicy[Pizza]):
         def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
             assert isinstance(device, Pizza)  # as discover yielded it
@@ -105,6 +97,7 @@ async def test_health_taints_are_added_to_the_result_of_the_policy() -> None:
 
     async with filtered(Priced(), "pizza-0") as (part, published):
         await eventually(lambda: published.devices)
+        assert dict(published.devices[0].attributes) == {"price": 9}
         ill = dra.Device(name="pizza-0", taints=[dra.DeviceTaint(key="oven/cold", effect="NoSchedule")])
         part.publish(dra.Inventory(pools=[dra.Pool(name="node-1", devices=[ill])]))
         await eventually(lambda: published.devices[0].taints)
@@ -174,15 +167,11 @@ def menu(node: str, *off: str) -> dict[str, Any]:
 
 
 async def test_policy_follows_only_the_object_named_like_the_node() -> None:
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        current, published = CurrentInventory(), Published()
-        found = inventory("pizza-0", "pizza-1")
-        current.replace(found, {})
-        part = PolicyPart(
-            Menu(), client, "node-1", current=current, publish=published, serving=ProviderCapabilities("node")
-        )
-        part.publish(found)
-        task = asyncio.create_task(part.run(asyncio.Event()))
+    async with (
+        ApiServer() as server,
+        Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
+        filtered(Menu(), "pizza-0", "pizza-1", client=client) as (_, published),
+    ):
         await eventually(lambda: published.names == ["pizza-0", "pizza-1"])  # the kind does not exist yet
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
         async with asyncio.timeout(60):
@@ -203,9 +192,6 @@ async def test_policy_follows_only_the_object_named_like_the_node() -> None:
         await client.delete(RESOURCE, "node-1")
         await eventually(lambda: published.names == ["pizza-0", "pizza-1"])
         assert (client.requests["watch", "nodemenus"], client.requests["list", "nodemenus"]) == requests
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def test_invalid_watches_is_rejected() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from pydantic import JsonValue
 import dra_kit as dra
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import Node
 
 SICK = dra.DeviceTaint(key="dra.pizza/sick", effect="NoSchedule")
 
@@ -40,12 +38,8 @@ def records(node: Node) -> dict[str, dict[str, Any]]:
 
 async def is_prepared_again(node: Node, before: dra.Device, after: dra.Device) -> bool:
     """Return whether a changed device is prepared again; a second claim shows when the check is done."""
-    waiter, oven, lunch, dinner = (
-        Waiter(),
-        Oven(before, Pizza(name="z", serial="1")),
-        node.claim(),
-        node.claim("d", ["z"]),
-    )
+    waiter, oven = Waiter(), Oven(before, Pizza(name="z", serial="1"))
+    lunch, dinner = node.claim(), node.claim("d", ["z"])
     async with node.running(driver(waiter, oven)):
         await node.prepare(lunch, dinner)
         change(oven, after, Pizza(name="z", serial="2"))
@@ -119,22 +113,17 @@ async def test_effect_that_changes_discover_is_not_reverted(node: Node) -> None:
 
 def rewrite_as_previous_release(node: Node, fingerprint: str) -> None:
     """Rewrite the records as that release wrote them: a fingerprint, and no identity."""
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        for uid, text in db.execute("SELECT uid, record FROM claims").fetchall():
-            record = json.loads(text)
-            for item in record["devices"]:
-                del item["identity"]
-                item["advertised"] = fingerprint
-            db.execute("UPDATE claims SET record = ?, checksum = NULL WHERE uid = ?", (json.dumps(record), uid))
-        db.commit()
+    for uid, text in node.execute("SELECT uid, record FROM claims"):
+        record = json.loads(text)
+        for item in record["devices"]:
+            del item["identity"]
+            item["advertised"] = fingerprint
+        node.execute("UPDATE claims SET record = ?, checksum = NULL WHERE uid = ?", json.dumps(record), uid)
 
 
-async def test_record_of_the_previous_release_adopts_the_identity_and_detects_later_changes(
-    node: Node,
-) -> None:
+async def test_record_of_the_previous_release_adopts_the_identity_and_detects_later_changes(node: Node) -> None:
     lunch = node.claim()
-    async with node.running(driver(provider=Oven(pizza()))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(provider=Oven(pizza())), lunch)
     rewrite_as_previous_release(node, "0" * 64)
     waiter = Waiter()
     async with node.running(driver(waiter, Oven(pizza()))):
@@ -159,10 +148,8 @@ async def test_added_identity_key_is_recorded_and_detects_later_changes(node: No
 
 
 async def test_previous_release_finds_its_own_fingerprint(node: Node) -> None:
-    lunch = node.claim()
     device = pizza(taints=[SICK], crumbs=3)
-    async with node.running(driver(provider=Oven(device))):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(provider=Oven(device)), node.claim())
     # that release's formula
     own = {"serial": "S1", "crumbs": 3}
     text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)

@@ -25,13 +25,7 @@ from dra_kit.slices.inventory import node_source, validate_inventory
 from dra_kit.slices.publisher import REPORT_AGAIN, Publisher
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
-from tests.unit.node.role import AGENT, NODE, Node
-
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-
-
-def writes(node: Node) -> int:
-    return sum(request.method != "GET" and request.path.startswith(SLICES) for request in node.api.requests)
+from tests.unit.node.role import AGENT, NODE, SLICES, Node
 
 
 async def test_devices_are_published_with_the_node_as_owner(node: Node) -> None:
@@ -94,10 +88,10 @@ async def test_hot_plug_updates_the_slice_with_one_write(node: Node) -> None:
     provider = Yielding(devices("a"), None, devices("a", "b"), None)
     async with node.running(driver(provider=provider)):
         await eventually(lambda: node.published() == ["a"])
-        before = writes(node)
+        before = node.slice_writes()
         provider.go_on()
         await eventually(lambda: node.published() == ["a", "b"])
-        assert writes(node) == before + 1
+        assert node.slice_writes() == before + 1
         provider.go_on()
 
 
@@ -334,15 +328,8 @@ async def test_pools_may_have_their_own_names(node: Node) -> None:
 async def test_pool_of_other_nodes_rejects_the_inventory(
     node: Node, caplog: pytest.LogCaptureFixture, field: str
 ) -> None:
-    selector = dra.NodeSelector(
-        node_selector_terms=[
-            dra.NodeSelectorTerm(
-                match_fields=[
-                    dra.NodeSelectorRequirement(key="metadata.name", operator="In", values=["node-1"]),
-                ]
-            )
-        ]
-    )
+    here = dra.NodeSelectorRequirement(key="metadata.name", operator="In", values=["node-1"])
+    selector = dra.NodeSelector(node_selector_terms=[dra.NodeSelectorTerm(match_fields=[here])])
     scopes: dict[str, Any] = {
         "node_selector": ({"node_selector": selector}, {}),
         "all_nodes": ({"all_nodes": True}, {}),
@@ -364,9 +351,7 @@ async def test_edited_slice_is_restored(node: Node) -> None:
     async with node.running(driver(provider=Oven("a"))):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
-        [item] = node.api.objects("resourceslices")
-        item["spec"]["devices"] = [{"name": "forged"}]
-        node.api.put("resourceslices", item)
+        node.forge_slice()
         await eventually(lambda: node.published() == ["a"])
 
 
@@ -374,8 +359,7 @@ async def test_deleted_slice_is_published_again(node: Node) -> None:
     async with node.running(driver(provider=Oven("a"))):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
-        [item] = node.api.objects("resourceslices")
-        node.api.delete("resourceslices", item["metadata"]["name"])
+        node.delete_slices()
         await eventually(lambda: node.published() == ["a"])
 
 
@@ -384,8 +368,7 @@ async def test_slice_deleted_before_the_watch_is_published_again(node: Node) -> 
         with node.api.failing(503, below=SLICES, agent="kopf"):
             await eventually(node.slices)
             await eventually(lambda: node.api.asked("GET", SLICES, "kopf"))
-            [item] = node.api.objects("resourceslices")
-            node.api.delete("resourceslices", item["metadata"]["name"])
+            node.delete_slices()
         await eventually(lambda: node.published() == ["a"], timeout=30)
 
 
@@ -430,8 +413,7 @@ async def test_repeated_deletions_are_repaired_with_back_off(node: Node, caplog:
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES))
         for _ in range(4):
-            [item] = node.api.objects("resourceslices")
-            node.api.delete("resourceslices", item["metadata"]["name"])
+            node.delete_slices()
             await eventually(node.slices)
     posts = [request.at for request in node.api.requests if str(request) == f"POST {SLICES}"]
     pauses = [later - earlier for earlier, later in itertools.pairwise(posts)]
@@ -457,12 +439,12 @@ async def test_slices_survive_a_restart_without_a_write(node: Node) -> None:
     async with node.running(driver()):
         await eventually(node.slices)
     before = node.api.objects("resourceslices")
-    wrote = writes(node)
+    wrote = node.slice_writes()
     async with node.running(driver()):
         listed = node.api.asked("GET", SLICES, AGENT)
         await eventually(lambda: node.api.asked("WATCH", SLICES) and listed)
     assert node.api.objects("resourceslices") == before
-    assert writes(node) == wrote
+    assert node.slice_writes() == wrote
 
 
 async def test_start_costs_few_requests_and_idling_none(node: Node) -> None:
@@ -557,8 +539,7 @@ async def test_slices_are_checked_again_after_a_write(node: Node) -> None:
         running = asyncio.create_task(publisher.run(asyncio.Event()))
         publisher.publish(validate_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
         await eventually(node.slices)
-        [item] = node.api.objects("resourceslices")
-        node.api.delete("resourceslices", item["metadata"]["name"])  # the slices are not watched here
+        node.delete_slices()  # the slices are not watched here
         await eventually(lambda: node.published() == ["a"])
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -27,9 +27,8 @@ from dra_kit.slices.inventory import node_source, validate_inventory
 from dra_kit.slices.publisher import LOSSES_FORGOTTEN, OverwriteBackoff, Publisher
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
-from tests.unit.node.role import NODE, Node
+from tests.unit.node.role import NODE, SLICES, Node
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 FULL = [f"pizza-{number:03}" for number in range(100)]
 TOO_FULL = [f"pizza-{number:03}" for number in range(129)]  # for one slice
 
@@ -184,7 +183,7 @@ async def test_competing_publishers_back_off_and_the_last_one_wins(
         publish(old, dra.Device(name="pizza-0", attributes={"version": "old"}))
         publish(new, dra.Device(name="pizza-0", attributes={"version": "new"}))
         async with running(old):
-            await eventually(lambda: versions() == ["old"])
+            await eventually(lambda: versions() == ["old"] and logged(caplog, "slices published"))
             caplog.clear()
             begin = time.time()
             async with running(new):
@@ -268,7 +267,6 @@ async def test_deleted_slices_are_not_cached(node: Node) -> None:
         publish(publisher, "a")
         for _ in range(3):
             await publisher.reconcile()
-            [item] = node.api.objects("resourceslices")
-            node.api.delete("resourceslices", item["metadata"]["name"])
+            node.delete_slices()
         await publisher.reconcile()
         assert len(publisher._accepted) == 1

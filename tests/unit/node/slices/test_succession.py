@@ -16,15 +16,10 @@ from dra_kit.errors import Forbidden, Invalid, Unavailable
 from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
-from tests.unit.node.role import Node
+from tests.unit.node.role import SLICES, Node
 from tests.unit.node.slices.test_publication_pace import publish, publishing
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEFT = "a younger process publishes the slices"
-
-
-def writes(node: Node) -> int:
-    return sum(request.method != "GET" and request.path.startswith(SLICES) for request in node.api.requests)
 
 
 def change(oven: Oven, *devices: dra.Device | str) -> None:
@@ -61,12 +56,12 @@ async def test_each_change_is_one_write_while_two_processes_find_different_devic
         await eventually(lambda: node.published() == ["old"])
         async with node.running(driver(provider=newer), pod_uid="new"):
             await eventually(lambda: node.published() == ["new"])
-            before = writes(node)
+            before = node.slice_writes()
             for number in range(3):
                 change(older, f"old-{number}")
                 change(newer, f"new-{number}")
                 await eventually(lambda number=number: node.published() == [f"new-{number}"])  # type: ignore[misc]
-            assert writes(node) == before + 3
+            assert node.slice_writes() == before + 3
             old.stop()
             # one that has not ended yet publishes again when the newer one ends
             await eventually(lambda: old.supervisor.status()["publisher"].state is PartState.STOPPED)
@@ -85,11 +80,11 @@ async def test_older_process_publishes_again_when_the_younger_one_exits(
         await eventually(lambda: node.published() == ["new"])
         change(older, "old", "hot-plugged")
         await eventually(lambda: logged(caplog, LEFT))
-        before = writes(node)
+        before = node.slice_writes()
         agent.stop()
         await running
         await eventually(lambda: node.published() == ["old", "hot-plugged"])
-        assert writes(node) == before + 1
+        assert node.slice_writes() == before + 1
     assert not logged(caplog, "by another client")
 
 
@@ -99,11 +94,11 @@ async def test_younger_process_of_an_older_release_publishes_in_a_rollback(
     oven = Oven("a")
     async with node.running(driver(provider=oven)):
         await eventually(lambda: node.published() == ["a"])
-        before = writes(node)
+        before = node.slice_writes()
         with process_of_another_release(node):
             change(oven, "b")
             await eventually(lambda: logged(caplog, LEFT))
-            assert writes(node) == before
+            assert node.slice_writes() == before
         await eventually(lambda: node.published() == ["b"])
 
 
@@ -130,9 +125,9 @@ async def test_try_out_validates_on_the_server_and_stores_nothing(node: Node, ch
             publisher.publish(Inventory(pools=[]))
         else:
             publish(publisher, "after")
-        before = writes(node)
+        before = node.slice_writes()
         await publisher.try_out()
-        assert writes(node) == before + 1
+        assert node.slice_writes() == before + 1
         assert node.api.objects("resourceslices") == stored
         with node.api.failing(403, "POST", "PUT", "DELETE", below=SLICES), pytest.raises(Forbidden):
             await publisher.try_out()
@@ -144,9 +139,9 @@ async def test_try_out_of_published_slices_still_reads_them(node: Node) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "same")
         await publisher.reconcile()
-        before = writes(node)
+        before = node.slice_writes()
         await publisher.try_out()
-        assert writes(node) == before
+        assert node.slice_writes() == before
         node.api.go_away()
         with pytest.raises(Unavailable):
             await publisher.try_out()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -15,21 +14,19 @@ from dra_kit.node.state.salvage import as_text
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, kitchen
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import Node
 from tests.unit.node.upkeep.test_orphans import HangingRelease, forget
 
 NO_UTF_8 = "CAST(x'7b22ff227d' AS TEXT)"  # {"?"} with an invalid byte
 
 
 def corrupt(node: Node, uid: str, record: str = "substr(record, 1, 40)") -> None:
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
-        db.execute(f"UPDATE claims SET record = {record} WHERE uid = ?", (uid,))  # noqa: S608 - an expression of ours
+    node.execute(f"UPDATE claims SET record = {record} WHERE uid = ?", uid)  # noqa: S608 - an expression of ours
 
 
 def left(node: Node) -> list[str]:
     """The names of all rows, which ``--dump-state`` does not show of corrupt rows."""
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        return [row[0] for row in db.execute("SELECT name FROM claims ORDER BY name")]
+    return [name for [name] in node.execute("SELECT name FROM claims ORDER BY name")]
 
 
 @pytest.mark.parametrize("text", ['{"env": "a\\nb"}', '{"env": "\u00e4"}'])
@@ -80,8 +77,7 @@ async def test_a_claim_with_a_corrupt_record_is_prepared_again(node: Node) -> No
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_claim_with_a_corrupt_record_is_released(node: Node, restarted: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    baker = Baker()
-    baker.temperatures["dinner pizza-1"], baker.ovens["dinner pizza-1"] = 250, "other"
+    baker = Baker(temperatures={"dinner": 250}, ovens={"dinner": "other"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(node.running(kitchen(baker)))
         await node.prepare(lunch, dinner)
@@ -119,8 +115,7 @@ async def test_a_corrupt_effect_is_stored_again_when_needed(node: Node) -> None:
     async with node.running(kitchen()):
         await node.prepare(lunch)
         corrupt(node, lunch.uid)
-        with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
-            db.execute("UPDATE effects SET phase = 'molten'")
+        node.execute("UPDATE effects SET phase = 'molten'")
         await node.prepare(lunch)
         assert node.effects() == [("heat", "applied", ["lunch"])]
         assert node.state()["corrupt"] == []
@@ -131,8 +126,7 @@ async def test_a_corrupt_effect_is_stored_again_when_needed(node: Node) -> None:
 
 async def test_a_corrupt_record_is_reported_in_an_event_and_in_the_dump(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), lunch)
     corrupt(node, lunch.uid)
     async with node.running(driver()):
         await eventually(lambda: bool(node.events()))
@@ -147,8 +141,7 @@ async def test_a_corrupt_record_is_reported_in_an_event_and_in_the_dump(node: No
 
 async def test_the_device_of_a_corrupt_record_stays_reserved(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), lunch)
     corrupt(node, lunch.uid)
     async with node.running(driver()):
         assert "is still prepared for claim default/lunch" in await node.error(dinner)
@@ -174,10 +167,8 @@ async def test_the_device_of_a_corrupt_record_stays_reserved_after_its_claim_is_
 @pytest.mark.parametrize("released", [False, True])
 async def test_a_record_under_a_corrupt_uid_is_removed_with_its_claim(node: Node, released: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
-        db.execute("UPDATE claims SET uid = 'uid-lu8ch'")
+    await node.prepared_by(driver(), lunch)
+    node.execute("UPDATE claims SET uid = 'uid-lu8ch'")
     before = node.contents()
     async with node.running(driver()):
         assert node.contents() == before
@@ -226,11 +217,9 @@ async def test_a_corrupt_record_does_not_prevent_half_done_releases(node: Node) 
 
 async def test_files_of_a_corrupt_record_stay_and_stray_files_are_removed(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver()):
-        await node.prepare(lunch, dinner)
+    await node.prepared_by(driver(), lunch, dinner)
     corrupt(node, lunch.uid)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
-        db.execute("DELETE FROM claims WHERE uid = ?", (dinner.uid,))
+    node.execute("DELETE FROM claims WHERE uid = ?", dinner.uid)
     async with node.running(driver()):
         await eventually(lambda: [path.name.rpartition("_")[2] for path in node.specs()] == ["uid-lunch.json"])
 
@@ -244,8 +233,7 @@ async def test_prepared_claims_are_listed_without_corrupt_records(node: Node) ->
 
     asking = Asking()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver()):
-        await node.prepare(lunch, dinner)
+    await node.prepared_by(driver(), lunch, dinner)
     corrupt(node, lunch.uid)
     async with node.running(driver(asking)):
         await eventually(lambda: asking.prepared is not None)

@@ -23,43 +23,29 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.rows import checksum
 from dra_kit.node.state.schema import MAJOR
 from dra_kit.node.state.store import StateStore
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(tmp_path / "state" / "state.sqlite")
-    yield made
-    made.close()
+from tests.unit.node.state.epochs import add, held
 
 
 def insert(uid: str) -> str:
     return f"INSERT INTO epochs (uid) VALUES ('{uid}')"  # noqa: S608 - a constant of the test
 
 
-def uids(database: Database) -> list[str]:
-    return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
-
-
 async def test_a_write_is_visible_at_once(database: Database) -> None:
-    await database.write(lambda db: db.execute(insert("a")))
-    assert uids(database) == ["a"]
+    await add(database, "a")
+    assert held(database) == ["a"]
 
 
 async def test_pending_writes_are_one_transaction(database: Database) -> None:
     go_on = threading.Event()
     blocked = asyncio.ensure_future(database.write(lambda db: go_on.wait()))
-    versions = [
-        asyncio.ensure_future(database.write(lambda db, uid=uid: db.execute(insert(uid)).rowcount))  # type: ignore[misc]
-        for uid in "abc"
-    ]
+    writes = [asyncio.ensure_future(add(database, uid)) for uid in "abc"]
     seen = asyncio.ensure_future(database.write(lambda db: db.in_transaction and db.total_changes))
     await asyncio.sleep(0)
-    other = sqlite3.connect(database.path)
-    go_on.set()
-    await asyncio.gather(blocked, *versions)
-    assert await seen >= 3
-    assert [row[0] for row in other.execute("SELECT uid FROM epochs ORDER BY uid")] == ["a", "b", "c"]
-    other.close()
+    with closing(sqlite3.connect(database.path)) as other:
+        go_on.set()
+        await asyncio.gather(blocked, *writes)
+        assert await seen >= 3
+        assert [row[0] for row in other.execute("SELECT uid FROM epochs ORDER BY uid")] == ["a", "b", "c"]
 
 
 async def test_writes_of_one_event_loop_iteration_are_one_transaction(database: Database) -> None:
@@ -69,7 +55,7 @@ async def test_writes_of_one_event_loop_iteration_are_one_transaction(database: 
             time.sleep(0.2)  # noqa: ASYNC251 - the same round, with time enough for the thread to write
             return await database.write(lambda _: other.execute("SELECT count(*) FROM epochs").fetchone()[0])
 
-        _, committed = await asyncio.gather(database.write(lambda db: db.execute(insert("a"))), count_committed())
+        _, committed = await asyncio.gather(add(database, "a"), count_committed())
         assert committed == 0
 
 
@@ -77,7 +63,7 @@ async def test_a_write_after_close_is_rejected(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.sqlite")
     database.close()
     with pytest.raises(StoreError, match="this process is stopping"):
-        await database.write(lambda db: db.execute(insert("a")))
+        await add(database, "a")
 
 
 async def test_only_a_failing_write_is_rolled_back(database: Database) -> None:
@@ -90,15 +76,15 @@ async def test_only_a_failing_write_is_rolled_back(database: Database) -> None:
         db.execute(insert("a"))
 
     results = await asyncio.gather(
-        database.write(lambda db: db.execute(insert("a"))),
+        add(database, "a"),
         database.write(fail),
         database.write(clash),
-        database.write(lambda db: db.execute(insert("b"))),
+        add(database, "b"),
         return_exceptions=True,
     )
     assert isinstance(results[1], TransientError)
     assert isinstance(results[2], StoreError)
-    assert uids(database) == ["a", "b"]
+    assert held(database) == ["a", "b"]
 
 
 async def test_a_cancelled_caller_waits_for_its_write(database: Database) -> None:
@@ -117,7 +103,7 @@ async def test_a_cancelled_caller_waits_for_its_write(database: Database) -> Non
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    assert uids(database) == ["a"], "cancelled means stored"
+    assert held(database) == ["a"], "cancelled means stored"
 
 
 async def test_a_cancelled_write_raises_its_own_error(database: Database) -> None:
@@ -141,38 +127,34 @@ async def test_then_runs_after_the_write_is_durable_and_fails_alone(database: Da
     seen = []
 
     def follow() -> None:
-        other = sqlite3.connect(database.path)
-        seen.append(other.execute("SELECT count(*) FROM epochs").fetchone()[0])
-        other.close()
+        with closing(sqlite3.connect(database.path)) as other:
+            seen.append(other.execute("SELECT count(*) FROM epochs").fetchone()[0])
         raise StoreError("no space for the file")
 
     with pytest.raises(StoreError, match="no space for the file"):
         await database.write(lambda db: db.execute(insert("a")), follow)
     assert seen == [1]
-    assert uids(database) == ["a"]
+    assert held(database) == ["a"]
 
 
 async def test_close_finishes_pending_writes(tmp_path: Path) -> None:
     database = Database(tmp_path / "state.sqlite")
-    writes = [asyncio.ensure_future(database.write(lambda db, uid=uid: db.execute(insert(uid)))) for uid in "abc"]  # type: ignore[misc]
+    writes = [asyncio.ensure_future(add(database, uid)) for uid in "abc"]
     await asyncio.sleep(0)
     database.close()
     await asyncio.gather(*writes)
-    again = Database(tmp_path / "state.sqlite")
-    assert uids(again) == ["a", "b", "c"]
-    again.close()
+    with closing(Database(tmp_path / "state.sqlite")) as again:
+        assert held(again) == ["a", "b", "c"]
 
 
-async def test_two_processes_share_the_file(tmp_path: Path) -> None:
-    one, other = Database(tmp_path / "state.sqlite"), Database(tmp_path / "state.sqlite")
-    await asyncio.gather(
-        *(one.write(lambda db, n=n: db.execute(insert(f"one-{n}"))) for n in range(20)),  # type: ignore[misc]
-        *(other.write(lambda db, n=n: db.execute(insert(f"other-{n}"))) for n in range(20)),  # type: ignore[misc]
-    )
-    assert uids(one) == uids(other)
-    assert len(uids(one)) == 40
-    one.close()
-    other.close()
+async def test_two_processes_share_the_file(database: Database) -> None:
+    with closing(Database(database.path)) as other:
+        await asyncio.gather(
+            *(add(database, f"one-{number}") for number in range(20)),
+            *(add(other, f"other-{number}") for number in range(20)),
+        )
+        assert held(database) == held(other)
+        assert len(held(database)) == 40
 
 
 async def test_reads_from_many_threads_see_every_acknowledged_write(database: Database) -> None:
@@ -180,15 +162,15 @@ async def test_reads_from_many_threads_see_every_acknowledged_write(database: Da
 
     def read() -> None:
         while not stop.is_set():
-            uids(database)
+            held(database)
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
     try:
         for number in range(100):
-            await database.write(lambda db, number=number: db.execute(insert(f"{number:03}")))  # type: ignore[misc]
-            assert len(uids(database)) == number + 1
+            await add(database, f"{number:03}")
+            assert len(held(database)) == number + 1
     finally:
         stop.set()
         for thread in threads:
@@ -196,15 +178,15 @@ async def test_reads_from_many_threads_see_every_acknowledged_write(database: Da
 
 
 async def test_a_full_disk_fails_only_the_write(database: Database) -> None:
-    await database.write(lambda db: db.execute(insert("a")))
+    await add(database, "a")
     pages = database.read("PRAGMA page_count")[0][0]
     await database.write(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
     with pytest.raises(StoreError, match="cannot be written: database or disk is full"):
-        await database.write(lambda db: db.execute(insert("x" * 100_000)))
-    assert uids(database) == ["a"]
+        await add(database, "x" * 100_000)
+    assert held(database) == ["a"]
     await database.write(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
-    await database.write(lambda db: db.execute(insert("b")))
-    assert uids(database) == ["a", "b"]
+    await add(database, "b")
+    assert held(database) == ["a", "b"]
 
 
 def test_a_full_file_system_loses_no_acknowledged_write(tmp_path: Path) -> None:
@@ -241,7 +223,7 @@ def test_a_full_file_system_loses_no_acknowledged_write(tmp_path: Path) -> None:
     answered, failed = result.stdout.strip().split(" ", 1)
     assert "cannot be written" in failed
     again = Database(path)
-    assert len(uids(again)) == int(answered) < 101
+    assert len(held(again)) == int(answered) < 101
     again.close()
 
 
@@ -253,11 +235,9 @@ def test_the_database_is_readable_by_its_owner_only(database: Database) -> None:
 def test_a_newer_schema_version_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     Database(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {(MAJOR + 1) * 1000}")
-    connection.execute("UPDATE facts SET number = ? WHERE what = 'form'", ((MAJOR + 1) * 1000,))
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"PRAGMA user_version = {(MAJOR + 1) * 1000}")
+        db.execute("UPDATE facts SET number = ? WHERE what = 'form'", ((MAJOR + 1) * 1000,))
     with pytest.raises(ConfigurationError, match=f"has form {MAJOR + 1}, .* run the release that wrote it"):
         Database(path)
 
@@ -339,10 +319,8 @@ async def test_a_record_that_cannot_be_parsed_is_reported(
     store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
-    connection = sqlite3.connect(tmp_path / "state.sqlite")
-    connection.execute("UPDATE claims SET record = '{}'")
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
+        db.execute("UPDATE claims SET record = '{}'")
     assert store.claim("uid-1") is None
     assert store.claims() == []
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]

@@ -254,9 +254,7 @@ async def test_a_removed_cdi_file_is_restored_when_the_kubelet_asks(node: Node) 
 
 @pytest.mark.parametrize("corrupt", ["", "{", '{"cdiVersion": "0.5.0"}'])
 async def test_corrupt_cdi_files_are_repaired_at_the_start(node: Node, corrupt: str) -> None:
-    lunch = node.claim()
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), node.claim())
     [path] = node.specs()
     content = path.read_bytes()
     path.write_text(corrupt)

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,28 +20,9 @@ from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.support.mounts import fill, small
 from tests.support.write_ahead import in_use, log_of
+from tests.unit.node.state.epochs import add, held
 
 FRAME = 24 + 4096
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "state.sqlite"
-
-
-@pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    opened = Database(path)
-    yield opened
-    opened.close()
-
-
-async def add(database: Database, uid: str) -> None:
-    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
-
-
-def held(database: Database) -> list[str]:
-    return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
 
 
 def length(path: Path) -> int:

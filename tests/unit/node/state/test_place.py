@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,26 +16,7 @@ from dra_kit.errors import StoreError
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.database_files import DatabaseFiles
 from tests.support.api import eventually
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "state.sqlite"
-
-
-@pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    opened = Database(path)
-    yield opened
-    opened.close()
-
-
-async def add(database: Database, uid: str) -> None:
-    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
-
-
-def held(database: Database) -> list[str]:
-    return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
+from tests.unit.node.state.epochs import add, held
 
 
 def found(path: Path) -> list[str]:

@@ -19,6 +19,7 @@ from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.state.epochs import add
 
 
 def no_database_any_more(path: Path) -> None:
@@ -51,8 +52,7 @@ async def test_claims_of_a_corrupt_database_are_served_and_released(
     node: Node, corrupt: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver()):
-        answers = await node.prepare(lunch, dinner)
+    answers = await node.prepared_by(driver(), lunch, dinner)
     corrupt(database(node))
     before = node.contents()
     async with node.running(driver()):
@@ -68,13 +68,9 @@ async def test_claims_of_a_corrupt_database_are_served_and_released(
 async def test_readable_rows_are_copied_to_the_new_database(node: Node, directory: str) -> None:
     state = node.root / directory
     claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(3)]
-    async with node.running(driver(), state_dir=state):
-        await node.prepare(*claims)
+    await node.prepared_by(driver(), *claims, state_dir=state)
     [path] = state.glob("*.sqlite")
-    data = bytearray(path.read_bytes())
-    header_of_the_free_list = slice(32, 40)
-    data[header_of_the_free_list] = b"\x00\x00\x00\x7f\x00\x00\x00\x05"  # quick_check refuses it, rows are readable
-    path.write_bytes(data)
+    unreadable_to_sqlite(path)
     async with node.running(driver(), state_dir=state):
         assert [item["name"] for item in node.state(state_dir=state)["claims"]] == ["lunch-0", "lunch-1", "lunch-2"]
     assert len(list(state.glob("*.corrupt-*[0-9]"))) == 1
@@ -97,9 +93,7 @@ async def test_a_corrupt_record_does_not_affect_others(node: Node, text: str, ca
     claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(3)]
     async with node.running(driver()):
         answers = [await node.prepare(claim) for claim in claims]
-    with closing(sqlite3.connect(database(node))) as db:
-        db.execute(f"UPDATE claims SET record = {text} WHERE uid = 'uid-lunch-1'")  # noqa: S608 - constants
-        db.commit()
+    node.execute(f"UPDATE claims SET record = {text} WHERE uid = 'uid-lunch-1'")  # noqa: S608 - constants
     unreadable_to_sqlite(database(node))
     before = node.contents()
     async with node.running(driver()):
@@ -114,8 +108,7 @@ async def test_a_corrupt_record_does_not_affect_others(node: Node, text: str, ca
 
 
 async def test_files_stay_at_all_starts_after_a_salvage(node: Node) -> None:
-    async with node.running(driver()):
-        await node.prepare(node.claim())
+    await node.prepared_by(driver(), node.claim())
     no_database_any_more(database(node))
     before = node.contents()
     for _ in range(3):
@@ -130,9 +123,7 @@ async def test_files_stay_with_a_process_started_before_the_salvage(node: Node) 
         await node.prepare(lunch)
         before = node.contents()
         [former] = node.kubelet.plugins(DRIVER)
-        with closing(sqlite3.connect(database(node), timeout=30)) as db:
-            db.execute("DELETE FROM claims")  # as if their page could not be read
-            db.commit()
+        node.execute("DELETE FROM claims")  # as if their page could not be read
         unreadable_to_sqlite(database(node))
         async with node.running(driver(), pod_uid="new"):
 
@@ -148,8 +139,7 @@ async def test_files_stay_with_a_process_started_before_the_salvage(node: Node) 
 
 
 async def test_files_stay_when_the_database_is_removed(node: Node) -> None:
-    async with node.running(driver()):
-        await node.prepare(node.claim())
+    await node.prepared_by(driver(), node.claim())
     before = node.contents()
     for file in database(node).parent.glob("*.sqlite*"):
         file.unlink()
@@ -161,8 +151,7 @@ async def test_files_stay_when_the_database_is_removed(node: Node) -> None:
 
 async def test_leftovers_are_removed_once_the_lost_claims_are_released(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), lunch)
     no_database_any_more(database(node))
     async with node.running(driver()):
         await node.prepare(dinner)
@@ -174,25 +163,16 @@ async def test_leftovers_are_removed_once_the_lost_claims_are_released(node: Nod
 
 
 async def test_an_intact_database_is_not_salvaged(node: Node) -> None:
-    lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), node.claim("lunch", ["pizza-0"]))
     async with node.running(driver()):
         assert node.records() == ["lunch"]
     assert aside(node) == []
 
 
 async def test_a_device_of_a_salvaged_claim_stays_reserved(node: Node) -> None:
-    lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
-    with closing(sqlite3.connect(database(node))) as db:
-        db.execute("DELETE FROM claim_devices")  # as if its pages could not be read
-        db.commit()
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    data = bytearray(database(node).read_bytes())
-    data[32:40] = b"\x00\x00\x00\x7f\x00\x00\x00\x05"
-    database(node).write_bytes(data)
+    await node.prepared_by(driver(), node.claim("lunch", ["pizza-0"]))
+    node.execute("DELETE FROM claim_devices")  # as if its pages could not be read
+    unreadable_to_sqlite(database(node))
     async with node.running(driver()):
         error = await node.error(node.claim("dinner", ["pizza-0"]))
         assert "default/lunch" in error
@@ -258,16 +238,15 @@ def test_a_salvage_keeps_acknowledged_writes_of_another_process(tmp_path: Path) 
     assert all("try again" in line or "malformed" in line for line in refused), refused
 
 
-async def test_a_process_with_the_corrupt_database_open_switches_to_the_new_one(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_a_process_with_the_corrupt_database_open_switches_to_the_new_one(path: Path) -> None:
     first = Database(path)
-    await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('before')"))
+    await add(first, "before")
     unreadable_to_sqlite(path)
     second = Database(path)
-    assert list(tmp_path.glob("*.corrupt-*"))
+    assert list(path.parent.glob("*.corrupt-*"))
     with pytest.raises(StoreError, match="try again"):
-        await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('lost')"))
-    await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('after')"))
+        await add(first, "lost")
+    await add(first, "after")
     assert first.read("SELECT uid FROM epochs ORDER BY uid") == [("after",), ("before",)]
     assert second.read("SELECT uid FROM epochs ORDER BY uid") == [("after",), ("before",)]
     first.close()
@@ -275,8 +254,7 @@ async def test_a_process_with_the_corrupt_database_open_switches_to_the_new_one(
 
 
 @pytest.mark.parametrize("first", ["read", "write"])
-async def test_an_open_database_that_becomes_corrupt_is_salvaged(tmp_path: Path, first: str) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_an_open_database_that_becomes_corrupt_is_salvaged(path: Path, first: str) -> None:
     database = Database(path)
     await add(database, "before")
     with closing(sqlite3.connect(path)) as other:
@@ -293,7 +271,7 @@ async def test_an_open_database_that_becomes_corrupt_is_salvaged(tmp_path: Path,
         held_by(database) if first == "read" else await add(database, "lost")
     await add(database, "after")
     assert "after" in held_by(database)
-    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == 1
+    assert len(list(path.parent.glob("*.corrupt-*[0-9]"))) == 1
     database.close()
 
 
@@ -301,8 +279,7 @@ def held_by(database: Database) -> list[str]:
     return [row[0] for row in database.read("SELECT uid, epoch FROM epochs ORDER BY epoch")]  # not from an index
 
 
-async def test_a_salvage_does_not_reuse_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_a_salvage_does_not_reuse_numbers(path: Path) -> None:
     store = StateStore(path)
     await store.end_epoch("uid-1")
     await store.end_epoch("uid-2")
@@ -312,7 +289,7 @@ async def test_a_salvage_does_not_reuse_numbers(tmp_path: Path) -> None:
     store.close()
     unreadable_to_sqlite(path)
     again = StateStore(path)
-    assert list(tmp_path.glob("*.corrupt-*"))
+    assert list(path.parent.glob("*.corrupt-*"))
     await again.end_epoch("uid-1")
     assert again.epochs()["uid-1"] > began
     again.close()
@@ -325,10 +302,6 @@ class Killed(BaseException):
     """The process is gone, and with it its locks."""
 
 
-async def add(database: Database, uid: str) -> None:
-    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
-
-
 def held(path: Path) -> list[str]:
     """What a process finds that starts now."""
     database = Database(path)
@@ -339,8 +312,7 @@ def held(path: Path) -> list[str]:
         database.close()
 
 
-async def test_an_interrupted_salvage_is_finished(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_an_interrupted_salvage_is_finished(path: Path) -> None:
     first = Database(path)
     await add(first, "before")
     first.close()
@@ -353,8 +325,7 @@ async def test_an_interrupted_salvage_is_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("corrupt", [False, True])
-async def test_an_existing_database_is_not_replaced_by_an_older_rebuilt_one(tmp_path: Path, corrupt: bool) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_an_existing_database_is_not_replaced_by_an_older_rebuilt_one(path: Path, corrupt: bool) -> None:
     first = Database(path)
     stale = path.with_name(f"{path.name}.rebuilt-20260102T030405000000")
     with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(stale)) as copy:
@@ -365,12 +336,11 @@ async def test_an_existing_database_is_not_replaced_by_an_older_rebuilt_one(tmp_
         unreadable_to_sqlite(path)
     assert held(path) == ["since"]
     assert not stale.exists()
-    assert len(list(tmp_path.glob("*.corrupt-*[0-9]"))) == corrupt
+    assert len(list(path.parent.glob("*.corrupt-*[0-9]"))) == corrupt
 
 
 @pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_MOVED_AWAY])
-async def test_writes_after_an_interrupted_salvage_are_kept(tmp_path: Path, step: Failpoint) -> None:
-    path = tmp_path / "state.sqlite"
+async def test_writes_after_an_interrupted_salvage_are_kept(path: Path, step: Failpoint) -> None:
     old = Database(path)
     await add(old, "before")
     unreadable_to_sqlite(path)
@@ -397,9 +367,8 @@ RENAMES = ["the new one is complete", "the database is aside", "and its log", "a
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "beside another"])
 @pytest.mark.parametrize("last", range(len(RENAMES)), ids=RENAMES)
 async def test_a_salvage_killed_after_any_rename_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, goes_on: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, last: int, goes_on: bool
 ) -> None:
-    path = tmp_path / "state.sqlite"
     old = Database(path)
     await add(old, "before")
     unreadable_to_sqlite(path)
@@ -431,11 +400,11 @@ async def test_a_salvage_killed_after_any_rename_is_finished(
     assert held(path) == expected
     old.close()
     assert held(path) == expected
-    assert not list(tmp_path.glob("*.rebuilt-*"))
+    assert not list(path.parent.glob("*.rebuilt-*"))
 
 
-def test_unfinished_copies_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
+def test_unfinished_copies_of_a_killed_process_are_removed(path: Path) -> None:
+    path.parent.mkdir()
     unfinished = path.with_name(f"{path.name}.new-0123abcd")
     unfinished.write_bytes(b"half")
     Database(path).close()

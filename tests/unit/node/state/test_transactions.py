@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -17,10 +16,7 @@ from tests.support.write_ahead import in_use, log_of
 from tests.unit.node.drivers import Oven
 from tests.unit.node.hardware import Baker, Heat, kitchen
 from tests.unit.node.role import DRIVER, Node
-
-
-async def add(database: Database, uid: str) -> None:
-    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
+from tests.unit.node.state.epochs import add, held
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -55,41 +51,32 @@ def copied(path: Path) -> int:
 # -- the count
 
 
-async def test_each_changing_transaction_is_counted_once(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
-    database = Database(path)
+async def test_each_changing_transaction_is_counted_once(database: Database, path: Path) -> None:
     for number in range(3):
         await add(database, f"uid-{number}")
         await database.write(lambda db: db.execute("SELECT 1").fetchall())
         await database.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = 'missing'"))
     assert copied(path) == 3
     assert database.read("SELECT number FROM facts WHERE what = 'transactions'") == [(3,)]
-    database.close()
 
 
-async def test_two_processes_share_the_transaction_count(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
-    one, other = Database(path), Database(path)
-    for number in range(5):
-        await add(one, f"one-{number}")
-        await add(other, f"other-{number}")
-    assert copied(path) == 10
-    one.close()
-    other.close()
+async def test_two_processes_share_the_transaction_count(database: Database, path: Path) -> None:
+    with closing(Database(path)) as other:
+        for number in range(5):
+            await add(database, f"one-{number}")
+            await add(other, f"other-{number}")
+        assert copied(path) == 10
 
 
-async def test_a_removed_copy_of_the_count_is_recreated(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
-    with closing(Database(path)) as database:
-        await add(database, "a")
-        path.with_name(f"{path.name}-transactions").unlink()
-        await add(database, "b")
-        assert copied(path) == 2
+async def test_a_removed_copy_of_the_count_is_recreated(database: Database, path: Path) -> None:
+    await add(database, "a")
+    path.with_name(f"{path.name}-transactions").unlink()
+    await add(database, "b")
+    assert copied(path) == 2
 
 
-async def test_a_lagging_copy_of_the_count_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lagging_copy_of_the_count_is_not_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As after a loss of power, which may take what was never synced."""
-    path = tmp_path / "state.sqlite"
     copy = path.with_name(f"{path.name}-transactions")
     for content in (None, b"", b"\0" * 30, b"12\n", b"9" * 30):
         database = Database(path)
@@ -100,24 +87,19 @@ async def test_a_lagging_copy_of_the_count_is_not_reported(tmp_path: Path, caplo
     assert messages(caplog) == []
 
 
-async def test_a_failure_to_copy_the_count_does_not_fail_writes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "state.sqlite"
-    path.with_name(f"{path.name}-transactions").mkdir()
-    database = Database(path)
-    await add(database, "a")
-    await add(database, "b")
-    assert [row[0] for row in database.read("SELECT uid FROM epochs")] == ["a", "b"]
-    database.close()
+async def test_a_failure_to_copy_the_count_does_not_fail_writes(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.with_name(f"{path.name}-transactions").mkdir(parents=True)
+    with closing(Database(path)) as database:
+        await add(database, "a")
+        await add(database, "b")
+        assert held(database) == ["a", "b"]
     assert messages(caplog) == ["count of transactions not copied"]
 
 
 @pytest.mark.parametrize("log", ["header", "first frame", "in the middle", "cut off", "gone"])
 async def test_a_corrupt_log_is_reported_as_lost_transactions(
-    tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture
+    path: Path, log: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "state" / "state.sqlite"
     database = Database(path)
     for number in range(4):
         await add(database, f"uid-{number}")
@@ -143,15 +125,12 @@ async def test_a_corrupt_log_is_reported_as_lost_transactions(
     assert messages(caplog) == [], "told once"
 
 
-async def test_a_restored_backup_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "state.sqlite"
-    database = Database(path)
-    await add(database, "old")
-    database.close()
+async def test_a_restored_backup_is_reported(path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(Database(path)) as database:
+        await add(database, "old")
     backup = shutil.copy(path, tmp_path / "backup")
-    database = Database(path)
-    await add(database, "new")
-    database.close()
+    with closing(Database(path)) as database:
+        await add(database, "new")
     shutil.copy(backup, path)
     Database(path).close()
     assert messages(caplog) == ["state has lost transactions"]
@@ -165,9 +144,7 @@ async def test_a_corrupt_log_loses_no_files_of_twenty_claims(
     node: Node, place: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     claims = [node.claim(f"lunch-{index:02}", [f"pizza-{index}"]) for index in range(20)]
-    baker = Baker()
-    for index, claim in enumerate(claims):
-        baker.ovens[claim.name] = f"oven-{index}"
+    baker = Baker(ovens={claim.name: f"oven-{index}" for index, claim in enumerate(claims)})
     provider = Oven(*(f"pizza-{index}" for index in range(20)))
     path = node.settings().database(DRIVER)
     async with node.running(kitchen(baker, provider=provider)):
@@ -197,16 +174,13 @@ async def test_a_corrupt_log_loses_no_files_of_twenty_claims(
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_lost_claim_is_released_when_it_is_deleted(node: Node, gone: bool) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    baker = Baker()
-    baker.ovens |= {"lunch": "left", "dinner": "right"}
-    path = node.settings().database(DRIVER)
+    baker = Baker(ovens={"lunch": "left", "dinner": "right"})
     async with node.running(kitchen(baker)):
         await node.prepare(dinner)
         await node.prepare(lunch)
         hardware = Heat.hardware
-    with closing(sqlite3.connect(path)) as db, db:  # the last transaction is lost, the effect's were not
-        db.execute("DELETE FROM claims WHERE uid = 'uid-lunch'")
-        db.execute("UPDATE facts SET number = number - 1 WHERE what = 'transactions'")
+    node.execute("DELETE FROM claims WHERE uid = 'uid-lunch'")  # the last transaction is lost, the effect's were not
+    node.execute("UPDATE facts SET number = number - 1 WHERE what = 'transactions'")
     if gone:
         node.api.delete("resourceclaims", "lunch", "default")
     again = kitchen(baker)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.claims.recovery import ClaimRecovery, LeftoverSweeper
-from dra_kit.node.claims.updates import Repreparer, apply_update
+from dra_kit.node.claims.updates import apply_update
 from dra_kit.node.context import DeviceUpdate
 from dra_kit.node.processes import DriverProcesses
 from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Waiter, driver
+from tests.unit.node.drivers import Doing, SlowToStart, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import DRIVER, NODE, Node
 
@@ -50,27 +49,15 @@ async def end_epoch(node: Node) -> None:
         await store.end_epoch("uid-lunch")
 
 
-def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Repreparer]:
+def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[NodeAgent]:
     """Counts the notifications about stopped processes."""
-    told: list[Repreparer] = []
+    told: list[NodeAgent] = []
 
-    def ended(replugging: Repreparer) -> None:
-        told.append(replugging)
+    def ended(agent: NodeAgent) -> None:
+        told.append(agent)
 
-    monkeypatch.setattr(Repreparer, "process_ended", ended)
+    monkeypatch.setattr(NodeAgent, "_process_ended", ended)
     return told
-
-
-class SlowToStart(Waiter):
-    """Starts when it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def startup(self, context: dra.Context[Any]) -> None:
-        self.begun.set()
-        self.go_on.wait(60)
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])

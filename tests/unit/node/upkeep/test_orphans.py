@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -131,9 +129,7 @@ async def test_a_claim_that_cannot_be_parsed_stays_and_the_search_continues(node
 
 
 async def test_a_claim_deleted_while_the_driver_was_stopped_is_released(node: Node) -> None:
-    lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver()):
-        await node.prepare(lunch)
+    await node.prepared_by(driver(), node.claim("lunch", ["pizza-0"]))
     forget(node, "lunch")
     async with node.running(driver(), orphan_after=0.1):
         await released(node, keep=[])
@@ -227,10 +223,9 @@ async def test_temporarily_unreadable_state_does_not_stop_the_process(
     async with node.running(driver(), orphan_after=0.02):
         in_the_way = node.root / "state" / "locks" / "processes" / "no-file.lock"
         in_the_way.mkdir()
-        with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-            db.execute("ALTER TABLE claims RENAME TO elsewhere")
-            await eventually(lambda: told("orphaned claims not searched for") and told("leftovers not searched for"))
-            db.execute("ALTER TABLE elsewhere RENAME TO claims")
+        node.execute("ALTER TABLE claims RENAME TO elsewhere")
+        await eventually(lambda: told("orphaned claims not searched for") and told("leftovers not searched for"))
+        node.execute("ALTER TABLE elsewhere RENAME TO claims")
         in_the_way.rmdir()
         await node.prepare(lunch)
         assert node.records() == ["lunch"]

@@ -10,22 +10,9 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.locks import NamedLocks
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.drivers import Doing, Oven, dough_of, driver, pizza, replug
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import Node
-
-
-def pizza(dough: str) -> dra.Device:
-    return dra.Device(name="pizza-0", attributes={"dough": dough})
-
-
-def replug(oven: Oven, dough: str) -> None:
-    oven.devices = (pizza(dough),)
-    oven.context.rescan()
-
-
-def dough_of(device: dra.AllocatedDevice) -> str:
-    return str(device.advertised.attributes["dough"])
 
 
 def doughs(node: Node) -> set[str]:

@@ -6,13 +6,9 @@ import pytest
 
 import dra_kit as dra
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.drivers import Doing, Oven, dough_of, driver, pizza, replug
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import DRIVER, Node
-
-
-def pizza(dough: str) -> dra.Device:
-    return dra.Device(name="pizza-0", attributes={"dough": dough})
 
 
 class Heated:
@@ -27,7 +23,7 @@ class Heated:
         kitchen()
 
     async def prepare(self, _: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        dough = str(device.advertised.attributes["dough"])
+        dough = dough_of(device)
         self.asked.append(dough)
         await device.ensure(Heat(oven="oven", temperature=200 if dough == "thin" else 300))
         if dough == "pan":
@@ -44,19 +40,15 @@ async def test_a_device_that_changes_back_gets_its_effects_again(node: Node) -> 
     heated, oven, lunch = Heated(), Oven(pizza("thin")), node.claim()
     async with node.running(driver(Doing(heated.prepare), oven, effects=[Heat])):
         await node.prepare(lunch)
-        oven.devices = (pizza("pan"),)
-        oven.context.rescan()
+        replug(oven, "pan")
         await eventually(lambda: Heat.hardware.on == {"oven": 300})
-        oven.devices = (pizza("thin"),)
-        oven.context.rescan()
+        replug(oven, "thin")
         await eventually(lambda: Heat.hardware.on == {"oven": 200})
         await node.prepare(lunch)
         assert node.effects() == [("heat", "applied", ["lunch"])]
 
 
-async def test_an_outdated_record_is_not_answered_by_another_process(
-    node: Node,
-) -> None:
+async def test_an_outdated_record_is_not_answered_by_another_process(node: Node) -> None:
     heated, lunch = Heated(), node.claim()
     cook = Doing(heated.prepare)
     async with node.running(driver(cook, Oven(pizza("thin")), effects=[Heat]), pod_uid="old") as old:
