@@ -5,11 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer, ObjectChange
-from dra_kit.client.resources import Resource
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
+
+SCHEDULING_RESOURCES: Final = (
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+)
+"""What decides where a pod goes."""
 
 
 class SharedInformers:

@@ -73,6 +73,7 @@ class ProcessRuntime:
     """
 
     version = "local-process://1"
+    """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
 
     def __init__(
         self,

@@ -1,16 +1,14 @@
-"""The interface of a container runtime, and its values."""
+"""What a kubelet tells a container runtime of a container, and what the runtime knows of it."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
-from dra_kit.kubernetes.values.json import ObjectView
 
 
 class ContainerConfig(Struct, frozen=True):
@@ -86,43 +84,3 @@ class ContainerStatus(Struct, frozen=True):
     def running(self) -> bool:
         """Whether it is running."""
         return self.exit is None
-
-
-class ContainerRuntime(Protocol):
-    """Runs the containers of one node, and knows them until their pod is removed, even if the kubelet stops.
-
-    All methods except :meth:`run` are fast; all run in one event loop.
-    """
-
-    @property
-    def version(self) -> str:
-        """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
-        ...
-
-    def expect(self, pod: ObjectView) -> None:
-        """Get ready for the containers of a pod, which start once its claims are prepared."""
-        ...
-
-    async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``."""
-        ...
-
-    def stop(self, container_id: str, grace: float) -> None:
-        """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
-        ...
-
-    def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
-        """Return the containers of a pod, including exited ones, oldest first."""
-        ...
-
-    def pods(self) -> Collection[PodReference]:
-        """Return pods that have containers, including exited ones."""
-        ...
-
-    def remove(self, pod_uid: str) -> None:
-        """Forget the containers of a pod; all have ended."""
-        ...
-
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed`` with the UID of a pod when a container of it exits; return a function that unsubscribes."""
-        ...

@@ -101,7 +101,7 @@ class FollowedManifests:
             uid = item.object["metadata"]["uid"]
             place = (item.resource, item.name, item.namespace or None)
             end = time.monotonic() + _GONE_SECONDS
-            try:
+            with suppress(NotFound):
                 await client.delete(*place, uid=uid)
                 while (found := await client.get(*place))["metadata"]["uid"] == uid:
                     if time.monotonic() > end:
@@ -110,8 +110,6 @@ class FollowedManifests:
                             f"{finalizer_note(found)}; find out what blocks the deletion, or stop dra-kit dev"
                         )
                     await asyncio.sleep(_POLL)
-            except NotFound:
-                pass
             del self._applied[key]
 
 

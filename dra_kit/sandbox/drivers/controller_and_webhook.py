@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,11 +78,9 @@ class ControllerAndWebhook:
             self.roles.append(webhook.role)
             self._start(webhook.role)
             await _listens(webhook)
-            try:
+            with suppress(NotFound):
                 name = webhook.configuration["metadata"]["name"]
                 await self._client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
-            except NotFound:
-                pass
             await self._client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
         if self._with_controller and driver.cluster_provider is not None:
             await self._publishes_pools(self.roles[0])

@@ -161,7 +161,7 @@ class SandboxNode:
         await asyncio.gather(*(driver.lose_power() for driver in self.drivers.values()))
         await self.kubelet.stop()
         await self.runtime.lose_power()
-        await asyncio.to_thread(kill_orphans, [self._mark])
+        await asyncio.to_thread(kill_orphans, self._mark)
         for directory in (self.cdi_dir, *lost):
             for path in _files(directory):
                 path.unlink(missing_ok=True)

@@ -47,7 +47,7 @@ _ANSWER: Final = "answer"
 
 
 class NodeRoleProcess:
-    """A :class:`dra_kit.sandbox.drivers.roles.NodeRole`.
+    """The node role of a driver in a separate process, with the methods of a ``NodeRoleThread``.
 
     Its log records are logged in this process too; its output goes to the output of this process. It exits with this
     process.
@@ -86,14 +86,14 @@ class NodeRoleProcess:
 
     @property
     def failure(self) -> str:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         if self._stopping or self._process.alive or self.crashed_at:
             return ""
         return self._failure or f"its process ended with {self._process.exit_code}"
 
     @property
     def ready(self) -> bool:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         return self._ready and self._process.alive
 
     @property
@@ -111,11 +111,11 @@ class NodeRoleProcess:
         self._process.arm(crash)
 
     def when_ended(self, then: Callable[[], None]) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         self._then.append(then)
 
     async def stop(self) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         await self._end(signal.SIGTERM, STOP_SECONDS)
 
     async def kill(self) -> None:
@@ -134,16 +134,16 @@ class NodeRoleProcess:
         await asyncio.to_thread(self._process.join)
 
     def calls(self) -> Sequence[str]:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         return ()
 
     def hanging(self, patience: float) -> Sequence[str]:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         del patience
         return ()
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         self._asked += 1
         answer = self._answers[self._asked] = self._loop.create_future()
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 import os
@@ -20,15 +19,14 @@ from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
-from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference, format_time
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
-from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder, PodWorkerServices
+from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts
 from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
-from dra_kit.sandbox.kubelet.pod_status import timestamp
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.records import RecordObserver
 
@@ -69,7 +67,7 @@ class NodeKubelet:
         *,
         node_name: str,
         kubelet_dir: Path,
-        runtime: ContainerRuntime,
+        runtime: ProcessRuntime,
         cdi_dirs: Sequence[Path] = DEFAULT_DIRECTORIES,
         time_scale: float = 1.0,
         labels: Mapping[str, str] | None = None,
@@ -89,7 +87,7 @@ class NodeKubelet:
         self._resources = dict(host_capacity() if capacity is None else capacity)
         self._node = NodeFacts(node_name, address, self._resources)
         self._labels = dict(labels or {})
-        self._configurator = ContainerConfigBuilder(client, self._node, cdi_dirs)
+        self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
         self._wiper = SliceWiper(
             client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
@@ -200,7 +198,7 @@ class NodeKubelet:
             client=self._client,
             node=self._node,
             manager=manager,
-            configurator=self._configurator,
+            cdi_directories=self._cdi_dirs,
             runtime=self._runtime,
             recorder=self._recorder,
             observer=self._observe,
@@ -337,7 +335,7 @@ def node_object(
     declared_features: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the Node as a kubelet registers it."""
-    now = timestamp(dt.datetime.now(dt.UTC))
+    now = format_time()
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     common = {"kubernetes.io/hostname": name}
     for prefix in ("kubernetes.io", "beta.kubernetes.io"):
@@ -430,5 +428,5 @@ async def _create_lease(client: Client, node: Mapping[str, Any], renewed: str) -
         "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
     }
-    with contextlib.suppress(NotFound):
+    with suppress(NotFound):
         await client.create(LEASES, lease)

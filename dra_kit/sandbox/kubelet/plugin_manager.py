@@ -9,7 +9,6 @@ Sources: Kubernetes 1.37 ``pkg/kubelet/pluginmanager/pluginwatcher``;
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import json
 import logging
@@ -18,7 +17,7 @@ import random
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
@@ -328,7 +327,7 @@ class DirectoryEvents:
             longest: seconds, where one of them is not.
         """
         unwatched, self._unwatched = self._unwatched, False
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(longest if unwatched else None):
                 await self._event.wait()
         self._event.clear()
@@ -341,7 +340,7 @@ class DirectoryEvents:
             self._descriptor = -1
 
     def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             while os.read(self._descriptor, _BLOCK):
                 pass  # the event itself is ignored: the caller reads the directories
         self._event.set()
@@ -505,7 +504,7 @@ class SliceWiper:
         while True:
             self._news.clear()
             pause = min(self._due.values()) - time.monotonic() if self._due else None
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
             for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:

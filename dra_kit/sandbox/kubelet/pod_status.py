@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.objects import (
     containers,
+    format_time,
     init_containers,
     is_deleted,
     is_sidecar,
@@ -69,10 +70,10 @@ def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address:
     before = pod.get("status") or {}
     status: dict[str, Any] = {
         "phase": found,
-        "startTime": before.get("startTime") or timestamp(now),
+        "startTime": before.get("startTime") or format_time(now),
         "hostIP": address,
         "hostIPs": [{"ip": address}],
-        "conditions": pod_conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
+        "conditions": pod_conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=format_time(now)),
         "containerStatuses": regulars,
     }
     if seen.failure and found == "Failed":
@@ -95,11 +96,6 @@ def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerSta
     for status in statuses:
         found.setdefault(status.name, []).append(status)
     return found
-
-
-def timestamp(moment: dt.datetime) -> str:
-    """Return ``metav1.Time``: whole seconds, UTC."""
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _container_status(
@@ -138,7 +134,7 @@ def _container_status(
 
 def _state(status: ContainerStatus) -> dict[str, Any]:
     if status.exit is None:
-        return {"running": {"startedAt": timestamp(status.started)}}
+        return {"running": {"startedAt": format_time(status.started)}}
     ended: ContainerExit = status.exit
     # containerd knows no start of a container that could not start
     started = _NEVER if ended.reason == "StartError" else status.started
@@ -147,8 +143,8 @@ def _state(status: ContainerStatus) -> dict[str, Any]:
             "exitCode": ended.code,
             "reason": ended.reason,
             **({"message": ended.message} if ended.message else {}),
-            "startedAt": timestamp(started),
-            "finishedAt": timestamp(ended.at),
+            "startedAt": format_time(started),
+            "finishedAt": format_time(ended.at),
             "containerID": status.id,
         }
     }
