@@ -34,14 +34,7 @@ _CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout
 
 
 class Binder:
-    """Writes placements; several may be under way.
-
-    Args:
-        client: to write with.
-        claims: is notified of every claim that was made or written.
-        events: of the scheduler.
-        time_scale: waits are divided by this.
-    """
+    """Writes placements; several may be under way. ``claims`` is notified of every claim that was made or written."""
 
     def __init__(self, client: Client, claims: ClaimTracker, events: EventRecorder, *, time_scale: float = 1.0) -> None:
         self._client = client

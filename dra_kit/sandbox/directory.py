@@ -67,12 +67,9 @@ def mark_of(directory: Path) -> str:
 
 
 def remove_abandoned() -> int:
-    """Clean up after sandboxes that were killed: kill their processes and remove their directories.
+    """Clean up after sandboxes that were killed: remove their directories, and return the number of processes killed.
 
     Only directories that a sandbox of this user has signed are touched, and only if no process holds their lock.
-
-    Returns:
-        The number of processes killed.
     """
     ended = 0
     for directory in _base().glob(f"{_PREFIX}*"):

@@ -36,8 +36,6 @@ class SharedInformers:
     """Follows resources and notifies listeners of every change, in order; for one event loop.
 
     Args:
-        client: the client to list and watch with.
-        resources: the resources to follow.
         late: resources that few clusters have. Each is followed once its first object exists; until then its list is
             empty.
     """

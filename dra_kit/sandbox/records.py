@@ -53,19 +53,14 @@ class SlicesWiped(PluginRecord, frozen=True, kw_only=True):
 
 
 class CallRecord(PluginRecord, frozen=True, kw_only=True):
-    """What every record of a kubelet's gRPC call to a driver has.
-
-    Attributes:
-        method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
-        claims: of the call.
-    """
+    """A kubelet's ``NodePrepareResources`` or ``NodeUnprepareResources`` call to a driver, over gRPC."""
 
     method: str
     claims: tuple[ClaimReference, ...]
 
 
 class CallStarted(CallRecord, frozen=True, kw_only=True):
-    """A kubelet calls a driver over gRPC; ``pod_uid`` is the UID of the pod that the call is for."""
+    """A kubelet calls a driver; ``pod_uid`` is the UID of the pod that the call is for."""
 
     pod_uid: str
 
@@ -94,7 +89,6 @@ class CallEnded(CallRecord, frozen=True, kw_only=True):
     """A call was answered, or given up.
 
     Attributes:
-        duration: seconds that it took.
         pod: that needs the claims; None for NodeUnprepareResources.
         devices: the answer to NodePrepareResources; empty after an error.
         error: in the kubelet's words; empty without one.
@@ -114,13 +108,7 @@ class CdiSpecWritten(PluginRecord, frozen=True, kw_only=True):
 
 
 class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
-    """API server, controllers and scheduler run; the nodes come next.
-
-    Attributes:
-        version: of Kubernetes that the API server names, such as ``v1.37.1``.
-        kubeconfig: path of it.
-        drivers: names of the drivers that run in it.
-    """
+    """API server, controllers and scheduler run; the nodes come next."""
 
     version: str
     kubeconfig: str
@@ -137,7 +125,6 @@ class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
     """An object of the API server was created, changed or deleted.
 
     Attributes:
-        change: what became of it.
         resource: its resource, such as ``pods`` or ``resourceclaims.resource.k8s.io``.
         object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
     """
@@ -163,9 +150,6 @@ class RunEnded(TimelineRecord, frozen=True, kw_only=True):
     """The end of a run of files or stories.
 
     Attributes:
-        drivers: names of the drivers that ran.
-        passed: everything was as it should be.
-        duration: seconds of the whole run.
         failures: what was not as it should be.
         leftovers: what remained of the pods and claims.
         api_writes: writing requests to the API server, by user agent.
@@ -211,8 +195,6 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     """A container was started, or could not be.
 
     Attributes:
-        node: it runs on.
-        container: which one.
         attempt: 0, and one more with every restart.
         image: as the pod names it; nothing of it is run.
         command: of the process; empty where the pod leaves it to the image.
@@ -240,7 +222,6 @@ class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
     that are marked late before the container's end, as far as its log still has it.
 
     Attributes:
-        container: which one.
         text: lines with their ends, or a part of a line longer than 16 KiB; bytes that are not UTF-8 are replaced.
         offset: bytes that the container wrote before.
         size: bytes of the text as the container wrote it.
@@ -274,13 +255,7 @@ class PodTerminating(TimelineRecord, frozen=True, kw_only=True):
 
 
 class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
-    """A driver is started, or replaced.
-
-    Attributes:
-        driver: its name.
-        node: that it starts on; empty for all.
-        why: what made that necessary; empty for the first start.
-    """
+    """A driver is started, or replaced; an empty ``node`` means all, and ``why`` is empty for the first start."""
 
     driver: str
     node: str = ""
@@ -288,13 +263,7 @@ class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
 
 
 class DriverServing(TimelineRecord, frozen=True, kw_only=True):
-    """A driver that was started, or replaced, serves.
-
-    Attributes:
-        driver: its name.
-        why: as in :class:`DriverStarting`.
-        duration: seconds that it took.
-    """
+    """A driver that was started, or replaced, serves."""
 
     driver: str
     why: str = ""
@@ -319,9 +288,6 @@ class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
     """New code of a driver cannot be used.
 
     Attributes:
-        driver: its name.
-        why: as in :class:`DriverStarting`.
-        message: what is wrong with it.
         serving: the previous code keeps serving.
     """
 
@@ -335,7 +301,6 @@ class DriverEnded(TimelineRecord, frozen=True, kw_only=True):
     """A driver ended.
 
     Attributes:
-        driver: its name.
         node: that it ran on; empty for all.
         how: ``stopped`` in order, ``killed`` as by SIGKILL, or ``failed``: by itself.
         message: why it failed; or after which step it was killed.
@@ -369,8 +334,6 @@ class DeviceResult(Struct, frozen=True, rename="camel"):
     Attributes:
         claim: name of the ResourceClaim; empty for the one that is made for extended resources.
         request: of the claim, with the sub-request where there is one.
-        pool: of the device.
-        device: its name.
         reason: why this one, as a sentence.
     """
 

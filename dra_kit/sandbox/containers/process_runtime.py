@@ -300,10 +300,6 @@ def image_environment(hostname: str, home: Path) -> dict[str, str]:
     """Return the variables that an image without its own settings gives a process.
 
     ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
-
-    Args:
-        hostname: of the pod.
-        home: a directory that the process may write to.
     """
     path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
     return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
@@ -317,12 +313,7 @@ def find_program(command: str, environment: Mapping[str, str]) -> str | None:
 
 
 def start_error(command: str, number: int | None) -> str:
-    """Return the text of containerd for a command that cannot be started.
-
-    Args:
-        command: its first word.
-        number: the ``errno`` of the attempt; None when the program was not found.
-    """
+    """Return containerd's text for a command that cannot be started, by ``errno``; None if no program was found."""
     match number:
         case None:
             return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
@@ -342,9 +333,6 @@ class ContainerReport(Struct, frozen=True):
     Attributes:
         config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
             settings of ``config.edits`` are not applied; they can only be read here.
-        status: when it started, whether and how it exited.
-        log: its output so far, standard output and standard error together.
-        has_process: the container has a command to run.
     """
 
     config: ContainerConfig

@@ -15,14 +15,10 @@ class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
     Attributes:
-        pod: the pod that it belongs to.
-        name: its name in the pod.
         attempt: 0, incremented by every restart.
-        image: the image in the pod's spec.
         command: entrypoint and arguments; empty if the pod leaves both to the image.
         arguments_only: ``command`` contains only arguments, for the image's own entrypoint.
         working_directory: the working directory in the pod's spec; empty for the image's.
-        hostname: the host name of the pod.
         environment: the pod's variables, in order. The image's own precede them, those of the edits follow.
         cdi_devices: qualified names that the drivers returned for this container.
         edits: what the CDI devices change in the container.
@@ -48,7 +44,6 @@ class ContainerExit(Struct, frozen=True):
         code: exit code; 128 and the signal's number after a signal.
         reason: ``Completed``, ``Error``, or ``StartError`` for a container that could not start.
         message: why it could not start.
-        at: when.
     """
 
     code: int
@@ -62,10 +57,6 @@ class ContainerStatus(Struct, frozen=True):
 
     Attributes:
         id: ``<runtime>://<identity>``.
-        name: its name in the pod.
-        attempt: the attempt in its config.
-        image: the image in its config.
-        started: the start time.
         exit: how it exited; None while it runs.
         before_boot: its node has lost power since, so the devices prepared for its pod are gone.
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.

@@ -43,12 +43,7 @@ class StartOrder(BaseModel):
     Attributes:
         arguments: of ``dra-kit dev``, which name the driver and its settings.
         number: of the process, from 1; distinguishes it from those before it.
-        nodes: the directory of each node, by name.
-        kubeconfig: of the API server.
         directory: for files of this process.
-        mark: of the sandbox.
-        time_scale: waits are divided by this.
-        webhook: run the driver's webhook role, if it has configs.
         since: None where a process has served before it; else see :class:`dra_kit.controller.agent.ControllerSettings`.
         log_level: least level that is logged; empty: what the author logs from info, what dra-kit logs from warning.
     """
@@ -71,8 +66,6 @@ class StateReport(BaseModel):
     Attributes:
         state: ``waiting``: it has not come up yet; ``ready``: it serves, and has published its devices; ``failed``: it
             cannot be used, and exits.
-        text: the reason.
-        driver: the name of the driver.
         webhook: the ValidatingWebhookConfiguration that calls its webhook role; None if it lacks that role.
     """
 

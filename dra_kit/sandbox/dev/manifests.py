@@ -40,9 +40,7 @@ class FollowedManifests:
     async def apply(self, client: Client, *, recreate_pods: bool = False) -> str:
         """Make the objects match the files; return a summary of the changes, empty if there were none.
 
-        Args:
-            client: a client of the API server.
-            recreate_pods: delete the pods and claims first, even those that already match the files.
+        ``recreate_pods`` deletes the pods and claims first, even those that already match the files.
 
         Raises:
             ConfigurationError: a file is invalid, or an object to recreate would be rejected (nothing is changed in

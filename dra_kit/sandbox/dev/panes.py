@@ -121,10 +121,7 @@ def claims_pane(
 ) -> Pane:
     """Return the claims pane: the state of each claim, and its devices or why it has none.
 
-    Args:
-        claims: all claims.
-        reasons: why a claim is not allocated, by key.
-        prepared: the driver's last answer, by claim UID.
+    ``reasons`` are those of claims that are not allocated, ``prepared`` the driver's last answers, by claim UID.
     """
     rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=object_key)]
     return Pane("Claims", tuple(rows) or (PaneRow(("none",), _FAINT),), _count(rows))
@@ -146,13 +143,7 @@ def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mappin
 
 
 def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
-    """Return the pods pane: the state of each pod, and what it got from its claims or why it does not run.
-
-    Args:
-        pods: all pods.
-        got: what claims added to the containers of a pod, by pod UID.
-        reasons: why a pod does not run, by pod UID.
-    """
+    """Return the pods pane: the state of each pod, and by UID what it got from its claims or why it does not run."""
     rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
     hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
     return Pane("Pods", tuple(rows) or (PaneRow((hint,), _FAINT),), _count(rows))
@@ -244,15 +235,9 @@ class Focus(Struct):
 def lay_out(
     headline: Headline, panes: Sequence[Pane], footer: str, *, width: int, height: int, focus: Focus
 ) -> list[Text]:
-    """Return the lines of the screen, ``height`` of them, none wider than ``width``.
+    """Return the lines of the screen, ``height`` of them, none wider than ``width`` cells.
 
-    Args:
-        headline: above.
-        panes: in their order.
-        footer: the last line.
-        width: of the terminal, in cells.
-        height: of the terminal, in lines.
-        focus: which pane is shown alone; its offset is brought into its bounds.
+    The offset of the focus is brought into its bounds.
     """
     top = [_cut(Text(escape_unprintable(headline.title), "bold reverse"), width, fill=True)]
     for text, style in headline.news:

@@ -242,9 +242,7 @@ _SEQUENCES: Final = {
 def read_keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
     """Report pressed keys inside the context; yield False if the stream is not a terminal and no key can arrive.
 
-    Args:
-        stream: the input.
-        pressed: called in the event loop with each key: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
+    ``pressed`` gets each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
     """
     if not stream.isatty():
         yield False

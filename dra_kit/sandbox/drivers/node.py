@@ -37,15 +37,7 @@ class SandboxNode:
     """An asynchronous context manager that runs a kubelet; drivers follow with :meth:`start_driver`.
 
     Args:
-        name: of the node.
-        drivers: names of those that it is to have.
         directory: everything of the node lies below it; a short path, for sockets.
-        client: of the API server, for the kubelet.
-        mark: of the sandbox, for the processes of containers.
-        time_scale: waits of kubelet and driver are divided by this.
-        declared_features: alpha features that are on for the kubelet.
-        observer: notified of what the kubelet does, and what becomes of the driver.
-        intake: reads the output of containers.
     """
 
     def __init__(
@@ -176,8 +168,7 @@ class SandboxNode:
     def cdi_files(self, driver: str = "") -> list[Path]:
         """Return a driver's files in the CDI directory, those that it is writing too.
 
-        Args:
-            driver: its name; of all drivers where it is empty, and all files where that driver was started by others.
+        For an empty name the files of all drivers, and all files for a driver that was started by others.
         """
         names = [driver] if driver in self.drivers else [] if driver else list(self.drivers)
         files = _files(self.cdi_dir)

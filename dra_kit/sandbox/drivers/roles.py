@@ -30,12 +30,7 @@ _POLL: Final = 0.02
 
 
 class RoleThread:
-    """Runs one role until :meth:`stop`.
-
-    Args:
-        name: of the role and its node, such as ``node of node-1``.
-        run: runs the role until it is cancelled; called in the thread.
-    """
+    """Calls ``run`` in a thread: it runs one role until it is cancelled by :meth:`stop`."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, int]]) -> None:
         self.name = name

@@ -56,15 +56,9 @@ class ContainerStarter:
         self._backoff = CrashBackoff(services.time_scale)
 
     async def start(self, pod: ObjectView, container: ObjectView, previous: ContainerStatus | None) -> float | None:
-        """Start a container, unless it has to wait.
+        """Start a container, unless it has to wait; return seconds after which to try again, None when it was started.
 
-        Args:
-            pod: the object.
-            container: of the pod.
-            previous: its last run, which has ended; None for the first.
-
-        Returns:
-            Seconds after which to try again; None when it was started.
+        ``previous`` is its last run, which has ended; None for the first.
         """
         name = container["name"]
         if previous is not None and previous.exit is not None:

@@ -43,22 +43,17 @@ class NodeKubelet:
     Containers continue to run in their runtime when the kubelet stops, as on a real node.
 
     Args:
-        client: a client of the API server with full access.
-        node_name: the name of the Node.
         kubelet_dir: the kubelet's root directory, created if missing; plugins register below it. The path of a
             plugin's socket below it is limited to 107 bytes, so keep the path short.
-        runtime: runs the containers.
         cdi_dirs: the directories of CDI specs, in increasing priority.
         time_scale: all of the kubelet's waits are divided by this: retries, back-offs, grace periods, the delay before
             slices are wiped. Deadlines of the calls to drivers are not.
         labels: labels of the Node in addition to those that every kubelet sets.
         capacity: the capacity of the Node; None for this machine's.
         address: the address of the node and its pods, which have no separate network.
-        call_timeout: seconds for a prepare or unprepare.
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
         declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
-        observer: is notified of the kubelet's actions when they happen.
     """
 
     def __init__(

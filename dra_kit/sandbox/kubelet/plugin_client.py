@@ -50,9 +50,7 @@ class PluginClient:
     """One connection to a driver's service socket, through which all calls go.
 
     Args:
-        endpoint: path of the service socket.
         service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as ``registration.select_service`` returned it.
-        timeout: seconds for one call.
         health_service: as ``health.select_health_service`` returned it; None for a plugin that serves none.
     """
 
@@ -240,11 +238,7 @@ def select_health_service(supported_versions: Sequence[str]) -> str | None:
 
 
 class HealthCache:
-    """What is known; belongs to the event loop.
-
-    Args:
-        changed: called with the driver's name when something may be different.
-    """
+    """What drivers reported; ``changed`` is called with the name of one when something may be different."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed

@@ -61,8 +61,6 @@ class PluginManager:
     Args:
         kubelet_dir: the kubelet's root directory; plugins register in ``plugins_registry`` below it.
         supported_services: DRA services it supports; ``("v1beta1.DRAPlugin",)`` for a kubelet of 1.32 or 1.33.
-        get_info_timeout: seconds for GetInfo.
-        call_timeout: seconds for a prepare or unprepare.
         time_scale: the waits between two attempts to register a plugin are divided by this.
         connection_changed: called with a driver's name when the result of :meth:`connected` may have changed.
         health_changed: called with a driver's name when the result of :meth:`health` may have changed.
@@ -321,11 +319,7 @@ class DirectoryEvents:
             self._unwatched = True
 
     async def wait(self, longest: float) -> None:
-        """Wait until something came or went since the last time, for any time if all directories are watched.
-
-        Args:
-            longest: seconds, where one of them is not.
-        """
+        """Wait for a change since the last time, at most ``longest`` seconds if a directory is not watched."""
         unwatched, self._unwatched = self._unwatched, False
         with suppress(TimeoutError):
             async with asyncio.timeout(longest if unwatched else None):
@@ -369,11 +363,8 @@ async def register_plugin(
 ) -> PluginInfo:
     """Make one attempt: ask the plugin for its name, let ``accept`` decide, and notify the plugin.
 
-    Args:
-        socket: the plugin's registration socket; it is the endpoint too when the plugin names none.
-        accept: validates and remembers the plugin; a ``KubeletError`` from it refuses the plugin with that text.
-        get_info_timeout: seconds for GetInfo.
-        notify_timeout: seconds for NotifyRegistrationStatus.
+    A KubeletError from ``accept`` refuses the plugin with that text. The registration socket is the endpoint too when
+    the plugin names none.
 
     Raises:
         KubeletError: no answer, or refused. When the plugin was accepted but could not be notified, ``accept`` has been

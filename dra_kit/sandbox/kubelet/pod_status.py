@@ -52,14 +52,7 @@ class ObservedPod(Struct, frozen=True):
 
 
 def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address: str) -> dict[str, Any]:
-    """Return the part of a pod's ``status`` that the kubelet writes.
-
-    Args:
-        pod: the object; unchanged parts retain their times.
-        seen: what is known of its containers.
-        now: the current time.
-        address: the address of node and pod, which share the host's network.
-    """
+    """Return the part of a pod's ``status`` that the kubelet writes; unchanged parts retain their times."""
     history = attempts(seen.containers)
     inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]
     regulars = [_container_status(pod, item, history, seen) for item in containers(pod)]

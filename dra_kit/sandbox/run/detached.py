@@ -36,12 +36,8 @@ class DetachedSandbox(Struct, frozen=True):
     """A sandbox in the background.
 
     Attributes:
-        pid: the ID of its process.
         began: the start time of the process, in clock ticks since boot; distinguishes it from a later process with
             the same ID.
-        drivers: names of its drivers.
-        kubeconfig: the path of its kubeconfig.
-        state: the file that stores this record.
     """
 
     pid: int
@@ -270,12 +266,7 @@ def trim(path: Path, limit: int) -> None:
 
 @contextmanager
 def bounded_file(path: Path, limit: int = LIMIT) -> Iterator[None]:
-    """Look after a file in a thread, as long as the block lasts.
-
-    Args:
-        path: of the file.
-        limit: bytes that it may have, and what comes in a second.
-    """
+    """Trim a file to ``limit`` bytes, and what comes in a second, by a thread that runs inside the context."""
     over = threading.Event()
 
     def look() -> None:

@@ -39,11 +39,8 @@ class AppliedManifest(Struct, frozen=True):
 async def apply_files(client: Client, paths: Iterable[Path], *, namespace: str = "default") -> list[AppliedManifest]:
     """Create the objects of files and folders, or update those that exist already; pods last.
 
-    Args:
-        client: a client of the API server, which reports the kinds that exist.
-        paths: files, or folders whose YAML and JSON files are read in the order of their names; documents in folders
-            that are not objects are ignored.
-        namespace: the namespace of namespaced objects that do not name one.
+    The YAML and JSON files of a folder are read in the order of their names; documents in folders that are not objects
+    are ignored. Objects that name no namespace are created in ``namespace``.
 
     Raises:
         ConfigurationError: a file is invalid, or the API server rejects its object; the message names the file.

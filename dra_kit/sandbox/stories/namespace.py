@@ -75,18 +75,14 @@ class StoryNamespace:
     """Creates objects, and deletes them at the end.
 
     Args:
-        cluster: the cluster in which objects are created.
         namespace: the namespace of the objects. It must not exist yet if ``own`` is set.
         own: create the namespace, and delete it at the end; otherwise objects are created in the namespaces that they
             name, or in this one.
-        labels: the labels of the namespace.
-        timeout: seconds that each wait may take.
         clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
         leftovers: regular expressions for what may remain.
         waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.
 
     Attributes:
-        namespace: the name of the namespace.
         created: the created objects, in order, including those that are deleted again.
         unreached: the step after which the driver should have been killed, if it did not reach it before :meth:`close`.
     """
@@ -377,7 +373,6 @@ class LeftoverCheck:
     """Compares a cluster with its earlier state.
 
     Attributes:
-        cluster: the cluster to check.
         namespace: the namespace of all created objects, which is deleted at the end; None if objects are created in
             other namespaces, which stay.
     """
@@ -397,11 +392,7 @@ class LeftoverCheck:
             self._devices = await devices_in_slices(self.cluster)
 
     async def claims(self, own: Collection[tuple[str, str]] = ()) -> list[str]:
-        """Return the claims that were not there before, each with what holds it.
-
-        Args:
-            own: namespaces and names of those that are left out.
-        """
+        """Return the claims that were not there before, except ``own``, each with what holds it."""
         new = (item for item in await self._all_claims() if item["metadata"].get("uid") not in self._claims)
         return [
             f"{self.title('ResourceClaim', item)}{finalizer_note(item)}" for item in new if object_key(item) not in own

@@ -33,12 +33,10 @@ _CLOSE_SECONDS: Final = 5.0
 class TimelineFile:
     """Writes records in a separate thread; :meth:`write` is a reader of a timeline, and never blocks.
 
+    An existing file is replaced; a link is not followed.
+
     If the disk is full or slow, records are lost, which is logged once. When the disk can be written again, a
     :class:`~dra_kit.sandbox.records.RecordsLost` is written in place of the lost records.
-
-    Args:
-        path: the path of the file. An existing file is replaced; a link is not followed.
-        limit: the maximum size in bytes.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT) -> None:
@@ -237,8 +235,6 @@ class Timeline:
     """Numbers records and passes each of them to its readers, without storing them. For one event loop.
 
     Args:
-        wall: returns the time of day, in UTC.
-        clock: a monotonic clock, in seconds.
         begin: the time by the clock from which the seconds of records are counted; None for now.
     """
 
