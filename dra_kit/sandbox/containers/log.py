@@ -269,16 +269,12 @@ class LogSegment:
         """Return the place before an entry of this segment."""
         index = bisect_right(self._lines, line) - 1
         begin, end = self._offsets[index], self._end(index)
-        wanted = line - self._lines[index]
-        low = begin
-        high = end if wanted else begin
-        while low < high:  # the first place that has so many ends of lines before it
-            middle = (low + high) // 2
-            if self.data.count(b"\n", begin, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return LogPosition(self.begin.offset + low, line)
+        # the first place that has so many ends of lines before it
+        places = range(begin, end)
+        place = begin + bisect_left(
+            places, line - self._lines[index], key=lambda place: self.data.count(b"\n", begin, place)
+        )
+        return LogPosition(self.begin.offset + place, line)
 
     def _end(self, index: int) -> int:
         return self._offsets[index + 1] if index + 1 < len(self._offsets) else len(self.data)

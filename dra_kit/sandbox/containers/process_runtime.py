@@ -45,12 +45,7 @@ class _Container(Struct):
     killer: asyncio.TimerHandle | None = None
 
     def report(self) -> ContainerReport:
-        return ContainerReport(
-            config=self.config,
-            status=self.status,
-            log=self.log,
-            has_process=self.has_process,
-        )
+        return ContainerReport(self.config, self.status, self.log, self.has_process)
 
 
 class ProcessRuntime:

@@ -156,14 +156,9 @@ class DriverRoles:
 
     async def _unheard(self) -> list[str]:
         """Return the webhook role, as long as it does not listen."""
-        if self._webhook is None:
+        if self._webhook is None or await self._webhook.listens():
             return []
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self._webhook.port)
-        except OSError:
-            return ["the webhook role does not listen"]
-        writer.close()
-        return []
+        return ["the webhook role does not listen"]
 
     def _failure(self, seconds: float) -> str:
         """Return why the driver cannot be used, some seconds after its start; empty while it may still come up."""

@@ -17,8 +17,8 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
-from dra_kit.sandbox.views.tables import counter_lines
-from dra_kit.text import escape_unprintable
+from dra_kit.sandbox.views.tables import counter_lines, taint_texts
+from dra_kit.text import counted, escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"
 _BAD: Final = "red"
@@ -75,17 +75,13 @@ def _place(item: ObjectView) -> tuple[str, str, str]:
 def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
     generation = max(item["spec"]["pool"]["generation"] for item in items)
     where = f" on {node}" if node and node != name else ""
-    slices = "1 slice" if len(items) == 1 else f"{len(items)} slices"
-    return f"pool {name}{where}, generation {generation}, {slices}"
+    return f"pool {name}{where}, generation {generation}, {counted(len(items), 'slice')}"
 
 
 def _device(device: Mapping[str, Any], holders: Sequence[str]) -> PaneRow:
     values = [f"{name}={_value(value)}" for name, value in device.get("attributes", {}).items()]
     values += [f"{name}={value['value']}" for name, value in device.get("capacity", {}).items()]
-    taints = [
-        f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
-        for taint in device.get("taints", [])
-    ]
+    taints = taint_texts(device)
     reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
     return PaneRow((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)

@@ -103,17 +103,11 @@ class ControllerAndWebhook:
 
 async def _listens(webhook: WebhookRole) -> None:
     begin = time.monotonic()
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
-        except OSError:
-            if webhook.role.failure or time.monotonic() - begin > _LISTENS_SECONDS:
-                reason = webhook.role.failure or f"it does not listen within {_LISTENS_SECONDS:.0f} s"
-                raise SandboxError(f"the driver's webhook role does not come up: {reason}") from None
-            await asyncio.sleep(_POLL)
-        else:
-            writer.close()
-            return
+    while not await webhook.listens():
+        if webhook.role.failure or time.monotonic() - begin > _LISTENS_SECONDS:
+            reason = webhook.role.failure or f"it does not listen within {_LISTENS_SECONDS:.0f} s"
+            raise SandboxError(f"the driver's webhook role does not come up: {reason}")
+        await asyncio.sleep(_POLL)
 
 
 def controller_role(
@@ -142,6 +136,15 @@ class WebhookRole(Struct, frozen=True):
     role: RoleThread
     port: int
     configuration: Mapping[str, Any]
+
+    async def listens(self) -> bool:
+        """Return whether it accepts connections."""
+        try:
+            _, writer = await asyncio.open_connection(_HOST, self.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
 
 def webhook_role(

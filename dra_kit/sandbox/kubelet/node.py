@@ -411,17 +411,12 @@ async def renew_lease(client: Client, node: Mapping[str, Any]) -> None:
     try:
         await client.patch(LEASES, name, {"spec": {"renewTime": renewed}}, LEASE_NAMESPACE)
     except NotFound:
-        await _create_lease(client, node, renewed)
-
-
-async def _create_lease(client: Client, node: Mapping[str, Any], renewed: str) -> None:
-    name = node["metadata"]["name"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
-    lease = {
-        "apiVersion": LEASES.api_version,
-        "kind": LEASES.kind,
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
-    }
-    with suppress(NotFound):
-        await client.create(LEASES, lease)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        lease = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
+        }
+        with suppress(NotFound):
+            await client.create(LEASES, lease)

@@ -1,8 +1,7 @@
 """Plugins of a node: found by their sockets, registered, selected, and their slices wiped when they are gone.
 
-Sources: Kubernetes 1.37 ``pkg/kubelet/pluginmanager/pluginwatcher``;
+Sources: ``pkg/kubelet/pluginmanager/pluginwatcher``,
 ``pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`` and
-``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37;
 ``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37.
 """
 
@@ -500,9 +499,8 @@ class SliceWiper:
                     await self._news.wait()
             for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
                 await self._wipe(driver, due)
-                if (
-                    self._due.get(driver) == due
-                ):  # else the driver reconnected and disconnected meanwhile: a new delay has started
+                # else the driver reconnected and disconnected meanwhile: a new delay has started
+                if self._due.get(driver) == due:
                     del self._due[driver]
 
     async def wipe_all(self) -> None:

@@ -301,18 +301,16 @@ class StoryNamespace:
 
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
         """Wait until only permitted objects remain; return those that should not."""
-        begin, pause = time.monotonic(), _FIRST_SECONDS
-        while found := [
-            text for text in await remaining() if not any(re.search(pattern, text) for pattern in self._leftovers)
-        ]:
-            now = time.monotonic()
-            if now > end:
+        begin = time.monotonic()
+        found: list[str] = []
+        async for _ in self.until_deadline(end - begin):
+            texts = await remaining()
+            found = [text for text in texts if not any(re.search(pattern, text) for pattern in self._leftovers)]
+            if not found:
                 break
-            if self._waiting and now > begin + SLOW_CALL_SECONDS:
+            if self._waiting and time.monotonic() > begin + SLOW_CALL_SECONDS:
                 self._waiting(found, self._clean_up)
                 self._waiting = None  # once is enough
-            await asyncio.sleep(min(pause, POLL_SECONDS))
-            pause *= 1.5
         return found
 
     async def _objects(self, objects: Sequence[CreatedObject]) -> list[str]:
