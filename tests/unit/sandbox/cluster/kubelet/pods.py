@@ -11,6 +11,9 @@ def container(name: str = "eater", *command: str, **more: Any) -> Object:
     return {"name": name, "image": "busybox:stable", "command": list(command or ("sleep", "3600")), **more}
 
 
+SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
+
+
 def pod(*containers: Object, name: str = "guest", namespace: str = "kitchen", **spec: Any) -> Object:
     """A pod bound to node-a, as the API server has it before its kubelet saw it."""
     return {
