@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TextIO
 
 import yaml
 
@@ -25,19 +27,26 @@ from tests.unit.sandbox.timeline.feeding import feeding
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
 
 
+@asynccontextmanager
+async def watched(
+    shown: TextIO, lunch: Mapping[str, Any] | None = None, *, driver: SandboxDriver | None = None
+) -> AsyncIterator[Sandbox]:
+    """A sandbox with a class and a claim, of which a live view is printed."""
+    driver = driver or SandboxDriver((new_driver(),), lambda _: Settings())
+    settings = SandboxSettings(webhook=False, controller=False)
+    async with Sandbox(driver, settings, observers=(feeding(LiveView(shown).read),)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, lunch or claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        yield sandbox
+
+
 async def test_end_of_long_output_is_shown() -> None:
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
     def tells(text: str) -> bool:
         return text in shown.getvalue()
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(shown) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
         await until(lambda: tells("| full\n"))
         [report] = sandbox.reports("default", "guest")
@@ -51,14 +60,8 @@ async def test_end_of_long_output_is_shown() -> None:
 
 async def test_unfinished_cdi_file_is_not_recorded() -> None:
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(shown) as sandbox:
         half = sandbox.nodes[0].cdi_dir / temporary_file_name(spec_file_name("dra.pizza", "of-another-claim"), "1")
         half.write_text('{"cdiVersion"')
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
@@ -111,17 +114,12 @@ async def test_share_without_consumable_capacity_is_the_whole_device() -> None:
 
 async def test_constraints_of_a_claim_are_shown() -> None:
     shown = io.StringIO()
-    view = LiveView(shown)
     constrained = claim("lunch")
     constrained["spec"]["devices"]["constraints"] = [
         {"matchAttribute": "dra.pizza/oven"},
         {"requests": ["pizza"], "distinctAttribute": "dra.pizza/dough"},
     ]
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        await sandbox.client.create(RESOURCE_CLAIMS, constrained)
+    async with watched(shown, constrained):
         await until(lambda: "ResourceClaim lunch asks for devices" in shown.getvalue())
     assert "all devices have the same dra.pizza/oven\n" in shown.getvalue()
     assert "devices of pizza differ in dra.pizza/dough\n" in shown.getvalue()
@@ -141,13 +139,8 @@ async def test_all_edits_of_a_container_are_shown() -> None:
             yield dra.Inventory(pools=[dra.Pool(name="node-1/card", devices=[dra.Device(name="port-0")])])
 
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((dra.Driver("dra.pizza", provider=Ports(), preparer=Everything()),), lambda _: None)
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    driver = dra.Driver("dra.pizza", provider=Ports(), preparer=Everything())
+    async with watched(shown, driver=SandboxDriver((driver,))) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
     assert "offers 1 device on node-1 in pool node-1/card\n" in shown.getvalue()
@@ -165,8 +158,6 @@ async def test_control_characters_in_names_messages_and_output_are_escaped() -> 
             return True
 
     shown = Terminal()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
     # the second of them clears the screen, the third forges an entry
     output = [
         "\\033]0;owned\\007",
@@ -176,11 +167,7 @@ async def test_control_characters_in_names_messages_and_output_are_escaped() -> 
         "\\342\\200\\256txt",
     ]
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(shown) as sandbox:
         guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
         guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
         await sandbox.client.create(PODS, guest)
@@ -210,14 +197,10 @@ def test_multiline_message_does_not_look_like_an_entry() -> None:
 
 async def test_config_for_another_driver_is_shown() -> None:
     shown = io.StringIO()
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
     asked = claim("lunch", parameters={"extraCheese": True})
     asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(LiveView(shown).read),)
-    ) as sandbox:
-        await sandbox.client.create(RESOURCE_CLAIMS, asked)
+    async with watched(shown, asked):
         await until(
             lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in shown.getvalue()
         )
