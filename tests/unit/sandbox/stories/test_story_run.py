@@ -58,6 +58,16 @@ def _serve(cluster: Cluster, item: Object) -> None:
         cluster.node.add(f"record of {name}")
 
 
+def publish(
+    cluster: Cluster, pool: str, *devices: Object, number: int = 0, generation: int = 1, count: int = 1
+) -> Object:
+    """Publish one of the slices of a pool; its spec."""
+    identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
+    spec: Object = {"driver": DRIVER, "pool": identity, "devices": list(devices)}
+    cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
+    return spec
+
+
 def story(directory: Path, expect: str, **manifests: str) -> Story:
     (directory / "expect.yaml").write_text(expect)
     for name, text in manifests.items():
@@ -255,15 +265,6 @@ async def test_a_refused_object_without_an_expectation_is_an_error_of_its_file(c
         await run_story(of_files(cluster, POD), cluster)
 
 
-async def test_allowed_leftovers_pass(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.on_delete = lambda _: None
-    expect = f"leftovers: [record of l.*]{RUNNING}"
-
-    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, timeout=0.1)
-
-    assert result.passed, result.report()
-
-
 async def test_claim_that_was_not_deleted_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     def make_claim(item: Object) -> None:
         _serve(cluster, item)
@@ -337,13 +338,11 @@ async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: 
 
 
 async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
-    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
-    spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
-    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    spec = publish(cluster, "node-a", {"name": "a"}, {"name": "b"})
 
     def new_generation(item: Object) -> None:
         _serve(cluster, item)
-        pool["generation"] = 2
+        spec["pool"]["generation"] = 2
 
     def lost_device(item: Object) -> None:
         _serve(cluster, item)
@@ -363,12 +362,7 @@ async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: 
 async def test_a_new_taint_is_left_over_but_a_recovery_is_not(cluster: Cluster, tmp_path: Path, tainted: bool) -> None:
     """A device may recover during any test, such as one whose fault an earlier test has injected."""
     healthy, unhealthy = {"name": "a"}, {"name": "a", "taints": [{"key": "lost", "effect": "NoSchedule"}]}
-    spec: Object = {
-        "driver": "dra.pizza",
-        "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
-        "devices": [healthy if tainted else unhealthy],
-    }
-    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    spec = publish(cluster, "node-a", healthy if tainted else unhealthy)
 
     def change(item: Object) -> None:
         _serve(cluster, item)
@@ -409,19 +403,13 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
-
-    def publish(pool: str, number: int, device: str, generation: int, count: int = 1) -> None:
-        identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
-        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": device}]}
-        cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
-
     later = [
-        lambda: publish("node-a", 0, "new-0", generation=2, count=2),
-        lambda: publish("node-a", 1, "new-1", generation=2, count=2),
-        lambda: publish("node-b", 0, "new-2", generation=2),
+        lambda: publish(cluster, "node-a", {"name": "new-0"}, generation=2, count=2),
+        lambda: publish(cluster, "node-a", {"name": "new-1"}, number=1, generation=2, count=2),
+        lambda: publish(cluster, "node-b", {"name": "new-2"}, generation=2),
     ]
-    publish("node-a", 0, "old", generation=1)
-    publish("node-b", 0, "old", generation=1)
+    for pool in ("node-a", "node-b"):
+        publish(cluster, pool, {"name": "old"})
     cluster.controlled.texts["menu"] = "old"
     (tmp_path / "menu.txt").write_text("new")
 
@@ -430,8 +418,8 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
             later.pop(0)()
         if len(cluster.controlled.replaced) == 2:  # in the end the file is put back
             del cluster.objects["resourceslices", "", "node-a-1"]
-            publish("node-a", 0, "old", generation=3)
-            publish("node-b", 0, "old", generation=3)
+            for pool in ("node-a", "node-b"):
+                publish(cluster, pool, {"name": "old"}, generation=3)
             cluster.controlled.replaced.clear()
 
     cluster.on_list = on_list
@@ -448,18 +436,13 @@ async def test_story_waits_for_all_slices(cluster: Cluster, tmp_path: Path, monk
     monkeypatch.setattr(stage, "_PUBLISHES", 0.0)  # a slow machine takes longer
     looks: list[int] = []
 
-    def publish(number: int) -> None:
-        identity = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
-        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": f"device-{number}"}]}
-        cluster.add("resourceslices", {"metadata": {"name": f"node-a-{number}"}, "spec": spec})
-
     def on_list(plural: str) -> None:
         if plural == "resourceslices":
             looks.append(1)
             if len(looks) == 3:
-                publish(1)
+                publish(cluster, "node-a", {"name": "device-1"}, number=1, count=2)
 
-    publish(0)
+    publish(cluster, "node-a", {"name": "device-0"}, count=2)
     cluster.on_list = on_list
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=10)
     assert result.passed, result.report()

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,14 +52,11 @@ def records() -> st.SearchStrategy[Record]:
     }
 
     def fields(kind: type) -> dict[str, st.SearchStrategy[object]]:
-        texts = {name: TEXTS for name, annotation in kind.__annotations__.items() if annotation == "str"}
-        objects: dict[str, st.SearchStrategy[object]] = {
-            name: JSON for name in ("object", "spec") if name in kind.__annotations__
-        }
-        seconds = {
-            name: stamps["seconds"] for name, annotation in kind.__annotations__.items() if annotation == "float"
-        }
-        return {**stamps, **texts, **objects, **seconds}
+        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        texts = {name: TEXTS for name, annotation in types.items() if annotation is str}
+        objects: dict[str, st.SearchStrategy[object]] = {name: JSON for name in ("object", "spec") if name in types}
+        seconds = {name: stamps["seconds"] for name, annotation in types.items() if annotation is float}
+        return {**texts, **objects, **seconds, **stamps}
 
     return st.one_of([st.builds(kind, **fields(kind)) for kind in get_args(Record)])
 
