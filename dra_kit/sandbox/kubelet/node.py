@@ -10,7 +10,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
@@ -113,9 +112,7 @@ class NodeKubelet:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
         await self._recorder.flush(_FLUSH_SECONDS)
 

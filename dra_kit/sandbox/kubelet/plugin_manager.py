@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Self
 
 import grpc.aio
@@ -91,9 +91,7 @@ class PluginManager:
         self._watcher = asyncio.create_task(self._watch(), name="kubelet plugin watcher")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
@@ -103,7 +101,7 @@ class PluginManager:
 
     async def restart(self) -> None:
         """Forget every plugin and every connection, then find and register the plugins again."""
-        await self.__aexit__(None, None, None)
+        await self.__aexit__()
         await self.__aenter__()
 
     @property

@@ -75,7 +75,7 @@ class Refusal(NamedTuple):
 
 @asynccontextmanager
 async def kitchen(
-    devices: list[Object], *nodes: str, time_scale: float = 1.0, resource: str = "", **resources: str
+    devices: list[Object], *nodes: str, time_scale: float = 1.0, extended: str = ""
 ) -> AsyncIterator[tuple[ControlPlane, Client, list[Refusal]]]:
     """A control plane that knows nodes with devices and their class, a client, and the pods without a node."""
     refusals: list[Refusal] = []
@@ -86,10 +86,10 @@ async def kitchen(
 
     async with ControlPlane(observe=observe, time_scale=time_scale) as plane:
         client = await plane.connect("test")
-        spec = {"extendedResourceName": resource} if resource else {}
+        spec = {"extendedResourceName": extended} if extended else {}
         await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": spec})
         for node in nodes or ["node-1"]:
-            await add_node(client, node, devices, **resources)
+            await add_node(client, node, devices, **({extended: "1"} if extended else {}))
         await known(plane, *nodes or ["node-1"])
         yield plane, client, refusals
 
@@ -118,10 +118,9 @@ async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node(
 
 async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
     """As in 1.37: an empty claim is created, and the pod's status cannot refer to it."""
-    amount = {"example.com/pizza": "1"}
-    async with kitchen(pizzas(1), resource="example.com/pizza", **amount) as (plane, client, refusals):
+    async with kitchen(pizzas(1), extended="example.com/pizza") as (plane, client, refusals):
         await add_claim(client, "lunch")
-        await add_pod(client, "guest", "lunch", **amount)
+        await add_pod(client, "guest", "lunch", **{"example.com/pizza": "1"})
         claims = plane.informers.objects(RESOURCE_CLAIMS)
 
         await until(lambda: bool(refusals))
