@@ -232,10 +232,6 @@ class Sandbox:
         """The informers of the cluster's objects."""
         return self.control_plane.informers
 
-    def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
-        """Return the containers of the pods of this name, oldest first."""
-        return [report for node in self.nodes for report in node.runtime.reports(namespace, pod)]
-
     def container(self, container_id: str) -> ContainerReport | None:
         """Return a container of a pod that is still on a node."""
         found = (node.runtime.find(container_id) for node in self.nodes)

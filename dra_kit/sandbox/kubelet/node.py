@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, micro_time
-from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.informer import Informer
 from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
-from dra_kit.kubernetes.resource.objects import PodReference, format_time
+from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
@@ -229,17 +229,13 @@ class NodeKubelet:
         """Give every pod of the node a worker, and pass changes of the pod to it."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
-                self._take(change, services, group)
-
-    def _take(self, change: ObjectChange, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        worker = self._workers.get(change.object["metadata"]["uid"])
-        if change.type == "DELETED":
-            if worker is not None:
-                worker.vanish()
-        elif worker is not None:
-            worker.update(change.object)
-        else:
-            self._employ(PodWorker(services, change.object), change.object, group)
+                worker = self._workers.get(change.object["metadata"]["uid"])
+                if worker is None and change.type != "DELETED":
+                    self._employ(PodWorker(services, change.object), change.object, group)
+                elif worker is not None and change.type == "DELETED":
+                    worker.vanish()
+                elif worker is not None:
+                    worker.update(change.object)
 
     def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
@@ -254,17 +250,14 @@ class NodeKubelet:
     async def _see_to_left(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         """Clean up after deleted pods once all pods are known; before that, every pod looks deleted."""
         await pods.synced.wait()
-        self._adopt(services, group)
+        for left in self._runtime.pods():
+            if left.uid not in self._workers:  # its object was deleted while the kubelet was down
+                pod = {"metadata": {"namespace": left.namespace, "name": left.name, "uid": left.uid}, "spec": {}}
+                worker = PodWorker(services, pod)
+                worker.vanish()
+                self._employ(worker, pod, group)
         self._known.set()
         await self._reconcile(services.manager)
-
-    def _adopt(self, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        """Stop the pods whose objects were deleted while the kubelet was down."""
-        for left in self._runtime.pods():
-            if left.uid not in self._workers:
-                worker = PodWorker(services, _without_object(left))
-                worker.vanish()
-                self._employ(worker, _without_object(left), group)
 
     async def _reconcile(self, manager: ClaimManager) -> None:
         """Release claims of pods that are gone without a worker having seen it."""
@@ -295,10 +288,6 @@ class NodeKubelet:
 
     def _connected(self, driver: str) -> bool:
         return self._plugins.connected(driver)
-
-
-def _without_object(pod: PodReference) -> dict[str, Any]:
-    return {"metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}, "spec": {}}
 
 
 KUBELET_VERSION = "v1.37.1"

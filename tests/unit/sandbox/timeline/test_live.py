@@ -49,7 +49,7 @@ async def test_end_of_long_output_is_shown() -> None:
     async with watched(shown) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
         await until(lambda: tells("| full\n"))
-        [report] = sandbox.reports("default", "guest")
+        [report] = sandbox.nodes[0].runtime.reports("default", "guest")
         assert report.log.begin.line > 0
         for directory in (sandbox.nodes[0].directory / "containers").iterdir():
             (directory / "go").touch()
