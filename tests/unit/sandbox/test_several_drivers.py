@@ -81,15 +81,8 @@ async def sandbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[San
     how = SandboxSettings(nodes=2, time_scale=10, edited=(f"{WINE}.shelf",))
     async with Sandbox(drivers, how) as running:
         for name in (PIZZA, WINE):
-            await running.client.create(
-                DEVICE_CLASSES,
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "DeviceClass",
-                    "metadata": {"name": name},
-                    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{name}"'}}]},
-                },
-            )
+            spec = {"selectors": [{"cel": {"expression": f'device.driver == "{name}"'}}]}
+            await running.client.create(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
         yield running
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.client.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
-from dra_kit.errors import ConfigurationError, InternalError, SandboxError
+from dra_kit.errors import InternalError, SandboxError
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -112,9 +112,3 @@ async def test_files_are_applied_in_a_working_order_and_can_be_reapplied(tmp_pat
         assert applied[-1].namespace == "default"
         changed = await client.get(RESOURCE_CLAIM_TEMPLATES, "lunch", "team")
         assert changed["metadata"]["labels"] == {"a": "b"}
-
-
-async def test_a_folder_without_manifests(tmp_path: Path) -> None:
-    async with ControlPlane() as control_plane:
-        with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
-            await apply_files(await control_plane.connect("test"), [tmp_path])

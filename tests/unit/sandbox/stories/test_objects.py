@@ -67,3 +67,8 @@ async def test_update_of_an_object_is_checked_like_its_creation(client: Client, 
 
     with pytest.raises(ConfigurationError, match='unknown field "dta"'):
         await apply_text(client, tmp_path, MENU.replace(" data:", " dta:"))
+
+
+async def test_a_folder_without_manifests(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
+        await apply_files(client, [tmp_path])

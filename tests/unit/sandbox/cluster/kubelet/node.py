@@ -21,6 +21,7 @@ from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.records import Record
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, pod
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 NAMESPACE = "kitchen"
 NODE = "node-a"
@@ -204,9 +205,7 @@ class Node:
                 await asyncio.sleep(0.02)
 
     async def is_so(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - processes and sockets set no asyncio.Event
-                await asyncio.sleep(0.02)
+        await until(condition)
 
     def output(self, container: str = "eater", name: str = "guest") -> str:
         report = self.runtime.report(NAMESPACE, name, container)
