@@ -111,9 +111,14 @@ def test_claim_entries_show_requests() -> None:
     exactly = {"deviceClassName": "pizza", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
     parts = [{"name": "big", "deviceClassName": "pizza", "allocationMode": "All"}]
     requests = [{"name": "one", "exactly": exactly}, {"name": "two", "firstAvailable": parts}]
+    constraints = [
+        {"matchAttribute": "dra.pizza/oven"},
+        {"requests": ["one"], "distinctAttribute": "dra.pizza/dough"},
+    ]
+    config = [{"opaque": {"driver": "dra.pasta"}}, {"opaque": {"driver": "dra.pizza"}}]
     item = {
         "metadata": {"namespace": "default", "name": "lunch", "generateName": "lunch-"},
-        "spec": {"devices": {"requests": requests, "constraints": [{"matchAttribute": "dra.pizza/oven"}]}},
+        "spec": {"devices": {"requests": requests, "constraints": constraints, "config": config}},
     }
 
     assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
@@ -122,6 +127,8 @@ def test_claim_entries_show_requests() -> None:
         "true",
         "request two/big: all devices of class pizza",
         "all devices have the same dra.pizza/oven",
+        "devices of one differ in dra.pizza/dough",
+        "config for driver dra.pasta, which does not run here: dra.pizza does not get it",
     ]
 
 
