@@ -18,6 +18,7 @@ from dra_kit.sandbox.stories.namespace import CreatedObject, namespace_name
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story, StoryStep, load_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
+from tests.unit.sandbox.stories.test_story import write
 
 CLAIM = """\
 apiVersion: resource.k8s.io/v1
@@ -69,10 +70,7 @@ def publish(
 
 
 def story(directory: Path, expect: str, **manifests: str) -> Story:
-    (directory / "expect.yaml").write_text(expect)
-    for name, text in manifests.items():
-        (directory / f"{name}.yaml").write_text(text)
-    return load_story(directory)
+    return load_story(write(directory, expect, **manifests))
 
 
 RUNNING = """
