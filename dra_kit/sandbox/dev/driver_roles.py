@@ -96,7 +96,7 @@ class DriverRoles:
         logging.getLogger().addHandler(self._log)
         self._start()
         begin, reported = time.monotonic(), False
-        while waiting := [*self._waiting(), *await self._unheard()]:
+        while waiting := await self._waiting():
             seconds = time.monotonic() - begin
             if failure := self._failure(seconds):
                 self._report(StateReport(state="failed", text=failure))
@@ -145,20 +145,16 @@ class DriverRoles:
         self._agents[name] = NodeAgent(driver, settings, self._credentials)
         return await self._agents[name].run()
 
-    def _waiting(self) -> list[str]:
-        """Return what is not ready on the nodes."""
+    async def _waiting(self) -> list[str]:
+        """Return what is not ready on the nodes, and the webhook role as long as it does not listen."""
         found = []
         for name in self._orders.nodes:
             agent = self._agents.get(name)
             lines = unready_parts(agent.supervisor) if agent else ["it starts"]
             found += [f"on {name}: {line}" for line in lines]
+        if self._webhook is not None and not await self._webhook.listens():
+            found.append("the webhook role does not listen")
         return found
-
-    async def _unheard(self) -> list[str]:
-        """Return the webhook role, as long as it does not listen."""
-        if self._webhook is None or await self._webhook.listens():
-            return []
-        return ["the webhook role does not listen"]
 
     def _failure(self, seconds: float) -> str:
         """Return why the driver cannot be used, some seconds after its start; empty while it may still come up."""

@@ -111,17 +111,17 @@ class NodeRoleProcess:
 
     async def stop(self) -> None:
         """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
-        await self._end(signal.SIGTERM, STOP_SECONDS)
+        await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:
         """Kill it with ``kill -9``; it is gone when this returns."""
-        await self._end(signal.SIGKILL, STOP_SECONDS)
+        await self._end(signal.SIGKILL)
 
-    async def _end(self, number: signal.Signals, seconds: float) -> None:
+    async def _end(self, number: signal.Signals) -> None:
         self._stopping = True
         self._process.send(number)
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(STOP_SECONDS):
                 while self._process.alive:  # noqa: ASYNC110 - another process ends
                     await asyncio.sleep(_POLL)
         self._process.send(signal.SIGKILL)

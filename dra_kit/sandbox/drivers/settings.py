@@ -185,7 +185,13 @@ def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, 
     for driver in sorted(drivers, key=lambda item: -len(item.name)):
         name = text.removeprefix(f"{driver.name}.")
         if name != text or len(drivers) == 1:
-            return driver, _required(driver, name)
+            known = settings_of(driver)
+            if name not in known:
+                raise ConfigurationError(
+                    f"driver {driver.name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            return driver, name
     having = [driver for driver in drivers if text in settings_of(driver)]
     if len(having) == 1:
         return having[0], text
@@ -200,13 +206,3 @@ def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, 
     raise ConfigurationError(
         f"no driver has a setting {text!r}{did_you_mean(text, known) or ';'} their settings: {theirs}"
     )
-
-
-def _required(driver: Driver[Any, Any], name: str) -> str:
-    known = settings_of(driver)
-    if name not in known:
-        raise ConfigurationError(
-            f"driver {driver.name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
-            f"{', '.join(known) or 'none'}"
-        )
-    return name

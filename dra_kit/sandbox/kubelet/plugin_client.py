@@ -119,12 +119,15 @@ class PluginClient:
         Raises:
             KubeletError: the stream is broken.
         """
-        if self.health_service is None:
-            return
-
         with _failures("NodeWatchResources"):
-            async for report in watch_health(self._channel, self.health_service):
-                yield report
+            if self.health_service == HEALTH_SERVICES[0]:
+                stub = health_v1_grpc.DRAResourceHealthStub(self._channel)
+                async for report in stub.NodeWatchResources(health_v1.NodeWatchResourcesRequest()):
+                    yield [_reported_health(item) for item in report.devices]
+            elif self.health_service is not None:
+                older = health_v1alpha1_grpc.DRAResourceHealthStub(self._channel)
+                async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
+                    yield [_reported_health(item) for item in one.devices]
 
     async def close(self) -> None:
         """End the connection; calls in progress fail."""
@@ -283,23 +286,6 @@ _STATUS: Final[Mapping[int, str]] = {
     health_v1.HEALTHY: "Healthy",
     health_v1.UNHEALTHY: "Unhealthy",
 }
-
-
-async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[LeasedHealth]]:
-    """Yield the reports of a driver, until the stream ends.
-
-    Raises:
-        AioRpcError: the stream is broken.
-    """
-    if service == HEALTH_SERVICES[0]:
-        async for report in health_v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
-            health_v1.NodeWatchResourcesRequest()
-        ):
-            yield [_reported_health(item) for item in report.devices]
-    else:
-        older = health_v1alpha1_grpc.DRAResourceHealthStub(channel)
-        async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
-            yield [_reported_health(item) for item in one.devices]
 
 
 def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> LeasedHealth:

@@ -7,7 +7,7 @@ The rules and messages are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/ku
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -53,9 +53,8 @@ class ObservedPod(Struct, frozen=True):
 
 def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address: str) -> dict[str, Any]:
     """Return the part of a pod's ``status`` that the kubelet writes; unchanged parts retain their times."""
-    history = attempts(seen.containers)
-    inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]
-    regulars = [_container_status(pod, item, history, seen) for item in containers(pod)]
+    inits = [_container_status(pod, item, seen) for item in init_containers(pod)]
+    regulars = [_container_status(pod, item, seen) for item in containers(pod)]
     found = "Failed" if seen.failure else _phase(pod, inits, regulars)
     if found in {"Succeeded", "Failed"} and not seen.terminated:
         # a final phase promises that nothing of the pod is left on the node
@@ -83,19 +82,9 @@ def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address:
     return status
 
 
-def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerStatus]]:
-    """Return the statuses by container, oldest first."""
-    found: dict[str, list[ContainerStatus]] = {}
-    for status in statuses:
-        found.setdefault(status.name, []).append(status)
-    return found
-
-
-def _container_status(
-    pod: ObjectView, container: ObjectView, history: Mapping[str, list[ContainerStatus]], seen: ObservedPod
-) -> dict[str, Any]:
+def _container_status(pod: ObjectView, container: ObjectView, seen: ObservedPod) -> dict[str, Any]:
     name = container["name"]
-    known = history.get(name, [])
+    known = [item for item in seen.containers if item.name == name]
     waiting = seen.waiting.get(name)
     status: dict[str, Any] = {"name": name}
     ended = next((item for item in reversed(known) if item.exit is not None), None)

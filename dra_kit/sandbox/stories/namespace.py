@@ -319,7 +319,7 @@ class StoryNamespace:
         for item in objects:
             groups.setdefault((item.resource, item.namespace), []).append(item.name)
         return [
-            f"{self._remains.title(resource.kind, stored)}{finalizer_note(stored)}"
+            self._remains.title(resource.kind, stored)
             for (resource, namespace), names in groups.items()
             for stored in await self._stored(resource, namespace, names)
         ]
@@ -352,9 +352,7 @@ class StoryNamespace:
         if not uids:
             return []
         found = await self._list(PODS, self.namespace if self._own else None)
-        return [
-            f"{self._remains.title('Pod', pod)}{finalizer_note(pod)}" for pod in found if pod["metadata"]["uid"] in uids
-        ]
+        return [self._remains.title("Pod", pod) for pod in found if pod["metadata"]["uid"] in uids]
 
     async def _list(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:
         return (await self._client.list(resource, namespace)).items
@@ -392,9 +390,7 @@ class LeftoverCheck:
     async def claims(self, own: Collection[tuple[str, str]] = ()) -> list[str]:
         """Return the claims that were not there before, except ``own``, each with what holds it."""
         new = (item for item in await self._all_claims() if item["metadata"].get("uid") not in self._claims)
-        return [
-            f"{self.title('ResourceClaim', item)}{finalizer_note(item)}" for item in new if object_key(item) not in own
-        ]
+        return [self.title("ResourceClaim", item) for item in new if object_key(item) not in own]
 
     async def namespaces(self) -> list[str]:
         """Return the namespace while it is there, with what holds it."""
@@ -404,7 +400,7 @@ class LeftoverCheck:
             stored = await self.cluster.client.get(NAMESPACES, self.namespace)
         except NotFound:
             return []
-        return [f"Namespace/{self.namespace}{finalizer_note(stored)}"]
+        return [self.title("Namespace", stored)]
 
     async def node(self) -> list[str]:
         """Return what the nodes store for claims and did not store before."""
@@ -419,10 +415,10 @@ class LeftoverCheck:
         return [text for name in names if (text := _device_change(name, before.get(name), now.get(name)))]
 
     def title(self, kind: str, item: ObjectView) -> str:
-        """Return how an object is named: ``<kind>/<name>`` as a story does, else with its namespace."""
+        """Return an object, ``<kind>/<name>`` as in a story or else with its namespace, and what holds it."""
         if self.namespace is None:
-            return f"{kind} {'/'.join(filter(None, object_key(item)))}"
-        return f"{kind}/{item['metadata']['name']}"
+            return f"{kind} {'/'.join(filter(None, object_key(item)))}{finalizer_note(item)}"
+        return f"{kind}/{item['metadata']['name']}{finalizer_note(item)}"
 
     async def _all_claims(self) -> Iterable[ObjectView]:
         return (await self.cluster.client.list(RESOURCE_CLAIMS, self.namespace)).items
