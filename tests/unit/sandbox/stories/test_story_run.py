@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -422,9 +422,13 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
 
     cluster.on_list = on_list
     left: list[int] = []
-    watching = _Watching(lambda: left.append(len(later)))
+
+    class Watching(StoryObserver):
+        async def done(self, step: StoryStep, facts: StoryFacts) -> None:
+            left.append(len(later))
+
     told = story(tmp_path, "steps: [{edit: {menu: menu.txt}}]")
-    result = await run_story(told, cluster, observer=watching, timeout=10)
+    result = await run_story(told, cluster, observer=Watching(), timeout=10)
     assert result.passed, result.report()
     assert left == [0]
 
@@ -622,14 +626,3 @@ class Recorder(StoryObserver):
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
         self.seen.append(f"cleaned {list(leftovers)}")
-
-
-class _Watching(StoryObserver):
-    """Calls a function when a step is done."""
-
-    def __init__(self, done: Callable[[], None]) -> None:
-        self._done = done
-
-    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
-        del step, facts
-        self._done()

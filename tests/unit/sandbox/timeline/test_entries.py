@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
-from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.records import (
     PREPARE,
     UNPREPARE,
@@ -17,7 +16,6 @@ from dra_kit.sandbox.records import (
     ClusterEnding,
     ClusterStarted,
     ContainerEnded,
-    ContainerReference,
     ContainerStarted,
     DeviceResult,
     DriverEnded,
@@ -35,11 +33,9 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.views.live import LiveView
-from tests.unit.sandbox.timeline.runs import changed, pod
+from tests.unit.sandbox.timeline.runs import LUNCH, changed, eater, pod, who
 
-LUNCH = ClaimReference("default", "lunch", "claim-1")
-GUEST = PodReference("default", "guest-0", "uid-0")
-EATER = ContainerReference(GUEST, "eater", "r://1")
+GUEST, EATER = who(), eater()
 SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
