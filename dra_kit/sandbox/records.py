@@ -89,6 +89,7 @@ class CallEnded(CallRecord, frozen=True, kw_only=True):
     """A call was answered, or given up.
 
     Attributes:
+        duration: seconds that it took.
         pod: that needs the claims; None for NodeUnprepareResources.
         devices: the answer to NodePrepareResources; empty after an error.
         error: in the kubelet's words; empty without one.
@@ -150,6 +151,7 @@ class RunEnded(TimelineRecord, frozen=True, kw_only=True):
     """The end of a run of files or stories.
 
     Attributes:
+        duration: seconds of the whole run.
         failures: what was not as it should be.
         leftovers: what remained of the pods and claims.
         api_writes: writing requests to the API server, by user agent.
@@ -263,7 +265,7 @@ class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
 
 
 class DriverServing(TimelineRecord, frozen=True, kw_only=True):
-    """A driver that was started, or replaced, serves."""
+    """A driver that was started, or replaced, serves, ``duration`` seconds after that."""
 
     driver: str
     why: str = ""

@@ -113,7 +113,7 @@ class ContainerLog:
         self._wake_readers()
 
     def finish(self, at: int) -> None:
-        """Mark the log as complete; an unfinished line becomes an entry."""
+        """Mark the log as complete; an unfinished line becomes an entry. ``at`` is in nanoseconds since 1970."""
         if not self.ended:
             self._store(self._line, at)
             self._line = b""

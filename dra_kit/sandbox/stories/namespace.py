@@ -78,6 +78,7 @@ class StoryNamespace:
         namespace: the namespace of the objects. It must not exist yet if ``own`` is set.
         own: create the namespace, and delete it at the end; otherwise objects are created in the namespaces that they
             name, or in this one.
+        timeout: seconds that each wait may take.
         clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
         leftovers: regular expressions for what may remain.
         waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.

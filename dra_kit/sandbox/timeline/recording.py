@@ -235,6 +235,8 @@ class Timeline:
     """Numbers records and passes each of them to its readers, without storing them. For one event loop.
 
     Args:
+        wall: returns the time of day, in UTC.
+        clock: a monotonic clock, in seconds.
         begin: the time by the clock from which the seconds of records are counted; None for now.
     """
 
