@@ -90,17 +90,11 @@ async def test_passing_story_leaves_nothing_behind(cluster: Cluster, tmp_path: P
 
 
 async def test_story_runs_in_its_own_labelled_namespace(cluster: Cluster, tmp_path: Path) -> None:
-    made: list[Object] = []
-
-    def serve(item: Object) -> None:
-        made.append(item)
-        _serve(cluster, item)
-
-    cluster.on_create = serve
     expect = f"namespace: {{labels: {{kitchen: open}}}}{RUNNING}"
 
     result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
 
+    made = list(cluster.created.values())
     assert [item["kind"] for item in made] == ["Namespace", "ResourceClaim", "Pod", "DeviceClass"]
     assert made[0]["metadata"]["name"] == result.namespace
     assert made[0]["metadata"]["labels"] == {"kitchen": "open"}
@@ -241,18 +235,11 @@ def of_files(cluster: Cluster, *texts: str) -> Story:
 async def test_objects_without_an_expectation_are_applied_where_they_say_and_deleted(cluster: Cluster) -> None:
     elsewhere = POD.replace("{name: guest}", "{name: guest, namespace: elsewhere}")
     cluster.add("namespaces", {"metadata": {"name": "elsewhere"}})
-    places: list[tuple[str, str]] = []
-
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
-        places.extend(key[:2] for key in cluster.objects)
-
-    cluster.on_create = serve
 
     result = await run_story(of_files(cluster, POD, elsewhere), cluster)
 
     assert result.passed, result.report()
-    assert {("pods", "default"), ("pods", "elsewhere")} <= set(places)
+    assert list(cluster.created) == [("pods", "default", "guest"), ("pods", "elsewhere", "guest")]
     assert list(cluster.objects) == [("namespaces", "", "elsewhere")]
 
 
@@ -265,12 +252,11 @@ async def test_a_refused_object_without_an_expectation_is_an_error_of_its_file(c
 
 async def test_claim_that_was_not_deleted_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     def make_claim(item: Object) -> None:
-        _serve(cluster, item)
         if item["kind"] == "Pod":
             claim: Object = {"metadata": {"name": "guest-pizza-x7"}}
             cluster.add("resourceclaims", claim, item["metadata"]["namespace"])
 
-    cluster.on_create = make_claim
+    cluster.on_created = make_claim
 
     result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
 
@@ -289,11 +275,10 @@ async def test_cleanup_has_one_deadline_and_names_blocking_finalizers(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hold(item: Object) -> None:
-        _serve(cluster, item)
         if item["kind"] == "Pod":
             item["metadata"] |= {"finalizers": ["kitchen/dishes"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
 
-    cluster.on_create = hold
+    cluster.on_created = hold
     cluster.stuck |= {"guest", "lunch", "pizza-of-the-day"}
     cluster.on_delete = lambda _: cluster.node.add("record of a claim")
     seconds = itertools.count()  # one at each look at the clock
@@ -310,18 +295,11 @@ async def test_cleanup_has_one_deadline_and_names_blocking_finalizers(
 
 async def test_objects_of_other_kinds_are_deleted_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
     menu = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}"
-    seen: list[str] = []
-
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
-        seen.extend(f"{name} in {place}" for kind, place, name in cluster.objects if kind == "configmaps")
-
-    cluster.on_create = serve
 
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, menu=menu, pod=POD), cluster)
 
     assert result.passed, result.report()
-    assert f"menu in {result.namespace}" in seen
+    assert ("configmaps", result.namespace, "menu") in cluster.created
     assert not cluster.objects
 
 
@@ -338,17 +316,9 @@ async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: 
 async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
     spec = publish(cluster, "node-a", {"name": "a"}, {"name": "b"})
 
-    def new_generation(item: Object) -> None:
-        _serve(cluster, item)
-        spec["pool"]["generation"] = 2
-
-    def lost_device(item: Object) -> None:
-        _serve(cluster, item)
-        spec["devices"] = [{"name": "a"}, {"name": "c"}]
-
-    cluster.on_create = new_generation
+    cluster.on_created = lambda _: spec["pool"].update(generation=2)
     unchanged = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
-    cluster.on_create = lost_device
+    cluster.on_created = lambda _: spec.update(devices=[{"name": "a"}, {"name": "c"}])
     changed = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
 
     assert unchanged.passed, unchanged.report()
@@ -361,12 +331,7 @@ async def test_a_new_taint_is_left_over_but_a_recovery_is_not(cluster: Cluster, 
     """A device may recover during any test, such as one whose fault an earlier test has injected."""
     healthy, unhealthy = {"name": "a"}, {"name": "a", "taints": [{"key": "lost", "effect": "NoSchedule"}]}
     spec = publish(cluster, "node-a", healthy if tainted else unhealthy)
-
-    def change(item: Object) -> None:
-        _serve(cluster, item)
-        spec["devices"] = [unhealthy if tainted else healthy]
-
-    cluster.on_create = change
+    cluster.on_created = lambda _: spec.update(devices=[unhealthy if tainted else healthy])
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
 
     assert result.passed is not tainted
@@ -585,12 +550,11 @@ async def test_step_cannot_delete_objects_that_no_step_created(cluster: Cluster,
 async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:
     created = asyncio.Event()
 
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
+    def notice(item: Object) -> None:
         if item["kind"] == "Pod":
             created.set()
 
-    cluster.on_create = serve
+    cluster.on_created = notice
     tale = story(tmp_path, RUNNING.replace("pan", "thin"), claim=CLAIM, pod=POD)
     task: asyncio.Task[StoryResult] = asyncio.create_task(run_story(tale, cluster))
     await created.wait()
