@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> 
         pod, metadata = change.object, change.object["metadata"]
         if change.type == "DELETED" or not pod["spec"].get("nodeName"):
             continue
-        try:
+        with suppress(NotFound, Conflict):
             if "deletionTimestamp" in metadata:
                 await client.delete(PODS, metadata["name"], metadata["namespace"], grace_period_seconds=0)
             elif pod["status"]["phase"] == "Pending" and "broken" not in pod["spec"]["containers"][0]["image"]:
@@ -45,8 +46,6 @@ async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> 
                 await client.patch(
                     PODS, metadata["name"], {"status": status}, metadata["namespace"], subresource="status"
                 )
-        except (NotFound, Conflict):
-            pass
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
@@ -130,7 +131,8 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(kitchen: Node) -> 
     kitchen.driver.failing = {"lunch": "a guest still eats"}
     await kitchen.leave(grace=0)
     await kitchen.is_so(lambda: ("unprepare", "lunch") in kitchen.driver.calls)
-    await remove_claim(kitchen)
+    with suppress(NotFound):
+        await kitchen.client.delete(RESOURCE_CLAIMS, "lunch", NAMESPACE)
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     uid = old["metadata"]["uid"]
@@ -140,13 +142,6 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(kitchen: Node) -> 
     }
     kitchen.driver.failing = {}
     await kitchen.phase("Running")
-
-
-async def remove_claim(kitchen: Node) -> None:
-    try:
-        await kitchen.client.delete(RESOURCE_CLAIMS, "lunch", NAMESPACE)
-    except NotFound:
-        return
 
 
 async def test_undefined_cdi_devices_fail_the_container(kitchen: Node) -> None:
