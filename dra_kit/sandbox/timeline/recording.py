@@ -59,12 +59,11 @@ class TimelineFile:
         with self._changed:
             if self._closed.is_set():
                 return
-            if len(self._queue) >= QUEUE:
+            late = len(self._queue) >= QUEUE
+            if late:
                 self._not_queued += 1
                 self.lost += 1
-                late = True
             else:
-                late = False
                 if self._not_queued:
                     self._queue.append(_lost_before(record, self._not_queued))
                     self._not_queued = 0
