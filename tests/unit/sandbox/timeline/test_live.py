@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from typing import TextIO
+from collections.abc import Iterator, Sequence
 
 import yaml
 
 import dra_kit as dra
 from dra_kit.author.target import load_driver
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -20,22 +18,11 @@ from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.project.projects import PROJECTS
 from tests.unit.sandbox.cluster.kubelet.polling import until
-from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
-from tests.unit.sandbox.timeline.feeding import feeding
+from tests.unit.sandbox.test_sandbox import phase, pod
+from tests.unit.sandbox.timeline.feeding import feeding, watched
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
-
-
-@asynccontextmanager
-async def watched(shown: TextIO, driver: SandboxDriver | None = None) -> AsyncIterator[Sandbox]:
-    """A sandbox with a class and a claim, of which a live view is printed."""
-    driver = driver or SandboxDriver((new_driver(),), lambda _: Settings())
-    settings = SandboxSettings(webhook=False, controller=False)
-    async with Sandbox(driver, settings, observers=(feeding(LiveView(shown).read),)) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
-        yield sandbox
 
 
 async def test_end_of_long_output_is_shown() -> None:
@@ -44,7 +31,7 @@ async def test_end_of_long_output_is_shown() -> None:
     def tells(text: str) -> bool:
         return text in shown.getvalue()
 
-    async with watched(shown) as sandbox:
+    async with watched(LiveView(shown).read) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
         await until(lambda: tells("| full\n"))
         [report] = sandbox.nodes[0].runtime.reports("default", "guest")
@@ -59,7 +46,7 @@ async def test_end_of_long_output_is_shown() -> None:
 async def test_unfinished_cdi_file_is_not_recorded() -> None:
     shown = io.StringIO()
 
-    async with watched(shown) as sandbox:
+    async with watched(LiveView(shown).read) as sandbox:
         half = sandbox.nodes[0].cdi_dir / temporary_file_name(spec_file_name("dra.pizza", "of-another-claim"), "1")
         half.write_text('{"cdiVersion"')
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
@@ -125,7 +112,7 @@ async def test_all_edits_of_a_container_are_shown() -> None:
 
     shown = io.StringIO()
     driver = dra.Driver("dra.pizza", provider=Ports(), preparer=Everything())
-    async with watched(shown, SandboxDriver((driver,))) as sandbox:
+    async with watched(LiveView(shown).read, driver=SandboxDriver((driver,))) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
     assert "offers 1 device on node-1 in pool node-1/card\n" in shown.getvalue()
@@ -152,7 +139,7 @@ async def test_control_characters_in_names_messages_and_output_are_escaped() -> 
         "\\342\\200\\256txt",
     ]
 
-    async with watched(shown) as sandbox:
+    async with watched(LiveView(shown).read) as sandbox:
         guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
         guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
         await sandbox.client.create(PODS, guest)
