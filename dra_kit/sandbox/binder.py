@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
@@ -34,14 +34,7 @@ _CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout
 
 
 class Binder:
-    """Writes placements; several may be under way.
-
-    Args:
-        client: to write with.
-        claims: is notified of every claim that was made or written.
-        events: of the scheduler.
-        time_scale: waits are divided by this.
-    """
+    """Writes placements; several may be under way. ``claims`` is notified of every claim that was made or written."""
 
     def __init__(self, client: Client, claims: ClaimTracker, events: EventRecorder, *, time_scale: float = 1.0) -> None:
         self._client = client
@@ -145,16 +138,13 @@ class Binder:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
         namespace, name = object_key(claim)
         current: ObjectView = claim
-        for attempt in range(_BIND_ATTEMPTS):
-            try:
+        for _ in range(_BIND_ATTEMPTS - 1):
+            with suppress(Conflict):
                 return await self._reserve_once(current, pod, allocation)
-            except Conflict:
-                if attempt == _BIND_ATTEMPTS - 1:
-                    raise
             with error_context(f"get updated claim {object_name(claim)} after conflict"):
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             self._check(current, claim, allocation)
-        raise AssertionError
+        return await self._reserve_once(current, pod, allocation)
 
     async def _reserve_once(
         self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None

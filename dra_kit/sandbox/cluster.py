@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from msgspec import Struct, field
@@ -129,13 +128,11 @@ class Sandbox:
         try:
             await self._start()
         except BaseException:
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         calls = self._drivers.calls()
         for observer in self._observers:
             observer.ending(calls)
@@ -234,10 +231,6 @@ class Sandbox:
     def informers(self) -> SharedInformers:
         """The informers of the cluster's objects."""
         return self.control_plane.informers
-
-    def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
-        """Return the containers of the pods of this name, oldest first."""
-        return [report for node in self.nodes for report in node.runtime.reports(namespace, pod)]
 
     def container(self, container_id: str) -> ContainerReport | None:
         """Return a container of a pod that is still on a node."""

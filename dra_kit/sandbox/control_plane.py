@@ -16,16 +16,7 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import (
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    Resource,
-)
+from dra_kit.client.resources import Resource
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -36,7 +27,7 @@ from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictio
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 
 VERSION: Final = str(NEWEST)
@@ -44,15 +35,6 @@ VERSION: Final = str(NEWEST)
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
-_FOLLOWED: Final = (
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_SLICES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-)
 
 
 class ControlPlane:
@@ -61,8 +43,6 @@ class ControlPlane:
     Args:
         gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
         time_scale: waits of controllers and scheduler are divided by this.
-        port: of the API server; 0 for a free one.
-        observe: notified of every decision of the scheduler.
     """
 
     def __init__(
@@ -112,7 +92,7 @@ class ControlPlane:
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
             late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
-            informers = self._informers = SharedInformers(client, _FOLLOWED, late=late)
+            informers = self._informers = SharedInformers(client, SCHEDULING_RESOURCES, late=late)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
             )

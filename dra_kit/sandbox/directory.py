@@ -45,7 +45,7 @@ def sandbox_directory() -> Iterator[Path]:
         new.rename(directory / _SIGNATURE)  # only now others may look whether it is locked
         yield directory
     finally:
-        kill_orphans([mark])  # finds none, unless a reaper was killed
+        kill_orphans(mark)  # finds none, unless a reaper was killed
         # the rename is atomic: driver code that still runs cannot create files in the tree while it is removed
         gone = directory.with_suffix(_GONE)
         with suppress(FileNotFoundError):
@@ -67,12 +67,9 @@ def mark_of(directory: Path) -> str:
 
 
 def remove_abandoned() -> int:
-    """Clean up after sandboxes that were killed: kill their processes and remove their directories.
+    """Clean up after sandboxes that were killed: remove their directories, and return the number of processes killed.
 
     Only directories that a sandbox of this user has signed are touched, and only if no process holds their lock.
-
-    Returns:
-        The number of processes killed.
     """
     ended = 0
     for directory in _base().glob(f"{_PREFIX}*"):
@@ -84,7 +81,7 @@ def remove_abandoned() -> int:
             continue  # just removed
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ended += kill_orphans([mark])
+            ended += kill_orphans(mark)
             _remove(directory)
         except BlockingIOError:
             pass  # its sandbox runs

@@ -5,19 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer, ObjectChange
-from dra_kit.client.resources import Resource
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
+
+SCHEDULING_RESOURCES: Final = (
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+)
+"""What decides where a pod goes."""
 
 
 class SharedInformers:
     """Follows resources and notifies listeners of every change, in order; for one event loop.
 
     Args:
-        client: the client to list and watch with.
-        resources: the resources to follow.
         late: resources that few clusters have. Each is followed once its first object exists; until then its list is
             empty.
     """

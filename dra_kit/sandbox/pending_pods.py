@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from dra_kit.client.api import Client
-from dra_kit.client.resources import (
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    EVENTS,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
+from dra_kit.client.resources import EVENTS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, PodClaimExplanation, PodExplanation, explain_pod
@@ -25,17 +16,7 @@ from dra_kit.errors import DraKitError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.informers import SharedInformers
-
-_FOLLOWED = (
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
+from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 
 
 class PendingCause(Struct, frozen=True):
@@ -59,7 +40,7 @@ async def explain_pending_pods(
     informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
 ) -> Mapping[str, Sequence[PendingCause]]:
     """Return why pods are pending, by pod UID; pods without an explanation are left out."""
-    documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
+    documents = {resource.kind: list(informers.objects(resource).values()) for resource in SCHEDULING_RESOURCES}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
         explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.matching(gates)))

@@ -33,142 +33,83 @@ class TimelineRecord(Struct, frozen=True, kw_only=True, tag_field="kind", tag=Tr
     seconds: float = 0.0
 
 
-class PluginConnected(TimelineRecord, frozen=True, kw_only=True):
-    """A kubelet has registered a driver.
-
-    Attributes:
-        node: of the kubelet.
-        driver: its name.
-    """
+class PluginRecord(TimelineRecord, frozen=True, kw_only=True):
+    """What happened between a driver and the kubelet of a node."""
 
     node: str
     driver: str
 
 
-class PluginDisconnected(TimelineRecord, frozen=True, kw_only=True):
-    """The last connection of a kubelet to a driver is lost.
-
-    Attributes:
-        node: of the kubelet.
-        driver: its name.
-    """
-
-    node: str
-    driver: str
+class PluginConnected(PluginRecord, frozen=True, kw_only=True):
+    """A kubelet has registered a driver."""
 
 
-class SlicesWiped(TimelineRecord, frozen=True, kw_only=True):
-    """A kubelet deleted the ResourceSlices of a driver on its node.
-
-    Attributes:
-        node: of the kubelet.
-        driver: its name; empty for all drivers.
-    """
-
-    node: str
-    driver: str
+class PluginDisconnected(PluginRecord, frozen=True, kw_only=True):
+    """The last connection of a kubelet to a driver is lost."""
 
 
-class CallStarted(TimelineRecord, frozen=True, kw_only=True):
-    """A kubelet calls a driver over gRPC.
+class SlicesWiped(PluginRecord, frozen=True, kw_only=True):
+    """A kubelet deleted the ResourceSlices of a driver on its node; an empty ``driver`` means all drivers."""
 
-    Attributes:
-        node: of the kubelet.
-        driver: that is called.
-        method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
-        pod_uid: UID of the pod that the call is for.
-        claims: of the call.
-    """
 
-    node: str
-    driver: str
+class CallRecord(PluginRecord, frozen=True, kw_only=True):
+    """A kubelet's ``NodePrepareResources`` or ``NodeUnprepareResources`` call to a driver, over gRPC."""
+
     method: str
-    pod_uid: str
     claims: tuple[ClaimReference, ...]
 
 
-class CallOverdue(TimelineRecord, frozen=True, kw_only=True):
+class CallStarted(CallRecord, frozen=True, kw_only=True):
+    """A kubelet calls a driver; ``pod_uid`` is the UID of the pod that the call is for."""
+
+    pod_uid: str
+
+
+class CallOverdue(CallRecord, frozen=True, kw_only=True):
     """A call is not answered for long; reported once.
 
     Attributes:
-        node: of the kubelet.
-        driver: that was called.
-        method: as in :class:`CallStarted`.
-        claims: of the call.
         waited: seconds since the call.
         running: calls of the driver's code that have not returned, a sentence each.
     """
 
-    node: str
-    driver: str
-    method: str
-    claims: tuple[ClaimReference, ...]
     waited: float
     running: tuple[str, ...] = ()
 
 
 class AnsweredDevice(Struct, frozen=True, rename="camel"):
-    """A device in the answer to NodePrepareResources.
-
-    Attributes:
-        pool: of the device.
-        device: its name.
-        cdi_devices: qualified names of its CDI devices.
-    """
+    """A device in the answer to NodePrepareResources, with the qualified names of its CDI devices."""
 
     pool: str
     device: str
     cdi_devices: tuple[str, ...] = ()
 
 
-class CallEnded(TimelineRecord, frozen=True, kw_only=True):
+class CallEnded(CallRecord, frozen=True, kw_only=True):
     """A call was answered, or given up.
 
     Attributes:
-        node: of the kubelet.
-        driver: that was called.
-        method: as in :class:`CallStarted`.
-        claims: of the call.
         duration: seconds that it took.
         pod: that needs the claims; None for NodeUnprepareResources.
         devices: the answer to NodePrepareResources; empty after an error.
         error: in the kubelet's words; empty without one.
     """
 
-    node: str
-    driver: str
-    method: str
-    claims: tuple[ClaimReference, ...]
     duration: float
     pod: PodReference | None = None
     devices: tuple[AnsweredDevice, ...] = ()
     error: str = ""
 
 
-class CdiSpecWritten(TimelineRecord, frozen=True, kw_only=True):
-    """A driver has written a CDI spec for claims that it was asked to prepare.
+class CdiSpecWritten(PluginRecord, frozen=True, kw_only=True):
+    """A driver has written a CDI spec for claims that it was asked to prepare; ``file`` is the name of its file."""
 
-    Attributes:
-        node: where the file lies.
-        driver: that wrote it.
-        file: its name.
-        spec: what it holds.
-    """
-
-    node: str
-    driver: str
     file: str
     spec: Mapping[str, Any]
 
 
 class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
-    """API server, controllers and scheduler run; the nodes come next.
-
-    Attributes:
-        version: of Kubernetes that the API server names, such as ``v1.37.1``.
-        kubeconfig: path of it.
-        drivers: names of the drivers that run in it.
-    """
+    """API server, controllers and scheduler run; the nodes come next."""
 
     version: str
     kubeconfig: str
@@ -176,11 +117,7 @@ class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
 
 
 class ClusterEnding(TimelineRecord, frozen=True, kw_only=True):
-    """Everything is taken down from now on.
-
-    Attributes:
-        calls: of the drivers' code that have not returned, a sentence each.
-    """
+    """Everything is taken down from now on; ``calls`` of the drivers' code have not returned, a sentence each."""
 
     calls: tuple[str, ...] = ()
 
@@ -189,7 +126,6 @@ class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
     """An object of the API server was created, changed or deleted.
 
     Attributes:
-        change: what became of it.
         resource: its resource, such as ``pods`` or ``resourceclaims.resource.k8s.io``.
         object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
     """
@@ -200,21 +136,13 @@ class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
 
 
 class ManifestsApplied(TimelineRecord, frozen=True, kw_only=True):
-    """Manifests that are followed were applied.
-
-    Attributes:
-        message: what was done; empty when everything was as they say.
-    """
+    """Manifests that are followed were applied; ``message`` is empty when everything was as they say."""
 
     message: str
 
 
 class ManifestsRefused(TimelineRecord, frozen=True, kw_only=True):
-    """Manifests that are followed could not be applied.
-
-    Attributes:
-        message: why.
-    """
+    """Manifests that are followed could not be applied; ``message`` says why."""
 
     message: str
 
@@ -223,8 +151,6 @@ class RunEnded(TimelineRecord, frozen=True, kw_only=True):
     """The end of a run of files or stories.
 
     Attributes:
-        drivers: names of the drivers that ran.
-        passed: everything was as it should be.
         duration: seconds of the whole run.
         failures: what was not as it should be.
         leftovers: what remained of the pods and claims.
@@ -240,23 +166,13 @@ class RunEnded(TimelineRecord, frozen=True, kw_only=True):
 
 
 class RecordsLost(TimelineRecord, frozen=True, kw_only=True):
-    """Records that a file does not have: it was full or slow, or older ones had to make room.
-
-    Attributes:
-        lost: how many.
-    """
+    """The number of records that a file does not have: it was full or slow, or older ones had to make room."""
 
     lost: int
 
 
 class ContainerReference(Struct, frozen=True, rename="camel"):
-    """A container.
-
-    Attributes:
-        pod: it belongs to.
-        name: in the pod.
-        id: ``<runtime>://<identity>``; each restart has a new id.
-    """
+    """A container; its ``id`` is ``<runtime>://<identity>``, and each restart has a new one."""
 
     pod: PodReference
     name: str
@@ -281,8 +197,6 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     """A container was started, or could not be.
 
     Attributes:
-        node: it runs on.
-        container: which one.
         attempt: 0, and one more with every restart.
         image: as the pod names it; nothing of it is run.
         command: of the process; empty where the pod leaves it to the image.
@@ -310,7 +224,6 @@ class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
     that are marked late before the container's end, as far as its log still has it.
 
     Attributes:
-        container: which one.
         text: lines with their ends, or a part of a line longer than 16 KiB; bytes that are not UTF-8 are replaced.
         offset: bytes that the container wrote before.
         size: bytes of the text as the container wrote it.
@@ -329,13 +242,7 @@ class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
 
 
 class ContainerEnded(TimelineRecord, frozen=True, kw_only=True):
-    """A container ended.
-
-    Attributes:
-        node: it ran on.
-        container: which one.
-        exit: how it ended.
-    """
+    """A container ended."""
 
     node: str
     container: ContainerReference
@@ -343,25 +250,14 @@ class ContainerEnded(TimelineRecord, frozen=True, kw_only=True):
 
 
 class PodTerminating(TimelineRecord, frozen=True, kw_only=True):
-    """A kubelet asks the containers of a pod to end, because the pod is deleted.
-
-    Attributes:
-        node: of the kubelet.
-        pod: the pod.
-    """
+    """A kubelet asks the containers of a pod to end, because the pod is deleted."""
 
     node: str
     pod: PodReference
 
 
 class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
-    """A driver is started, or replaced.
-
-    Attributes:
-        driver: its name.
-        node: that it starts on; empty for all.
-        why: what made that necessary; empty for the first start.
-    """
+    """A driver is started, or replaced; an empty ``node`` means all, and ``why`` is empty for the first start."""
 
     driver: str
     node: str = ""
@@ -369,13 +265,7 @@ class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
 
 
 class DriverServing(TimelineRecord, frozen=True, kw_only=True):
-    """A driver that was started, or replaced, serves.
-
-    Attributes:
-        driver: its name.
-        why: as in :class:`DriverStarting`.
-        duration: seconds that it took.
-    """
+    """A driver that was started, or replaced, serves, ``duration`` seconds after that."""
 
     driver: str
     why: str = ""
@@ -400,9 +290,6 @@ class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
     """New code of a driver cannot be used.
 
     Attributes:
-        driver: its name.
-        why: as in :class:`DriverStarting`.
-        message: what is wrong with it.
         serving: the previous code keeps serving.
     """
 
@@ -416,7 +303,6 @@ class DriverEnded(TimelineRecord, frozen=True, kw_only=True):
     """A driver ended.
 
     Attributes:
-        driver: its name.
         node: that it ran on; empty for all.
         how: ``stopped`` in order, ``killed`` as by SIGKILL, or ``failed``: by itself.
         message: why it failed; or after which step it was killed.
@@ -450,8 +336,6 @@ class DeviceResult(Struct, frozen=True, rename="camel"):
     Attributes:
         claim: name of the ResourceClaim; empty for the one that is made for extended resources.
         request: of the claim, with the sub-request where there is one.
-        pool: of the device.
-        device: its name.
         reason: why this one, as a sentence.
     """
 
@@ -463,13 +347,7 @@ class DeviceResult(Struct, frozen=True, rename="camel"):
 
 
 class PodScheduled(TimelineRecord, frozen=True, kw_only=True):
-    """The scheduler found a node for a pod.
-
-    Attributes:
-        pod: the pod.
-        node: that it goes to.
-        devices: that its claims get there.
-    """
+    """The scheduler found a node for a pod; its claims get ``devices`` there."""
 
     pod: PodReference
     node: str
@@ -480,7 +358,6 @@ class PodUnschedulable(TimelineRecord, frozen=True, kw_only=True):
     """The scheduler found no node for a pod.
 
     Attributes:
-        pod: the pod.
         reason: of its condition ``PodScheduled``: ``Unschedulable`` or ``SchedulerError``.
         message: in the scheduler's words.
     """
@@ -491,12 +368,7 @@ class PodUnschedulable(TimelineRecord, frozen=True, kw_only=True):
 
 
 class PodExplained(TimelineRecord, frozen=True, kw_only=True):
-    """Why a pod has no node, found by looking at its claims and the devices.
-
-    Attributes:
-        pod: the pod.
-        causes: a sentence each.
-    """
+    """Why a pod has no node, found by looking at its claims and the devices: ``causes``, a sentence each."""
 
     pod: PodReference
     causes: tuple[str, ...]

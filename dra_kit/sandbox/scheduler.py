@@ -392,12 +392,7 @@ class DeviceTracker:
     # --- who holds what
 
     def hold(self, claim: str, allocation: ObjectView | None) -> None:
-        """Record the current allocation of a claim.
-
-        Args:
-            claim: the UID of the claim, or another unique name.
-            allocation: the allocation; None if the claim is not allocated.
-        """
+        """Record the current allocation of a claim by its UID; None if the claim is not allocated."""
         self._apply(lambda: self._hold(claim, allocation))
 
     def _hold(self, claim: str, allocation: ObjectView | None) -> None:

@@ -30,12 +30,7 @@ EXCERPT: Final = 1 << 16
 
 
 class LogPosition(Struct, frozen=True):
-    """A place between two entries of a log.
-
-    Attributes:
-        offset: bytes before it, since the container began.
-        line: entries before it.
-    """
+    """A place between two entries of a log: the bytes and the entries before it, since the container began."""
 
     offset: int = 0
     line: int = 0
@@ -94,12 +89,7 @@ class ContainerLog:
     # -- for who fills it
 
     def append(self, data: bytes, at: int) -> None:
-        """Add what the container wrote.
-
-        Args:
-            data: any part of its output.
-            at: when it arrived, in nanoseconds since 1970.
-        """
+        """Add what the container wrote, any part of it; ``at`` is when it arrived, in nanoseconds since 1970."""
         text = self._line + data
         begin = place = 0
         step = min(self._part, LINE_MAX + 1)
@@ -123,11 +113,7 @@ class ContainerLog:
         self._wake_readers()
 
     def finish(self, at: int) -> None:
-        """Mark the log as complete; an unfinished line becomes an entry.
-
-        Args:
-            at: the time, in nanoseconds since 1970.
-        """
+        """Mark the log as complete; an unfinished line becomes an entry. ``at`` is in nanoseconds since 1970."""
         if not self.ended:
             self._store(self._line, at)
             self._line = b""
@@ -197,12 +183,7 @@ class ContainerLog:
         return cursor.offset < self.end.offset
 
     async def follow(self, cursor: LogPosition, until: LogPosition | None = None) -> AsyncGenerator[LogExcerpt, None]:
-        """Yield the output after a cursor and new output; other tasks run in between.
-
-        Args:
-            cursor: where to begin.
-            until: where to end; None continues until the container has exited.
-        """
+        """Yield the output from a cursor to another, or until the container has exited; other tasks run in between."""
         while (until is None or cursor.offset < until.offset) and await self.more(cursor):
             excerpt = self.read(cursor, until)
             yield excerpt
@@ -288,16 +269,12 @@ class LogSegment:
         """Return the place before an entry of this segment."""
         index = bisect_right(self._lines, line) - 1
         begin, end = self._offsets[index], self._end(index)
-        wanted = line - self._lines[index]
-        low = begin
-        high = end if wanted else begin
-        while low < high:  # the first place that has so many ends of lines before it
-            middle = (low + high) // 2
-            if self.data.count(b"\n", begin, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return LogPosition(self.begin.offset + low, line)
+        # the first place that has so many ends of lines before it
+        places = range(begin, end)
+        place = begin + bisect_left(
+            places, line - self._lines[index], key=lambda place: self.data.count(b"\n", begin, place)
+        )
+        return LogPosition(self.begin.offset + place, line)
 
     def _end(self, index: int) -> int:
         return self._offsets[index + 1] if index + 1 < len(self._offsets) else len(self.data)
@@ -324,11 +301,7 @@ class OutputReader:
         self._rested = 0.0  # when the next turn may be
 
     def open(self, log: ContainerLog) -> tuple[OutputPipe, int]:
-        """Create a pipe whose output goes into a log.
-
-        Returns:
-            The pipe, and its writing end: the caller closes that once the process has it.
-        """
+        """Create a pipe into a log; return it with its writing end, which the caller closes once the process has it."""
         source, target = os.pipe()
         os.set_blocking(source, False)
         return OutputPipe(source, log, self._come), target
@@ -359,8 +332,6 @@ class OutputPipe:
     """The reading end of the pipe that a container writes to.
 
     Args:
-        source: its file descriptor.
-        log: the log that receives the output.
         come: called once when output is available; :meth:`read` is called then.
     """
 

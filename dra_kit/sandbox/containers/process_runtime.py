@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from msgspec import Struct
@@ -45,12 +44,7 @@ class _Container(Struct):
     killer: asyncio.TimerHandle | None = None
 
     def report(self) -> ContainerReport:
-        return ContainerReport(
-            config=self.config,
-            status=self.status,
-            log=self.log,
-            has_process=self.has_process,
-        )
+        return ContainerReport(self.config, self.status, self.log, self.has_process)
 
 
 class ProcessRuntime:
@@ -73,6 +67,7 @@ class ProcessRuntime:
     """
 
     version = "local-process://1"
+    """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
 
     def __init__(
         self,
@@ -98,9 +93,7 @@ class ProcessRuntime:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._starts:
             await asyncio.wait(self._starts)
         await self._processes.close()
@@ -299,10 +292,6 @@ def image_environment(hostname: str, home: Path) -> dict[str, str]:
     """Return the variables that an image without its own settings gives a process.
 
     ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
-
-    Args:
-        hostname: of the pod.
-        home: a directory that the process may write to.
     """
     path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
     return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
@@ -316,12 +305,7 @@ def find_program(command: str, environment: Mapping[str, str]) -> str | None:
 
 
 def start_error(command: str, number: int | None) -> str:
-    """Return the text of containerd for a command that cannot be started.
-
-    Args:
-        command: its first word.
-        number: the ``errno`` of the attempt; None when the program was not found.
-    """
+    """Return containerd's text for a command that cannot be started, by ``errno``; None if no program was found."""
     match number:
         case None:
             return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
@@ -341,9 +325,6 @@ class ContainerReport(Struct, frozen=True):
     Attributes:
         config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
             settings of ``config.edits`` are not applied; they can only be read here.
-        status: when it started, whether and how it exited.
-        log: its output so far, standard output and standard error together.
-        has_process: the container has a command to run.
     """
 
     config: ContainerConfig

@@ -7,7 +7,6 @@ processes have the mark of their sandbox in their environment, which does not de
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import select
@@ -16,10 +15,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from dra_kit.sandbox.containers import reaper
@@ -48,7 +46,7 @@ class ReaperClient:
     def expect(self) -> None:
         """Have the reaper start: it takes as long as a driver takes to prepare a claim."""
         if self._control is None:
-            with contextlib.suppress(OSError):  # the start of the first process reports it
+            with suppress(OSError):  # the start of the first process reports it
                 self._start_reaper()
 
     async def start(
@@ -61,19 +59,7 @@ class ReaperClient:
         directory: Path,
         output: int,
     ) -> int:
-        """Start a process in a separate session.
-
-        Args:
-            identity: identifies the process in later calls.
-            arguments: the arguments; the first one is the name of the program.
-            executable: the path of the program.
-            environment: the complete environment.
-            directory: the working directory.
-            output: the file descriptor for its output; the caller closes it.
-
-        Returns:
-            0, or the ``errno`` that says why it could not be started.
-        """
+        """Start a process in a separate session; return 0, or the ``errno`` that says why it could not be started."""
         order = {
             "run": identity,
             "argv": list(arguments),
@@ -198,39 +184,39 @@ MARK_VARIABLE: Final = "DRA_KIT_SANDBOX_MARK"
 _PATIENCE_SECONDS: Final = 5.0  # a process that hangs in the kernel does not even heed SIGKILL
 
 
-def kill_orphans(marks: Collection[str]) -> int:
-    """Kill every process that has one of the marks, wait until they are gone, and return their number."""
-    entries = {f"{MARK_VARIABLE}={mark}".encode() for mark in marks}
+def kill_orphans(mark: str) -> int:
+    """Kill every process that has a sandbox's mark, wait until they are gone, and return their number."""
+    entry = f"{MARK_VARIABLE}={mark}".encode()
     killed: set[int] = set()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     # again until there are none: they may start others meanwhile
     while time.monotonic() < deadline:
-        ended = [process for process in _marked(entries) if _kill(process, entries, deadline)]
+        ended = [process for process in _marked(entry) if _kill(process, entry, deadline)]
         if not ended:
             break
         killed.update(ended)
     return len(killed)
 
 
-def _marked(entries: Collection[bytes]) -> Iterator[int]:
+def _marked(entry: bytes) -> Iterator[int]:
     own = os.getpid()  # it may have been started in a container of that sandbox
     for directory in Path("/proc").iterdir():
-        if directory.name.isdigit() and int(directory.name) != own and _has_mark(int(directory.name), entries):
+        if directory.name.isdigit() and int(directory.name) != own and _has_mark(int(directory.name), entry):
             yield int(directory.name)
 
 
-def _has_mark(process: int, entries: Collection[bytes]) -> bool:
+def _has_mark(process: int, entry: bytes) -> bool:
     try:
         environment = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
         return False  # another user's, or gone
-    return any(entry in entries for entry in environment.split(b"\0"))
+    return entry in environment.split(b"\0")
 
 
-def _kill(process: int, entries: Collection[bytes], deadline: float) -> bool:
+def _kill(process: int, entry: bytes, deadline: float) -> bool:
     """Kill a process unless it is another by now, and wait for its end; whether it was killed."""
     with suppress(OSError), ProcessHandle(process) as found:
-        if _has_mark(process, entries):
+        if _has_mark(process, entry):
             found.end(signal.SIGKILL, deadline - time.monotonic())
             return True
     return False
@@ -249,9 +235,7 @@ class ProcessHandle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def end(self, number: signal.Signals, seconds: float) -> bool:

@@ -12,7 +12,6 @@ From it: ``{"started": id}``, ``{"failed": id, "errno"}``, ``{"ended": id, "stat
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +60,7 @@ class Reaper:
     def _serve(self) -> bool:
         ready, _, _ = select.select([self._control, self._wakeup], [], [])
         if self._wakeup in ready:
-            with contextlib.suppress(BlockingIOError):
+            with suppress(BlockingIOError):
                 self._wakeup.recv(4096)
         self._reap()
         if self._control in ready:
@@ -143,7 +143,7 @@ class Reaper:
             _kill_group(process)
         while True:
             for child in _children():
-                with contextlib.suppress(ProcessLookupError):
+                with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             try:
                 os.waitpid(-1, 0)
@@ -152,7 +152,7 @@ class Reaper:
 
 
 def _kill_group(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
 
 
@@ -162,7 +162,7 @@ def _children() -> list[int]:
     found = []
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 # the name of the program, in parentheses, may contain anything
                 fields = (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 if fields[1] == parent:

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -78,11 +79,9 @@ class DeviceTaintEvictionController:
         """Work until cancelled."""
         pause: float | None = None
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
             try:
                 pause = await self._look()
@@ -175,11 +174,9 @@ class DeviceTaintEvictionController:
             "metadata": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]},
             "status": {"conditions": [*conditions, condition]},
         }
-        try:
+        with suppress(NotFound):
             await self._client.patch(PODS, name, body, namespace, subresource="status")
             await self._client.delete(PODS, name, namespace, uid=uid)
-        except NotFound:
-            pass
 
     async def _write_condition(self, rule: ObjectView, work: _RuleWork, due: Mapping[ObjectKey, Eviction]) -> None:
         """Write a rule's condition if it changed and the last one is old enough."""
@@ -203,10 +200,8 @@ class DeviceTaintEvictionController:
             new["lastTransitionTime"] = format_time(now)
             others = [item for item in conditions if item["type"] != "EvictionInProgress"]
             body = {"metadata": {"uid": rule["metadata"]["uid"]}, "status": {"conditions": [*others, new]}}
-            try:
+            with suppress(NotFound):
                 await self._client.patch(DEVICE_TAINT_RULES, rule["metadata"]["name"], body, subresource="status")
-            except NotFound:
-                pass
         work.looked(now)
 
     def _record(self, pod: Mapping[str, Any], note: str) -> None:

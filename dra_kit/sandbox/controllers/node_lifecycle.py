@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
@@ -55,8 +56,7 @@ class PodGarbageCollector:
     def _watch(self, node: str) -> None:
         """Look at the node's pods once it has been missing for long enough."""
         if node not in self._missing:
-            later: Callable[[str], None] = self._expire
-            self._missing[node] = asyncio.get_running_loop().call_later(self._quarantine, later, node)
+            self._missing[node] = asyncio.get_running_loop().call_later(self._quarantine, self._expire, node)
 
     def _expire(self, node: str) -> None:
         self._missing.pop(node, None)
@@ -72,7 +72,7 @@ class PodGarbageCollector:
             return
         namespace, name = object_key(pod)
         uid = pod["metadata"]["uid"]
-        try:
+        with suppress(NotFound):
             if not is_terminal(pod):
                 condition = {
                     "type": "DisruptionTarget",
@@ -85,8 +85,6 @@ class PodGarbageCollector:
                     PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
                 )
             await self._client.delete(PODS, name, namespace, uid=uid, grace_period_seconds=0)
-        except NotFound:
-            pass
 
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
@@ -129,7 +127,5 @@ class NodeLifecycleController:
             return
         version = node["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints or None}}
-        try:
+        with suppress(NotFound):
             await self._client.patch(NODES, name, body)
-        except NotFound:
-            pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.client.api import Client
@@ -155,7 +156,5 @@ class ResourceClaimController:
             body = finalizers_patch(claim, step.finalizers)
             claim = await self._client.patch(RESOURCE_CLAIMS, key[1], body, key[0])
         if step.delete:
-            try:
+            with suppress(NotFound):
                 await self._client.delete(RESOURCE_CLAIMS, key[1], key[0], uid=claim["metadata"]["uid"])
-            except NotFound:
-                pass

@@ -160,10 +160,7 @@ class WorkloadPlan(Struct, frozen=True, kw_only=True):
 
     Attributes:
         create: objects to create. Names are deterministic, so an object that already exists is the right one.
-        delete: objects to delete.
         replicas: ReplicaSets to scale, each with the new number of replicas.
-        status: the new status of the workload.
-        annotations: the new annotations of the workload.
     """
 
     status: Mapping[str, Any]

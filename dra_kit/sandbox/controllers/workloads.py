@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from dra_kit.client.api import Client
@@ -11,7 +12,7 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, owns
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workload_plans import (
     WorkloadPlan,
@@ -133,21 +134,14 @@ class WorkloadController:
         return plan_deployment(deployment, sets)
 
     def _owned(self, resource: Resource, owner: ObjectView) -> list[ObjectView]:
-        uid = owner["metadata"]["uid"]
-        return [
-            item
-            for item in self._informers.objects(resource).values()
-            if any(ref["uid"] == uid and ref.get("controller") for ref in item["metadata"].get("ownerReferences", []))
-        ]
+        return [item for item in self._informers.objects(resource).values() if owns(owner, item)]
 
     async def _delete(self, obj: ObjectView) -> None:
         metadata = obj["metadata"]
-        try:
+        with suppress(NotFound, Conflict):  # it is gone, or another one has its name
             await self._client.delete(
                 _BY_KIND[obj["kind"]], metadata["name"], metadata["namespace"], uid=metadata["uid"]
             )
-        except (NotFound, Conflict):  # it is gone, or another one has its name
-            pass
 
     async def _write_status(self, resource: Resource, workload: ObjectView, plan: WorkloadPlan) -> None:
         """Write status and annotations where they have changed."""

@@ -43,12 +43,7 @@ class StartOrder(BaseModel):
     Attributes:
         arguments: of ``dra-kit dev``, which name the driver and its settings.
         number: of the process, from 1; distinguishes it from those before it.
-        nodes: the directory of each node, by name.
-        kubeconfig: of the API server.
         directory: for files of this process.
-        mark: of the sandbox.
-        time_scale: waits are divided by this.
-        webhook: run the driver's webhook role, if it has configs.
         since: None where a process has served before it; else see :class:`dra_kit.controller.agent.ControllerSettings`.
         log_level: least level that is logged; empty: what the author logs from info, what dra-kit logs from warning.
     """
@@ -71,8 +66,6 @@ class StateReport(BaseModel):
     Attributes:
         state: ``waiting``: it has not come up yet; ``ready``: it serves, and has published its devices; ``failed``: it
             cannot be used, and exits.
-        text: the reason.
-        driver: the name of the driver.
         webhook: the ValidatingWebhookConfiguration that calls its webhook role; None if it lacks that role.
     """
 
@@ -103,7 +96,7 @@ class DriverRoles:
         logging.getLogger().addHandler(self._log)
         self._start()
         begin, reported = time.monotonic(), False
-        while waiting := [*self._waiting(), *await self._unheard()]:
+        while waiting := await self._waiting():
             seconds = time.monotonic() - begin
             if failure := self._failure(seconds):
                 self._report(StateReport(state="failed", text=failure))
@@ -152,25 +145,16 @@ class DriverRoles:
         self._agents[name] = NodeAgent(driver, settings, self._credentials)
         return await self._agents[name].run()
 
-    def _waiting(self) -> list[str]:
-        """Return what is not ready on the nodes."""
+    async def _waiting(self) -> list[str]:
+        """Return what is not ready on the nodes, and the webhook role as long as it does not listen."""
         found = []
         for name in self._orders.nodes:
             agent = self._agents.get(name)
             lines = unready_parts(agent.supervisor) if agent else ["it starts"]
             found += [f"on {name}: {line}" for line in lines]
+        if self._webhook is not None and not await self._webhook.listens():
+            found.append("the webhook role does not listen")
         return found
-
-    async def _unheard(self) -> list[str]:
-        """Return the webhook role, as long as it does not listen."""
-        if self._webhook is None:
-            return []
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self._webhook.port)
-        except OSError:
-            return ["the webhook role does not listen"]
-        writer.close()
-        return []
 
     def _failure(self, seconds: float) -> str:
         """Return why the driver cannot be used, some seconds after its start; empty while it may still come up."""

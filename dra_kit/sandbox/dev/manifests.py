@@ -40,9 +40,7 @@ class FollowedManifests:
     async def apply(self, client: Client, *, recreate_pods: bool = False) -> str:
         """Make the objects match the files; return a summary of the changes, empty if there were none.
 
-        Args:
-            client: a client of the API server.
-            recreate_pods: delete the pods and claims first, even those that already match the files.
+        ``recreate_pods`` deletes the pods and claims first, even those that already match the files.
 
         Raises:
             ConfigurationError: a file is invalid, or an object to recreate would be rejected (nothing is changed in
@@ -101,7 +99,7 @@ class FollowedManifests:
             uid = item.object["metadata"]["uid"]
             place = (item.resource, item.name, item.namespace or None)
             end = time.monotonic() + _GONE_SECONDS
-            try:
+            with suppress(NotFound):
                 await client.delete(*place, uid=uid)
                 while (found := await client.get(*place))["metadata"]["uid"] == uid:
                     if time.monotonic() > end:
@@ -110,8 +108,6 @@ class FollowedManifests:
                             f"{finalizer_note(found)}; find out what blocks the deletion, or stop dra-kit dev"
                         )
                     await asyncio.sleep(_POLL)
-            except NotFound:
-                pass
             del self._applied[key]
 
 

@@ -17,8 +17,8 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
-from dra_kit.sandbox.views.tables import counter_lines
-from dra_kit.text import escape_unprintable
+from dra_kit.sandbox.views.tables import counter_lines, taint_texts
+from dra_kit.text import counted, escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"
 _BAD: Final = "red"
@@ -75,17 +75,13 @@ def _place(item: ObjectView) -> tuple[str, str, str]:
 def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
     generation = max(item["spec"]["pool"]["generation"] for item in items)
     where = f" on {node}" if node and node != name else ""
-    slices = "1 slice" if len(items) == 1 else f"{len(items)} slices"
-    return f"pool {name}{where}, generation {generation}, {slices}"
+    return f"pool {name}{where}, generation {generation}, {counted(len(items), 'slice')}"
 
 
 def _device(device: Mapping[str, Any], holders: Sequence[str]) -> PaneRow:
     values = [f"{name}={_value(value)}" for name, value in device.get("attributes", {}).items()]
     values += [f"{name}={value['value']}" for name, value in device.get("capacity", {}).items()]
-    taints = [
-        f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
-        for taint in device.get("taints", [])
-    ]
+    taints = taint_texts(device)
     reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
     return PaneRow((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
@@ -121,10 +117,7 @@ def claims_pane(
 ) -> Pane:
     """Return the claims pane: the state of each claim, and its devices or why it has none.
 
-    Args:
-        claims: all claims.
-        reasons: why a claim is not allocated, by key.
-        prepared: the driver's last answer, by claim UID.
+    ``reasons`` are those of claims that are not allocated, ``prepared`` the driver's last answers, by claim UID.
     """
     rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=object_key)]
     return Pane("Claims", tuple(rows) or (PaneRow(("none",), _FAINT),), _count(rows))
@@ -146,13 +139,7 @@ def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mappin
 
 
 def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
-    """Return the pods pane: the state of each pod, and what it got from its claims or why it does not run.
-
-    Args:
-        pods: all pods.
-        got: what claims added to the containers of a pod, by pod UID.
-        reasons: why a pod does not run, by pod UID.
-    """
+    """Return the pods pane: the state of each pod, and by UID what it got from its claims or why it does not run."""
     rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
     hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
     return Pane("Pods", tuple(rows) or (PaneRow((hint,), _FAINT),), _count(rows))
@@ -244,15 +231,9 @@ class Focus(Struct):
 def lay_out(
     headline: Headline, panes: Sequence[Pane], footer: str, *, width: int, height: int, focus: Focus
 ) -> list[Text]:
-    """Return the lines of the screen, ``height`` of them, none wider than ``width``.
+    """Return the lines of the screen, ``height`` of them, none wider than ``width`` cells.
 
-    Args:
-        headline: above.
-        panes: in their order.
-        footer: the last line.
-        width: of the terminal, in cells.
-        height: of the terminal, in lines.
-        focus: which pane is shown alone; its offset is brought into its bounds.
+    The offset of the focus is brought into its bounds.
     """
     top = [_cut(Text(escape_unprintable(headline.title), "bold reverse"), width, fill=True)]
     for text, style in headline.news:

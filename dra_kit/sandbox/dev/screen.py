@@ -37,7 +37,7 @@ from dra_kit.sandbox.dev.panes import (
     log_pane,
     pods_pane,
 )
-from dra_kit.sandbox.dev.session import DevOptions, DevSession, Event, QuitRequested, Reapply, Reload
+from dra_kit.sandbox.dev.session import DevOptions, DevRequest, DevSession, Event
 from dra_kit.sandbox.pending_pods import PendingCause
 from dra_kit.sandbox.records import (
     DriverEnded,
@@ -57,7 +57,7 @@ _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time
 _EXPLAIN_SECONDS: Final = 1.0
 _LOG_LINES: Final = 1_000
-_KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Reapply(), "q": QuitRequested()}
+_KEYS: Final[Mapping[str, Event]] = {"r": DevRequest.RELOAD, "a": DevRequest.REAPPLY, "q": DevRequest.QUIT}
 _FOOTER: Final = "r reload   a recreate pods   1-5 one part   q quit"
 _FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a recreate pods   q quit"
 _NO_KEYS: Final = "Ctrl-C ends"
@@ -242,9 +242,7 @@ _SEQUENCES: Final = {
 def read_keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
     """Report pressed keys inside the context; yield False if the stream is not a terminal and no key can arrive.
 
-    Args:
-        stream: the input.
-        pressed: called in the event loop with each key: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
+    ``pressed`` gets each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
     """
     if not stream.isatty():
         yield False

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Final, Protocol, TextIO, TypeAlias
 
@@ -47,12 +48,13 @@ class FilesChanged(Struct, frozen=True):
     files: Sequence[Path]
 
 
-class Reload(Struct, frozen=True):
-    """A request to restart the driver from its current files."""
+class DevRequest(Enum):
+    """What the loop is asked to do."""
 
-
-class Reapply(Struct, frozen=True):
-    """A request to recreate the pods of the manifests."""
+    RELOAD = "restart the driver from its current files"
+    REAPPLY = "recreate the pods of the manifests"
+    RESTART = "start the exited driver"
+    QUIT = "exit"
 
 
 class DriverExited(Struct, frozen=True):
@@ -61,15 +63,7 @@ class DriverExited(Struct, frozen=True):
     why: str
 
 
-class RestartDue(Struct, frozen=True):
-    """A request to start the exited driver."""
-
-
-class QuitRequested(Struct, frozen=True):
-    """The user requested exit."""
-
-
-Event: TypeAlias = FilesChanged | Reload | Reapply | DriverExited | RestartDue | QuitRequested
+Event: TypeAlias = FilesChanged | DriverExited | DevRequest
 
 
 class DevOptions(Struct, frozen=True, kw_only=True):
@@ -112,7 +106,7 @@ class DevSession:
     def submit(self, event: Event) -> None:
         """Queue a request to run after the current one; a reload that does not come up is not waited for."""
         self._events.put_nowait(event)
-        if isinstance(event, QuitRequested):
+        if event is DevRequest.QUIT:
             self._enough.set()
         elif isinstance(event, FilesChanged):
             self._has_changed = True
@@ -193,18 +187,18 @@ class DevSession:
                 match event:
                     case FilesChanged(files=files):
                         await self._changed(sandbox, updates, files)
-                    case Reload():
+                    case DevRequest.RELOAD:
                         await self._replace(sandbox, updates, "reload")
-                    case Reapply():
+                    case DevRequest.REAPPLY:
                         await self._apply(sandbox, recreate_pods=True)
                     case DriverExited(why=why):
                         self._timeline.append(DriverEnded(driver=self._driver, how="failed", message=why))
                         self._start_later()
-                    case RestartDue() if updates.serving is None:
+                    case DevRequest.RESTART if updates.serving is None:
                         await self._replace(sandbox, updates, "start again")
                         if updates.serving is None:
                             self._start_later()
-                    case RestartDue():
+                    case DevRequest.RESTART | DevRequest.QUIT:
                         pass
 
     async def _next(self, updates: RollingUpdater) -> list[Event]:
@@ -268,7 +262,7 @@ class DevSession:
         """Restart the exited driver after a back-off, as a kubelet would."""
         wait = _BACK_OFF[min(self._crashes, len(_BACK_OFF) - 1)]
         self._crashes += 1
-        self._again = asyncio.get_running_loop().call_later(wait, self.submit, RestartDue())
+        self._again = asyncio.get_running_loop().call_later(wait, self.submit, DevRequest.RESTART)
 
     async def _apply(self, sandbox: Sandbox, *, recreate_pods: bool = False) -> None:
         self._is_applied = False

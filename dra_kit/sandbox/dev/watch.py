@@ -34,8 +34,6 @@ class FileWatcher:
     Args:
         folders: folders to watch recursively.
         files: files to watch, with any name; folders among them are not watched recursively.
-        sleep: sleeps for a number of seconds.
-        clock: a monotonic clock, in seconds.
     """
 
     def __init__(

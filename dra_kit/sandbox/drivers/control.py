@@ -34,12 +34,9 @@ class SandboxDriverControl:
     """The :class:`dra_kit.sandbox.stories.facts.DriverControl` of a sandbox.
 
     Args:
-        driver: that runs first.
-        places: directories of the nodes, by name.
         edited: settings whose files are copies, which tests edit.
         published: waits until it is registered on each node and has published something.
         rebooted: reboots all nodes with all drivers; takes further directories that are lost, by node.
-        operators: makes those of a release.
 
     Raises:
         ConfigurationError: a setting is wrong, or one in ``edited`` names no file.

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,11 +78,9 @@ class ControllerAndWebhook:
             self.roles.append(webhook.role)
             self._start(webhook.role)
             await _listens(webhook)
-            try:
+            with suppress(NotFound):
                 name = webhook.configuration["metadata"]["name"]
                 await self._client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
-            except NotFound:
-                pass
             await self._client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
         if self._with_controller and driver.cluster_provider is not None:
             await self._publishes_pools(self.roles[0])
@@ -104,17 +103,11 @@ class ControllerAndWebhook:
 
 async def _listens(webhook: WebhookRole) -> None:
     begin = time.monotonic()
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
-        except OSError:
-            if webhook.role.failure or time.monotonic() - begin > _LISTENS_SECONDS:
-                reason = webhook.role.failure or f"it does not listen within {_LISTENS_SECONDS:.0f} s"
-                raise SandboxError(f"the driver's webhook role does not come up: {reason}") from None
-            await asyncio.sleep(_POLL)
-        else:
-            writer.close()
-            return
+    while not await webhook.listens():
+        if webhook.role.failure or time.monotonic() - begin > _LISTENS_SECONDS:
+            reason = webhook.role.failure or f"it does not listen within {_LISTENS_SECONDS:.0f} s"
+            raise SandboxError(f"the driver's webhook role does not come up: {reason}")
+        await asyncio.sleep(_POLL)
 
 
 def controller_role(
@@ -143,6 +136,15 @@ class WebhookRole(Struct, frozen=True):
     role: RoleThread
     port: int
     configuration: Mapping[str, Any]
+
+    async def listens(self) -> bool:
+        """Return whether it accepts connections."""
+        try:
+            _, writer = await asyncio.open_connection(_HOST, self.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
 
 
 def webhook_role(

@@ -51,11 +51,7 @@ class DriverLog(logging.Handler):
             return tuple(self._problems)
 
     def problems_of(self, message: str) -> Sequence[str]:
-        """Return those of :attr:`problems` that were logged with a message.
-
-        Args:
-            message: of the log record, without its fields: ``discover failed``.
-        """
+        """Return those of :attr:`problems` that were logged with a message, without fields: ``discover failed``."""
         with self._held():
             return tuple(line for line, logged in self._problems.items() if logged == message)
 

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -37,15 +36,7 @@ class SandboxNode:
     """An asynchronous context manager that runs a kubelet; drivers follow with :meth:`start_driver`.
 
     Args:
-        name: of the node.
-        drivers: names of those that it is to have.
         directory: everything of the node lies below it; a short path, for sockets.
-        client: of the API server, for the kubelet.
-        mark: of the sandbox, for the processes of containers.
-        time_scale: waits of kubelet and driver are divided by this.
-        declared_features: alpha features that are on for the kubelet.
-        observer: notified of what the kubelet does, and what becomes of the driver.
-        intake: reads the output of containers.
     """
 
     def __init__(
@@ -104,9 +95,7 @@ class SandboxNode:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(driver.close() for driver in self.drivers.values()))
         await self._stack.aclose()
 
@@ -161,7 +150,7 @@ class SandboxNode:
         await asyncio.gather(*(driver.lose_power() for driver in self.drivers.values()))
         await self.kubelet.stop()
         await self.runtime.lose_power()
-        await asyncio.to_thread(kill_orphans, [self._mark])
+        await asyncio.to_thread(kill_orphans, self._mark)
         for directory in (self.cdi_dir, *lost):
             for path in _files(directory):
                 path.unlink(missing_ok=True)
@@ -176,8 +165,7 @@ class SandboxNode:
     def cdi_files(self, driver: str = "") -> list[Path]:
         """Return a driver's files in the CDI directory, those that it is writing too.
 
-        Args:
-            driver: its name; of all drivers where it is empty, and all files where that driver was started by others.
+        For an empty name the files of all drivers, and all files for a driver that was started by others.
         """
         names = [driver] if driver in self.drivers else [] if driver else list(self.drivers)
         files = _files(self.cdi_dir)

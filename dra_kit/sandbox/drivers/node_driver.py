@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from pydantic import BaseModel
 
@@ -15,13 +15,14 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
-from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
+from dra_kit.sandbox.drivers.roles import NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 from dra_kit.sandbox.records import DriverEnded, DriverStarting, RecordObserver
 
 logger: logging.Logger = logging.getLogger(__name__)
+_Role: TypeAlias = NodeRoleThread | NodeRoleProcess
 _POLL: Final = 0.02
 _LOADS: Final = 60.0
 """Seconds in which a process has loaded its driver, on the slowest machine."""
@@ -58,7 +59,7 @@ class NodeDriver:
         self._credentials = credentials
         self._directory = directory
         self._observe = observer
-        self._role: NodeRole | None = None
+        self._role: _Role | None = None
         self._pod_uid: str | None = None
         self._pods = 0
         self._processes = 0
@@ -167,8 +168,8 @@ class NodeDriver:
     async def lose_power(self) -> None:
         """Stop with the node: a driver in a process is killed."""
         role, self._role = self._role, None
-        if (process := _in_process(role)) is not None:
-            await self._killed(process)
+        if isinstance(role, NodeRoleProcess):
+            await self._killed(role)
         elif role is not None:
             await self._stopped(role)
 
@@ -205,7 +206,7 @@ class NodeDriver:
     def _plugins(self) -> tuple[PluginClient, ...]:
         return self._kubelet.plugins.plugins(self.name)
 
-    async def _stopped(self, role: NodeRole) -> None:
+    async def _stopped(self, role: _Role) -> None:
         await role.stop()
         self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="stopped"))
 
@@ -214,10 +215,10 @@ class NodeDriver:
         message = f"after the step {step}" if step else ""
         self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="killed", message=message))
 
-    def _started(self, release: DriverRelease, pod_uid: str | None) -> NodeRole:
+    def _started(self, release: DriverRelease, pod_uid: str | None) -> _Role:
         self._observe(DriverStarting(node=self._kubelet.name, driver=release.driver.name))
         settings = self._settings(pod_uid)
-        role: NodeRole
+        role: _Role
         if self.in_process:
             self._processes += 1
             role = NodeRoleProcess(release, settings, self._directory / str(self._processes), self.crash)
@@ -228,7 +229,7 @@ class NodeDriver:
         role.when_ended(lambda: self._ended(role))
         return role
 
-    def _ended(self, role: NodeRole) -> None:
+    def _ended(self, role: _Role) -> None:
         if role.failure:
             self._observe(DriverEnded(node=self._kubelet.name, driver=self.name, how="failed", message=role.failure))
 
@@ -243,36 +244,35 @@ class NodeDriver:
                     logger.warning("driver killed after a step not started again", extra={"error": str(error)})
             await asyncio.sleep(_POLL)
 
-    async def _has_crashed(self, role: NodeRole) -> bool:
+    async def _has_crashed(self, role: _Role) -> bool:
         """Return whether it has killed itself after a step; it is not there any more then."""
-        process = _in_process(role)
-        if process is None or not (step := process.crashed_at):
+        if not isinstance(role, NodeRoleProcess) or not (step := role.crashed_at):
             return False
         if self._role is role:
             self._role = self.crash = None
-            await self._killed(process, step)
+            await self._killed(role, step)
         return True
 
     def _own_process(self) -> NodeRoleProcess:
-        process = _in_process(self._role)
-        if process is None:
-            why = "does not run" if self._role is None else "runs in a thread here"
+        role = self._role
+        if not isinstance(role, NodeRoleProcess):
+            why = "does not run" if role is None else "runs in a thread here"
             raise ConfigurationError(
                 f"driver {self.name} {why} and cannot be killed; mark the test with @pytest.mark.dra_process, which "
                 "runs it in a separate process"
             )
-        return process
+        return role
 
-    async def _up(self, role: NodeRole, before: Collection[PluginClient]) -> bool:
+    async def _up(self, role: _Role, before: Collection[PluginClient]) -> bool:
         """Wait until a driver is ready and the kubelet has a connection to it; False where it is killed before.
 
         It may serve the kubelet before it is ready, and so come to the step after which it is killed.
         """
-        last, loaded, process = time.monotonic() + _LOADS, False, _in_process(role)
+        last, loaded = time.monotonic() + _LOADS, False
         while not (role.ready and any(item.connected and item not in before for item in self._plugins())):
             if role.begun and not loaded:
                 last, loaded = time.monotonic() + _COMES_UP, True
-            if process is not None and process.killed:
+            if isinstance(role, NodeRoleProcess) and role.killed:
                 return False
             if role.failure or time.monotonic() > last:
                 reason = role.failure or _late(role, loaded=loaded)
@@ -281,17 +281,10 @@ class NodeDriver:
         return True
 
 
-def _late(role: NodeRole, *, loaded: bool) -> str:
+def _late(role: _Role, *, loaded: bool) -> str:
     """Return what a driver has not done in its time, and where to look."""
     if not loaded:
         return f"its module has not been imported within {_LOADS:.0f} s; see what it waits for when it is imported"
     missing = "the kubelet is not connected to it" if role.ready else "not all of its parts are ready"
     calls = "; not returned: " + ", ".join(role.calls()) if role.calls() else ""
     return f"within {_COMES_UP:g} s {missing}{calls}; see its log for what startup and discover wait for"
-
-
-def _in_process(role: NodeRole | None) -> NodeRoleProcess | None:
-    """Return a role that runs in a separate process; None for a role in a thread, or without a role."""
-    if role is None or isinstance(role, NodeRoleThread):
-        return None
-    return role if isinstance(role, NodeRoleProcess) else None

@@ -38,16 +38,11 @@ _STANDARD: Final = (
     "name", "levelno", "levelname", "created", "msecs", "pathname", "filename", "module", "lineno", "funcName",
 )  # fmt: skip
 """Fields of a log record that are sent unchanged."""
-_BEGUN: Final = "begun"
-_READY: Final = "ready"
 _LAST_STREAM: Final = 2  # the last of the standard streams
-_LOG: Final = "log"
-_FAILED: Final = "failed"
-_ANSWER: Final = "answer"
 
 
 class NodeRoleProcess:
-    """A :class:`dra_kit.sandbox.drivers.roles.NodeRole`.
+    """The node role of a driver in a separate process, with the methods of a ``NodeRoleThread``.
 
     Its log records are logged in this process too; its output goes to the output of this process. It exits with this
     process.
@@ -86,14 +81,14 @@ class NodeRoleProcess:
 
     @property
     def failure(self) -> str:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         if self._stopping or self._process.alive or self.crashed_at:
             return ""
         return self._failure or f"its process ended with {self._process.exit_code}"
 
     @property
     def ready(self) -> bool:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         return self._ready and self._process.alive
 
     @property
@@ -111,22 +106,22 @@ class NodeRoleProcess:
         self._process.arm(crash)
 
     def when_ended(self, then: Callable[[], None]) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         self._then.append(then)
 
     async def stop(self) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
-        await self._end(signal.SIGTERM, STOP_SECONDS)
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
+        await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:
         """Kill it with ``kill -9``; it is gone when this returns."""
-        await self._end(signal.SIGKILL, STOP_SECONDS)
+        await self._end(signal.SIGKILL)
 
-    async def _end(self, number: signal.Signals, seconds: float) -> None:
+    async def _end(self, number: signal.Signals) -> None:
         self._stopping = True
         self._process.send(number)
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(STOP_SECONDS):
                 while self._process.alive:  # noqa: ASYNC110 - another process ends
                     await asyncio.sleep(_POLL)
         self._process.send(signal.SIGKILL)
@@ -134,16 +129,16 @@ class NodeRoleProcess:
         await asyncio.to_thread(self._process.join)
 
     def calls(self) -> Sequence[str]:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         return ()
 
     def hanging(self, patience: float) -> Sequence[str]:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         del patience
         return ()
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :class:`dra_kit.sandbox.drivers.roles.NodeRole`."""
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         self._asked += 1
         answer = self._answers[self._asked] = self._loop.create_future()
         try:
@@ -160,14 +155,14 @@ class NodeRoleProcess:
         with suppress(EOFError, OSError):
             while True:
                 match self._wire.recv():
-                    case (kind, fields) if kind == _LOG:
+                    case ("log", fields):
                         record = logging.makeLogRecord(fields)
                         logging.getLogger(record.name).handle(record)
-                    case (kind, text) if kind == _FAILED:
+                    case ("failed", text):
                         self._failure = text
-                    case (kind, number, text) if kind == _ANSWER:
+                    case ("answer", number, text):
                         self._loop.call_soon_threadsafe(self._answers.pop(number).set_result, text)
-                    case (kind,) if kind == _BEGUN:
+                    case ("begun",):
                         self.begun = True
                     case _:
                         self._ready = True
@@ -210,7 +205,7 @@ class _Sender(logging.Handler):
             fields.setdefault("error", f"{type(raised).__name__}: {raised}")
             fields["stack_info"] = "".join(traceback.format_exception(raised)).rstrip()
         standard = {name: vars(record)[name] for name in _STANDARD}
-        self.send(_LOG, {**fields, **standard, "msg": record.getMessage()})
+        self.send("log", {**fields, **standard, "msg": record.getMessage()})
 
 
 def _work(
@@ -237,7 +232,7 @@ def _work(
     try:
         code = _role(wire, sender, target, settings, author)
     except DraKitError as error:
-        sender.send(_FAILED, f"{error} [{error.code}]")
+        sender.send("failed", f"{error} [{error.code}]")
         code = 2
     sys.exit(code)
 
@@ -248,7 +243,7 @@ def _role(
     import uvloop
 
     driver = load_driver(target)
-    sender.send(_BEGUN)
+    sender.send("begun")
     if driver.settings is not None and author is not None:
         settings = replace(settings, author=driver.settings.model_validate(dict(author), by_name=True, by_alias=False))
 
@@ -264,7 +259,7 @@ def _role(
     async def send_ready(agent: NodeAgent) -> None:
         while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has its own event
             await asyncio.sleep(_POLL)
-        sender.send(_READY)
+        sender.send("ready")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())
@@ -278,9 +273,9 @@ def _obey(wire: Connection, sender: _Sender, agent: Any) -> None:
             try:
                 agent.inject_health(device, reason, message, pool=pool).result()
             except ConfigurationError as error:
-                sender.send(_ANSWER, number, str(error))
+                sender.send("answer", number, str(error))
             else:
-                sender.send(_ANSWER, number, "")
+                sender.send("answer", number, "")
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The interface of a node role, and roles that run in threads of the sandbox."""
+"""Roles that run in threads of the sandbox."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -30,14 +30,9 @@ _POLL: Final = 0.02
 
 
 class RoleThread:
-    """Runs one role until :meth:`stop`.
+    """Calls ``run`` in a thread: it runs one role until it is cancelled by :meth:`stop`."""
 
-    Args:
-        name: of the role and its node, such as ``node of node-1``.
-        run: runs the role until it is cancelled; called in the thread.
-    """
-
-    def __init__(self, name: str, run: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, int]]) -> None:
         self.name = name
         self._run = run
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -131,60 +126,21 @@ class RoleThread:
             if self._stopping:
                 return 0
             self._loop = asyncio.get_running_loop()
-            self._task = asyncio.ensure_future(_of(self._run()))
+            self._task = asyncio.create_task(self._run())
         try:
             return await self._task
         except asyncio.CancelledError:
             return 0
 
 
-async def _of(awaitable: Awaitable[int]) -> int:
-    return await awaitable
-
-
-class NodeRole(Protocol):
-    """The node role of a driver; it runs as soon as it is created."""
-
-    begun: bool
-    """Whether the driver is loaded; the deadline for its start counts from then on."""
-
-    @property
-    def failure(self) -> str:
-        """Why the role exited unexpectedly; empty if it did not."""
-        ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether all of its parts are: the kubelet can find it, and its devices are published."""
-        ...
-
-    def when_ended(self, then: Callable[[], None]) -> None:
-        """Call ``then`` in the running event loop once it has stopped, for any reason."""
-        ...
-
-    async def stop(self) -> object:
-        """Stop it as a SIGTERM would; its state stays."""
-        ...
-
-    def calls(self) -> Sequence[str]:
-        """Return the running calls of the driver's code; empty for a role in another process."""
-        ...
-
-    def hanging(self, patience: float) -> Sequence[str]:
-        """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""
-        ...
-
-    async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :meth:`dra_kit.node.agent.NodeAgent.inject_health`.
-
-        Raises:
-            ConfigurationError: the driver has no health source, or no such device or reason here.
-        """
-        ...
-
-
 class NodeRoleThread(RoleThread):
-    """A :class:`NodeRole` in this process: nothing has to be started, and debuggers and coverage see the driver."""
+    """The node role of a driver in this process: nothing has to be started, and debuggers and coverage see the driver.
+
+    It runs as soon as it is created.
+
+    Attributes:
+        begun: whether the driver is loaded; the deadline for its start counts from then on.
+    """
 
     def __init__(self, release: DriverRelease, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True
@@ -200,15 +156,19 @@ class NodeRoleThread(RoleThread):
 
     @property
     def ready(self) -> bool:
-        """See :class:`NodeRole`."""
+        """Whether all of its parts are: the kubelet can find it, and its devices are published."""
         return self._agent is not None and not unready_parts(self._agent.supervisor)
 
     def hanging(self, patience: float) -> Sequence[str]:
-        """See :class:`NodeRole`."""
+        """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""
         return self._agent.hanging(patience) if self._agent else ()
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :class:`NodeRole`."""
+        """See :meth:`dra_kit.node.agent.NodeAgent.inject_health`.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason here.
+        """
         if self._agent is None:
             raise ConfigurationError("the driver has not come up yet; wait for its devices first")
         await asyncio.wrap_future(self._agent.inject_health(device, reason, message, pool=pool))

@@ -99,11 +99,7 @@ class RunningDrivers:
     # --- they begin and end
 
     def prepare(self, places: Mapping[str, Path], edited: Sequence[str]) -> None:
-        """Make their settings on each node.
-
-        Args:
-            places: directories of the nodes, by name.
-            edited: settings whose files are copies, as ``NAME`` or ``DRIVER.NAME``.
+        """Make their settings on each node; files of ``edited`` settings (``NAME`` or ``DRIVER.NAME``) are copied.
 
         Raises:
             ConfigurationError: a setting is wrong.

@@ -51,11 +51,7 @@ class SandboxDriver(Struct, frozen=True):
         return self.drivers[0].name if self.drivers else ""
 
     def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> DriverRelease:
-        """Return the release for one node.
-
-        Args:
-            author: the author's settings on that node.
-            driver: a driver that never ran; None for a copy of the spare driver.
+        """Return the release for one node, of a driver that never ran; None for a copy of the spare driver.
 
         Raises:
             ConfigurationError: the spare driver is missing or cannot be copied.

@@ -58,11 +58,9 @@ def _value(settings: BaseModel | None, name: str, purpose: str) -> object:
 
 
 def read_setting_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
-    """Return the texts of the files at a place, from all nodes.
+    """Return the texts of the files at a place, from all nodes, given the author's settings on each.
 
-    Args:
-        authors: the author's settings on each node.
-        place: ``<setting>`` names the file, ``<setting>/<glob>`` is below the folder that it names.
+    ``<setting>`` names the file, ``<setting>/<glob>`` is below the folder that it names.
 
     Raises:
         ConfigurationError: the setting does not exist or does not name a path.
@@ -92,8 +90,7 @@ async def replace_setting_files(
 ) -> str:
     """Replace the file of a setting on every node, as editors do: a new file under the old name.
 
-    Returns:
-        The text that the first node's file had.
+    Return the text that the first node's file had.
 
     Raises:
         ConfigurationError: the setting names no file, or none that is the sandbox's copy.
@@ -137,15 +134,8 @@ def node_settings(
 ) -> NodeSettings:
     """Return the settings of the node role.
 
-    Args:
-        node: the name of the node.
-        directory: the directory of the node.
-        kubeconfig: the kubeconfig of the API server.
-        author: the author's settings, if they are already known.
-        mark: the mark of the sandbox, for the programs that the driver starts.
-        time_scale: waits are divided by this.
-        pod_uid: distinguishes two processes of the driver on one node; None if there is never a second one.
-        boot_id: the file whose content identifies a boot of the node.
+    ``pod_uid`` distinguishes two processes of the driver on one node; None if there is never a second one. The content
+    of the file ``boot_id`` identifies a boot of the node.
     """
     return NodeSettings(
         node_name=node,
@@ -195,7 +185,13 @@ def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, 
     for driver in sorted(drivers, key=lambda item: -len(item.name)):
         name = text.removeprefix(f"{driver.name}.")
         if name != text or len(drivers) == 1:
-            return driver, _required(driver, name)
+            known = settings_of(driver)
+            if name not in known:
+                raise ConfigurationError(
+                    f"driver {driver.name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            return driver, name
     having = [driver for driver in drivers if text in settings_of(driver)]
     if len(having) == 1:
         return having[0], text
@@ -210,13 +206,3 @@ def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, 
     raise ConfigurationError(
         f"no driver has a setting {text!r}{did_you_mean(text, known) or ';'} their settings: {theirs}"
     )
-
-
-def _required(driver: Driver[Any, Any], name: str) -> str:
-    known = settings_of(driver)
-    if name not in known:
-        raise ConfigurationError(
-            f"driver {driver.name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
-            f"{', '.join(known) or 'none'}"
-        )
-    return name

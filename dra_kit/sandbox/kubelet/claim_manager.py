@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
@@ -32,28 +32,9 @@ from dra_kit.kubernetes.resource.objects import (
 )
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer, PluginClient
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted, RecordObserver
-
-
-class PluginCaller(Protocol):
-    """The registered drivers, as :class:`dra_kit.sandbox.kubelet.plugin_manager.PluginManager` knows them."""
-
-    def plugin(self, driver: str) -> PluginClient:
-        """Return the instance that is called; raise a KubeletError when there is none."""
-        ...
-
-    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[DeviceAnswer, ...]]:
-        """Prepare the claims of a pod and return the devices by claim UID."""
-        ...
-
-    async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
-        """Wait until the claims are released, else a KubeletError."""
-        ...
-
-    def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """Return health and message of a device; ``Unknown`` where it is not reported."""
-        ...
 
 
 class ClaimManager:
@@ -70,7 +51,7 @@ class ClaimManager:
         self,
         client: Client,
         node_name: str,
-        plugins: PluginCaller,
+        plugins: PluginManager,
         directory: Path,
         observer: RecordObserver,
         *,

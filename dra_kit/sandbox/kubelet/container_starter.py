@@ -17,12 +17,14 @@ from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerRuntime, ContainerStatus
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
 from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, RecordObserver
 
+_HOSTNAME_LENGTH: Final = 63
 RETRY_SECONDS: Final = 10.0
 """Seconds until a pod is looked at again after an error, up to half as long again."""
 
@@ -33,13 +35,13 @@ def retry_seconds(time_scale: float) -> float:
 
 
 class PodWorkerServices(Struct, frozen=True):
-    """The services that the workers of one node share."""
+    """What the workers of one node share; of the CDI directories, the last one has the highest priority."""
 
     client: Client
     node: NodeFacts
     manager: ClaimManager
-    configurator: ContainerConfigBuilder
-    runtime: ContainerRuntime
+    cdi_directories: Sequence[Path]
+    runtime: ProcessRuntime
     recorder: EventRecorder
     observer: RecordObserver
     time_scale: float
@@ -54,15 +56,9 @@ class ContainerStarter:
         self._backoff = CrashBackoff(services.time_scale)
 
     async def start(self, pod: ObjectView, container: ObjectView, previous: ContainerStatus | None) -> float | None:
-        """Start a container, unless it has to wait.
+        """Start a container, unless it has to wait; return seconds after which to try again, None when it was started.
 
-        Args:
-            pod: the object.
-            container: of the pod.
-            previous: its last run, which has ended; None for the first.
-
-        Returns:
-            Seconds after which to try again; None when it was started.
+        ``previous`` is its last run, which has ended; None for the first.
         """
         name = container["name"]
         if previous is not None and previous.exit is not None:
@@ -71,12 +67,7 @@ class ContainerStarter:
                 self._wait_for_backoff(pod, name)
                 return remaining
         try:
-            config = await self._services.configurator.config(
-                pod,
-                container,
-                attempt=0 if previous is None else previous.attempt + 1,
-                cdi_devices=self._services.manager.cdi_devices(pod, container),
-            )
+            config = await self._config(pod, container, 0 if previous is None else previous.attempt + 1)
         except KubeletError as error:
             return self._fail(pod, name, "CreateContainerConfigError", str(error))
         except UnresolvableDevices as error:
@@ -108,6 +99,36 @@ class ContainerStarter:
         self.waiting.pop(name, None)
         return None
 
+    async def _config(self, pod: ObjectView, container: ObjectView, attempt: int) -> ContainerConfig:
+        """Return the config of a container.
+
+        Raises:
+            KubeletError: a claim is not known, or the environment refers to something that is not there.
+            UnresolvableDevices: no spec file defines a CDI device.
+            KubeError: the API server did not give a ConfigMap or Secret.
+        """
+        cdi_devices = self._services.manager.cdi_devices(pod, container)
+        variables = await container_environment(pod, container, self._services.node, self._fetch)
+        command, arguments = container.get("command") or (), container.get("args") or ()
+        spec = pod["spec"]
+        return ContainerConfig(
+            pod=pod_reference(pod),
+            name=container["name"],
+            attempt=attempt,
+            image=container.get("image", ""),
+            command=tuple(expand_variables(word, variables) for word in (*command, *arguments)),
+            arguments_only=bool(arguments and not command),
+            working_directory=container.get("workingDir") or "",
+            hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
+            environment=variables,
+            cdi_devices=cdi_devices,
+            # do not read all spec files for a container without devices
+            **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
+        )
+
+    async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        return await self._services.client.get(CONFIG_MAPS if kind == "ConfigMap" else SECRETS, name, namespace)
+
     def _pulled(self, pod: ObjectView, container: ObjectView) -> None:
         image = container.get("image", "")
         note = f'Container image "{image}" already present on machine and can be accessed by the pod'
@@ -138,49 +159,6 @@ def _go_duration(seconds: float) -> str:
     """Return whole seconds as Go prints them: ``40s``, ``1m20s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
-_HOSTNAME_LENGTH = 63
-
-
-class ContainerConfigBuilder:
-    """Creates the configs of containers; of the CDI directories, the last one has the highest priority."""
-
-    def __init__(self, client: Client, node: NodeFacts, cdi_directories: Sequence[Path]) -> None:
-        self._client = client
-        self._node = node
-        self._cdi_directories = tuple(cdi_directories)
-
-    async def config(
-        self, pod: ObjectView, container: ObjectView, *, attempt: int, cdi_devices: tuple[str, ...]
-    ) -> ContainerConfig:
-        """Return the config of a container.
-
-        Raises:
-            KubeletError: its environment refers to something that is not there: ``CreateContainerConfigError``.
-            UnresolvableDevices: no spec file defines a CDI device: ``CreateContainerError``.
-            KubeError: the API server did not give a ConfigMap or Secret.
-        """
-        variables = await container_environment(pod, container, self._node, self._fetch)
-        command, arguments = container.get("command") or (), container.get("args") or ()
-        spec = pod["spec"]
-        return ContainerConfig(
-            pod=pod_reference(pod),
-            name=container["name"],
-            attempt=attempt,
-            image=container.get("image", ""),
-            command=tuple(expand_variables(word, variables) for word in (*command, *arguments)),
-            arguments_only=bool(arguments and not command),
-            working_directory=container.get("workingDir") or "",
-            hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
-            environment=variables,
-            cdi_devices=cdi_devices,
-            # do not read all spec files for a container without devices
-            **({"edits": load_specs(self._cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
-        )
-
-    async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
-        return await self._client.get(CONFIG_MAPS if kind == "ConfigMap" else SECRETS, name, namespace)
 
 
 FIRST_DELAY: Final = 10.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 import os
@@ -11,24 +10,22 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, micro_time
-from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.informer import Informer
 from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
-from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
-from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder, PodWorkerServices
+from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts
 from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
-from dra_kit.sandbox.kubelet.pod_status import timestamp
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.records import RecordObserver
 
@@ -45,22 +42,17 @@ class NodeKubelet:
     Containers continue to run in their runtime when the kubelet stops, as on a real node.
 
     Args:
-        client: a client of the API server with full access.
-        node_name: the name of the Node.
         kubelet_dir: the kubelet's root directory, created if missing; plugins register below it. The path of a
             plugin's socket below it is limited to 107 bytes, so keep the path short.
-        runtime: runs the containers.
         cdi_dirs: the directories of CDI specs, in increasing priority.
         time_scale: all of the kubelet's waits are divided by this: retries, back-offs, grace periods, the delay before
             slices are wiped. Deadlines of the calls to drivers are not.
         labels: labels of the Node in addition to those that every kubelet sets.
         capacity: the capacity of the Node; None for this machine's.
         address: the address of the node and its pods, which have no separate network.
-        call_timeout: seconds for a prepare or unprepare.
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
         declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
-        observer: is notified of the kubelet's actions when they happen.
     """
 
     def __init__(
@@ -69,7 +61,7 @@ class NodeKubelet:
         *,
         node_name: str,
         kubelet_dir: Path,
-        runtime: ContainerRuntime,
+        runtime: ProcessRuntime,
         cdi_dirs: Sequence[Path] = DEFAULT_DIRECTORIES,
         time_scale: float = 1.0,
         labels: Mapping[str, str] | None = None,
@@ -89,7 +81,7 @@ class NodeKubelet:
         self._resources = dict(host_capacity() if capacity is None else capacity)
         self._node = NodeFacts(node_name, address, self._resources)
         self._labels = dict(labels or {})
-        self._configurator = ContainerConfigBuilder(client, self._node, cdi_dirs)
+        self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
         self._wiper = SliceWiper(
             client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
@@ -120,9 +112,7 @@ class NodeKubelet:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
         await self._recorder.flush(_FLUSH_SECONDS)
 
@@ -200,7 +190,7 @@ class NodeKubelet:
             client=self._client,
             node=self._node,
             manager=manager,
-            configurator=self._configurator,
+            cdi_directories=self._cdi_dirs,
             runtime=self._runtime,
             recorder=self._recorder,
             observer=self._observe,
@@ -239,17 +229,13 @@ class NodeKubelet:
         """Give every pod of the node a worker, and pass changes of the pod to it."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
-                self._take(change, services, group)
-
-    def _take(self, change: ObjectChange, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        worker = self._workers.get(change.object["metadata"]["uid"])
-        if change.type == "DELETED":
-            if worker is not None:
-                worker.vanish()
-        elif worker is not None:
-            worker.update(change.object)
-        else:
-            self._employ(PodWorker(services, change.object), change.object, group)
+                worker = self._workers.get(change.object["metadata"]["uid"])
+                if worker is None and change.type != "DELETED":
+                    self._employ(PodWorker(services, change.object), change.object, group)
+                elif worker is not None and change.type == "DELETED":
+                    worker.vanish()
+                elif worker is not None:
+                    worker.update(change.object)
 
     def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
@@ -264,17 +250,14 @@ class NodeKubelet:
     async def _see_to_left(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         """Clean up after deleted pods once all pods are known; before that, every pod looks deleted."""
         await pods.synced.wait()
-        self._adopt(services, group)
+        for left in self._runtime.pods():
+            if left.uid not in self._workers:  # its object was deleted while the kubelet was down
+                pod = {"metadata": {"namespace": left.namespace, "name": left.name, "uid": left.uid}, "spec": {}}
+                worker = PodWorker(services, pod)
+                worker.vanish()
+                self._employ(worker, pod, group)
         self._known.set()
         await self._reconcile(services.manager)
-
-    def _adopt(self, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
-        """Stop the pods whose objects were deleted while the kubelet was down."""
-        for left in self._runtime.pods():
-            if left.uid not in self._workers:
-                worker = PodWorker(services, _without_object(left))
-                worker.vanish()
-                self._employ(worker, _without_object(left), group)
 
     async def _reconcile(self, manager: ClaimManager) -> None:
         """Release claims of pods that are gone without a worker having seen it."""
@@ -307,10 +290,6 @@ class NodeKubelet:
         return self._plugins.connected(driver)
 
 
-def _without_object(pod: PodReference) -> dict[str, Any]:
-    return {"metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}, "spec": {}}
-
-
 KUBELET_VERSION = "v1.37.1"
 """The release whose behaviour this kubelet has."""
 LEASE_NAMESPACE = "kube-node-lease"
@@ -337,7 +316,7 @@ def node_object(
     declared_features: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the Node as a kubelet registers it."""
-    now = timestamp(dt.datetime.now(dt.UTC))
+    now = format_time()
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     common = {"kubernetes.io/hostname": name}
     for prefix in ("kubernetes.io", "beta.kubernetes.io"):
@@ -418,17 +397,12 @@ async def renew_lease(client: Client, node: Mapping[str, Any]) -> None:
     try:
         await client.patch(LEASES, name, {"spec": {"renewTime": renewed}}, LEASE_NAMESPACE)
     except NotFound:
-        await _create_lease(client, node, renewed)
-
-
-async def _create_lease(client: Client, node: Mapping[str, Any], renewed: str) -> None:
-    name = node["metadata"]["name"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
-    lease = {
-        "apiVersion": LEASES.api_version,
-        "kind": LEASES.kind,
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
-    }
-    with contextlib.suppress(NotFound):
-        await client.create(LEASES, lease)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        lease = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
+        }
+        with suppress(NotFound):
+            await client.create(LEASES, lease)

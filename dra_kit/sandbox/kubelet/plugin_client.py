@@ -50,9 +50,7 @@ class PluginClient:
     """One connection to a driver's service socket, through which all calls go.
 
     Args:
-        endpoint: path of the service socket.
         service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as ``registration.select_service`` returned it.
-        timeout: seconds for one call.
         health_service: as ``health.select_health_service`` returned it; None for a plugin that serves none.
     """
 
@@ -121,12 +119,15 @@ class PluginClient:
         Raises:
             KubeletError: the stream is broken.
         """
-        if self.health_service is None:
-            return
-
         with _failures("NodeWatchResources"):
-            async for report in watch_health(self._channel, self.health_service):
-                yield report
+            if self.health_service == HEALTH_SERVICES[0]:
+                stub = health_v1_grpc.DRAResourceHealthStub(self._channel)
+                async for report in stub.NodeWatchResources(health_v1.NodeWatchResourcesRequest()):
+                    yield [_reported_health(item) for item in report.devices]
+            elif self.health_service is not None:
+                older = health_v1alpha1_grpc.DRAResourceHealthStub(self._channel)
+                async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
+                    yield [_reported_health(item) for item in one.devices]
 
     async def close(self) -> None:
         """End the connection; calls in progress fail."""
@@ -240,11 +241,7 @@ def select_health_service(supported_versions: Sequence[str]) -> str | None:
 
 
 class HealthCache:
-    """What is known; belongs to the event loop.
-
-    Args:
-        changed: called with the driver's name when something may be different.
-    """
+    """What drivers reported; ``changed`` is called with the name of one when something may be different."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -289,23 +286,6 @@ _STATUS: Final[Mapping[int, str]] = {
     health_v1.HEALTHY: "Healthy",
     health_v1.UNHEALTHY: "Unhealthy",
 }
-
-
-async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[LeasedHealth]]:
-    """Yield the reports of a driver, until the stream ends.
-
-    Raises:
-        AioRpcError: the stream is broken.
-    """
-    if service == HEALTH_SERVICES[0]:
-        async for report in health_v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
-            health_v1.NodeWatchResourcesRequest()
-        ):
-            yield [_reported_health(item) for item in report.devices]
-    else:
-        older = health_v1alpha1_grpc.DRAResourceHealthStub(channel)
-        async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
-            yield [_reported_health(item) for item in one.devices]
 
 
 def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> LeasedHealth:

@@ -1,15 +1,13 @@
 """Plugins of a node: found by their sockets, registered, selected, and their slices wiped when they are gone.
 
-Sources: Kubernetes 1.37 ``pkg/kubelet/pluginmanager/pluginwatcher``;
+Sources: ``pkg/kubelet/pluginmanager/pluginwatcher``,
 ``pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`` and
-``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37;
 ``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import json
 import logging
@@ -18,9 +16,9 @@ import random
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Self
 
 import grpc.aio
@@ -62,8 +60,6 @@ class PluginManager:
     Args:
         kubelet_dir: the kubelet's root directory; plugins register in ``plugins_registry`` below it.
         supported_services: DRA services it supports; ``("v1beta1.DRAPlugin",)`` for a kubelet of 1.32 or 1.33.
-        get_info_timeout: seconds for GetInfo.
-        call_timeout: seconds for a prepare or unprepare.
         time_scale: the waits between two attempts to register a plugin are divided by this.
         connection_changed: called with a driver's name when the result of :meth:`connected` may have changed.
         health_changed: called with a driver's name when the result of :meth:`health` may have changed.
@@ -95,9 +91,7 @@ class PluginManager:
         self._watcher = asyncio.create_task(self._watch(), name="kubelet plugin watcher")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
@@ -107,7 +101,7 @@ class PluginManager:
 
     async def restart(self) -> None:
         """Forget every plugin and every connection, then find and register the plugins again."""
-        await self.__aexit__(None, None, None)
+        await self.__aexit__()
         await self.__aenter__()
 
     @property
@@ -322,13 +316,9 @@ class DirectoryEvents:
             self._unwatched = True
 
     async def wait(self, longest: float) -> None:
-        """Wait until something came or went since the last time, for any time if all directories are watched.
-
-        Args:
-            longest: seconds, where one of them is not.
-        """
+        """Wait for a change since the last time, at most ``longest`` seconds if a directory is not watched."""
         unwatched, self._unwatched = self._unwatched, False
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(longest if unwatched else None):
                 await self._event.wait()
         self._event.clear()
@@ -341,7 +331,7 @@ class DirectoryEvents:
             self._descriptor = -1
 
     def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             while os.read(self._descriptor, _BLOCK):
                 pass  # the event itself is ignored: the caller reads the directories
         self._event.set()
@@ -370,11 +360,8 @@ async def register_plugin(
 ) -> PluginInfo:
     """Make one attempt: ask the plugin for its name, let ``accept`` decide, and notify the plugin.
 
-    Args:
-        socket: the plugin's registration socket; it is the endpoint too when the plugin names none.
-        accept: validates and remembers the plugin; a ``KubeletError`` from it refuses the plugin with that text.
-        get_info_timeout: seconds for GetInfo.
-        notify_timeout: seconds for NotifyRegistrationStatus.
+    A KubeletError from ``accept`` refuses the plugin with that text. The registration socket is the endpoint too when
+    the plugin names none.
 
     Raises:
         KubeletError: no answer, or refused. When the plugin was accepted but could not be notified, ``accept`` has been
@@ -505,14 +492,13 @@ class SliceWiper:
         while True:
             self._news.clear()
             pause = min(self._due.values()) - time.monotonic() if self._due else None
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
             for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
                 await self._wipe(driver, due)
-                if (
-                    self._due.get(driver) == due
-                ):  # else the driver reconnected and disconnected meanwhile: a new delay has started
+                # else the driver reconnected and disconnected meanwhile: a new delay has started
+                if self._due.get(driver) == due:
                     del self._due[driver]
 
     async def wipe_all(self) -> None:

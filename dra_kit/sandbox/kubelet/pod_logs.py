@@ -54,10 +54,7 @@ def find_log(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
 async def log_stream(log: ContainerLog, options: PodLogOptions, now: int) -> AsyncGenerator[bytes, None]:
     """Yield the requested part of a log, until the container has ended or the limit is reached.
 
-    Args:
-        log: to read.
-        options: what of it.
-        now: the present, in nanoseconds since 1970.
+    ``now`` is in nanoseconds since 1970.
     """
     since = options.since(now)
     tail = log.begin if options.tail_lines is None else log.tail(options.tail_lines)

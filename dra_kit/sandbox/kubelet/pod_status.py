@@ -7,13 +7,14 @@ The rules and messages are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/ku
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.objects import (
     containers,
+    format_time,
     init_containers,
     is_deleted,
     is_sidecar,
@@ -51,17 +52,9 @@ class ObservedPod(Struct, frozen=True):
 
 
 def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address: str) -> dict[str, Any]:
-    """Return the part of a pod's ``status`` that the kubelet writes.
-
-    Args:
-        pod: the object; unchanged parts retain their times.
-        seen: what is known of its containers.
-        now: the current time.
-        address: the address of node and pod, which share the host's network.
-    """
-    history = attempts(seen.containers)
-    inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]
-    regulars = [_container_status(pod, item, history, seen) for item in containers(pod)]
+    """Return the part of a pod's ``status`` that the kubelet writes; unchanged parts retain their times."""
+    inits = [_container_status(pod, item, seen) for item in init_containers(pod)]
+    regulars = [_container_status(pod, item, seen) for item in containers(pod)]
     found = "Failed" if seen.failure else _phase(pod, inits, regulars)
     if found in {"Succeeded", "Failed"} and not seen.terminated:
         # a final phase promises that nothing of the pod is left on the node
@@ -69,10 +62,10 @@ def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address:
     before = pod.get("status") or {}
     status: dict[str, Any] = {
         "phase": found,
-        "startTime": before.get("startTime") or timestamp(now),
+        "startTime": before.get("startTime") or format_time(now),
         "hostIP": address,
         "hostIPs": [{"ip": address}],
-        "conditions": pod_conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
+        "conditions": pod_conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=format_time(now)),
         "containerStatuses": regulars,
     }
     if seen.failure and found == "Failed":
@@ -89,24 +82,9 @@ def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address:
     return status
 
 
-def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerStatus]]:
-    """Return the statuses by container, oldest first."""
-    found: dict[str, list[ContainerStatus]] = {}
-    for status in statuses:
-        found.setdefault(status.name, []).append(status)
-    return found
-
-
-def timestamp(moment: dt.datetime) -> str:
-    """Return ``metav1.Time``: whole seconds, UTC."""
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _container_status(
-    pod: ObjectView, container: ObjectView, history: Mapping[str, list[ContainerStatus]], seen: ObservedPod
-) -> dict[str, Any]:
+def _container_status(pod: ObjectView, container: ObjectView, seen: ObservedPod) -> dict[str, Any]:
     name = container["name"]
-    known = history.get(name, [])
+    known = [item for item in seen.containers if item.name == name]
     waiting = seen.waiting.get(name)
     status: dict[str, Any] = {"name": name}
     ended = next((item for item in reversed(known) if item.exit is not None), None)
@@ -138,7 +116,7 @@ def _container_status(
 
 def _state(status: ContainerStatus) -> dict[str, Any]:
     if status.exit is None:
-        return {"running": {"startedAt": timestamp(status.started)}}
+        return {"running": {"startedAt": format_time(status.started)}}
     ended: ContainerExit = status.exit
     # containerd knows no start of a container that could not start
     started = _NEVER if ended.reason == "StartError" else status.started
@@ -147,8 +125,8 @@ def _state(status: ContainerStatus) -> dict[str, Any]:
             "exitCode": ended.code,
             "reason": ended.reason,
             **({"message": ended.message} if ended.message else {}),
-            "startedAt": timestamp(started),
-            "finishedAt": timestamp(ended.at),
+            "startedAt": format_time(started),
+            "finishedAt": format_time(ended.at),
             "containerID": status.id,
         }
     }

@@ -6,11 +6,11 @@ The rules are those of ``pkg/kubelet/kuberuntime/kuberuntime_manager.go`` (compu
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from dra_kit.kubernetes.resource.objects import (
     init_containers,
     is_deleted,
     is_sidecar,
-    phase,
+    is_terminal,
     pod_reference,
     remaining_seconds,
     should_restart,
@@ -46,7 +46,6 @@ RESYNC_SECONDS: Final = 60.0
 """Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
 _DEADLINE: Final = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod's deletion gives it none
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodWorker:
@@ -104,7 +103,7 @@ class PodWorker:
                 break
             if not self._news.is_set():
                 self._idle.set()
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
         self._services.runtime.remove(self._who.uid)
@@ -114,7 +113,7 @@ class PodWorker:
         """Take one step; return the maximum seconds until the next step, None to wait for a change."""
         self._report_ended()
         self._report_deletion()
-        if self._terminating or self._ended or phase(self._pod) in _FINAL:
+        if self._terminating or self._ended or is_terminal(self._pod):
             return await self._end()
         remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
         if remaining is not None and remaining <= 0:
@@ -174,10 +173,10 @@ class PodWorker:
             self._released = True
         if self._gone:
             return None
-        if phase(self._pod) not in _FINAL:
+        if not is_terminal(self._pod):
             await self._report()
         if is_deleted(self._pod):
-            with contextlib.suppress(NotFound, Conflict):  # gone already, or another pod has its name
+            with suppress(NotFound, Conflict):  # gone already, or another pod has its name
                 await self._services.client.delete(
                     PODS, self._who.name, self._who.namespace, uid=self._who.uid, grace_period_seconds=0
                 )

@@ -32,28 +32,33 @@ _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
 
 
-class DetachedSandbox(Struct, frozen=True):
-    """A sandbox in the background.
+class SandboxRecord(Struct, frozen=True):
+    """What a sandbox says of itself; ``kubeconfig`` is a path."""
 
-    Attributes:
-        pid: the ID of its process.
-        began: the start time of the process, in clock ticks since boot; distinguishes it from a later process with
-            the same ID.
-        drivers: names of its drivers.
-        kubeconfig: the path of its kubeconfig.
-        state: the file that stores this record.
-    """
-
-    pid: int
-    began: str
     drivers: tuple[str, ...]
     kubeconfig: str
-    state: Path
 
     @property
     def title(self) -> str:
         """Which one it is, for people."""
         return " and ".join(self.drivers) or "no driver"
+
+    def has_kubeconfig(self, path: Path) -> bool:
+        """Return whether it wrote the kubeconfig at a path."""
+        return Path(self.kubeconfig).resolve() == path.resolve()
+
+
+class DetachedSandbox(SandboxRecord, frozen=True):
+    """A sandbox in the background; ``state`` is the file that stores this record.
+
+    Attributes:
+        began: the start time of the process, in clock ticks since boot; distinguishes it from a later process with
+            the same ID.
+    """
+
+    pid: int
+    began: str
+    state: Path
 
     @property
     def log(self) -> Path:
@@ -64,10 +69,6 @@ class DetachedSandbox(Struct, frozen=True):
     def runs(self) -> bool:
         """Whether the process is there."""
         return _began(self.pid) == self.began
-
-    def has_kubeconfig(self, path: Path) -> bool:
-        """Return whether it wrote the kubeconfig at a path."""
-        return Path(self.kubeconfig).resolve() == path.resolve()
 
 
 def state_directory() -> Path:
@@ -218,7 +219,7 @@ def _read_detached(path: Path) -> DetachedSandbox | None:
     texts = isinstance(drivers, list) and all(isinstance(item, str) for item in (began, kubeconfig, *drivers))
     if not texts or not began or type(pid) is not int or pid <= 1:
         return None
-    return DetachedSandbox(pid, began, tuple(drivers), kubeconfig, path)
+    return DetachedSandbox(tuple(drivers), kubeconfig, pid, began, path)
 
 
 def _fields(path: Path) -> Mapping[str, Any]:
@@ -270,12 +271,7 @@ def trim(path: Path, limit: int) -> None:
 
 @contextmanager
 def bounded_file(path: Path, limit: int = LIMIT) -> Iterator[None]:
-    """Look after a file in a thread, as long as the block lasts.
-
-    Args:
-        path: of the file.
-        limit: bytes that it may have, and what comes in a second.
-    """
+    """Trim a file to ``limit`` bytes, and what comes in a second, by a thread that runs inside the context."""
     over = threading.Event()
 
     def look() -> None:
@@ -297,21 +293,10 @@ def bounded_file(path: Path, limit: int = LIMIT) -> Iterator[None]:
 _FILE: Final = "environment.json"
 
 
-class RunningSandbox(Struct, frozen=True):
-    """A sandbox that runs, in the foreground or in the background."""
+class RunningSandbox(SandboxRecord, frozen=True):
+    """A sandbox that runs, in the foreground or in the background; ``nodes`` have variables for drivers, by name."""
 
-    drivers: tuple[str, ...]
-    kubeconfig: str
     nodes: Mapping[str, Mapping[str, str]]
-
-    @property
-    def title(self) -> str:
-        """Which one it is, for people."""
-        return " and ".join(self.drivers) or "no driver"
-
-    def has_kubeconfig(self, path: Path) -> bool:
-        """Return whether it wrote the kubeconfig at a path."""
-        return Path(self.kubeconfig).resolve() == path.resolve()
 
 
 def leave_record(sandbox: Sandbox) -> None:

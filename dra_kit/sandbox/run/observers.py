@@ -155,7 +155,7 @@ class FilesStory(RunObserver):
         ]
         for uid, lines in (await self._causes(silent)).items():
             pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
-            self._view.entry(f"Pod {self._view.name(object_name(pod))} has to wait", fg="yellow")
+            self._view.entry(f"Pod {self._view.names.short(object_name(pod))} has to wait", fg="yellow")
             self._view.details(lines)
 
     def _show_tried_again(self, pods: Sequence[ObjectView]) -> None:
@@ -163,7 +163,7 @@ class FilesStory(RunObserver):
         for pod in pods:
             uid, unprepared = pod["metadata"]["uid"], self._shown.problems.unprepared
             if uid in unprepared and uid not in self._refused(pods):
-                title = f"Pod {self._view.name(object_name(pod))} still waits"
+                title = f"Pod {self._view.names.short(object_name(pod))} still waits"
                 self._view.entry(
                     f"{title}: the kubelet tries again, up to {self._timeout:g} s in all (--timeout)", fg="yellow"
                 )
@@ -221,7 +221,7 @@ class FolderObserver(RunObserver):
 
     @override
     async def begun(self, story: Story, namespace: str) -> None:
-        self._view.namespace = namespace
+        self._view.names.namespace = namespace
         self._view.entry(f"The story: {story.name.replace('-', ' ')}, in namespace {namespace}", bold=True)
 
     @override

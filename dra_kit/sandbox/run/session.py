@@ -40,7 +40,6 @@ class RunTask(Struct, frozen=True, kw_only=True):
         stories: stories to run, one after the other.
         timeout: seconds for the pods of the files, and for each step of a story.
         keep: do not clean up at the end, until the run is interrupted.
-        report: where to write the report.
         timeline: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
     """
 
@@ -87,10 +86,7 @@ class SandboxSession:
         return 1 if self._shown.failures else 0
 
     async def run(self) -> int:
-        """Run the task; everything is cleaned up afterwards, even after an error or a cancellation.
-
-        Returns:
-            The exit code: 0 if everything succeeded, else 1.
+        """Run the task, always clean up, and return the exit code: 0 if everything succeeded, else 1.
 
         Raises:
             SandboxError: the cluster or a driver does not come up.

@@ -37,13 +37,8 @@ def judge_pods(
     """Return the state of the pods.
 
     A pod must exit with 0. A pod that never exits, because one of its containers has no command or is always
-    restarted, must be ready when all other pods have exited.
-
-    Args:
-        pods: the pods to check.
-        problems: why a pod does not run, by pod UID.
-        causes: the cause of each problem, one sentence each, by pod UID.
-        refused: UIDs of pods whose claims the driver has permanently rejected; they are not waited for.
+    restarted, must be ready when all other pods have exited. Pods whose UIDs are in ``refused`` are not waited for: the
+    driver has permanently rejected their claims. Problems and causes are given by pod UID.
     """
     causes = causes or {}
     waiting = [pod for pod in pods if not (_is_ready(pod) if is_long_running(pod) else is_terminal(pod))]

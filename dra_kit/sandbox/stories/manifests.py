@@ -16,7 +16,6 @@ from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Un
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
 
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim")
-_LAST: Final = ("Pod",)
 
 
 class AppliedManifest(Struct, frozen=True):
@@ -39,11 +38,8 @@ class AppliedManifest(Struct, frozen=True):
 async def apply_files(client: Client, paths: Iterable[Path], *, namespace: str = "default") -> list[AppliedManifest]:
     """Create the objects of files and folders, or update those that exist already; pods last.
 
-    Args:
-        client: a client of the API server, which reports the kinds that exist.
-        paths: files, or folders whose YAML and JSON files are read in the order of their names; documents in folders
-            that are not objects are ignored.
-        namespace: the namespace of namespaced objects that do not name one.
+    The YAML and JSON files of a folder are read in the order of their names; documents in folders that are not objects
+    are ignored. Objects that name no namespace are created in ``namespace``.
 
     Raises:
         ConfigurationError: a file is invalid, or the API server rejects its object; the message names the file.
@@ -59,7 +55,12 @@ def in_order(paths: Iterable[Path]) -> list[tuple[str, Mapping[str, Any]]]:
     Raises:
         ConfigurationError: a file is invalid; the message names the file and the problem.
     """
-    documents = [found for path in paths for found in _documents(path)]
+    documents: list[tuple[str, Mapping[str, Any]]] = []
+    for path in paths:
+        found = list(read_manifests(path))
+        if not found and path.is_dir():
+            raise ConfigurationError(f"{path}: no YAML or JSON file in this folder contains a Kubernetes object")
+        documents += found
     return sorted(documents, key=lambda item: _order(str(item[1].get("kind"))))
 
 
@@ -118,15 +119,7 @@ def _remedy(error: KubeError) -> str:
 def _order(kind: str) -> int:
     if kind in _FIRST:
         return _FIRST.index(kind)
-    return len(_FIRST) + (kind in _LAST)
-
-
-def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a file, or of the files in a folder, where others may lie too."""
-    found = list(read_manifests(path))
-    if not found and path.is_dir():
-        raise ConfigurationError(f"{path}: no YAML or JSON file in this folder contains a Kubernetes object")
-    yield from found
+    return len(_FIRST) + (kind == "Pod")
 
 
 def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:

@@ -16,15 +16,13 @@ def _regular_expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        msg = f"{text!r} is not a valid regular expression: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"{text!r} is not a valid regular expression: {error}") from None
     return text
 
 
 def _same_as(text: str) -> str:
     if text.count("/") < 2:
-        msg = f"{text!r} must be pod/container/NAME"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} must be pod/container/NAME")
     return text
 
 
@@ -44,23 +42,22 @@ def _value(value: object) -> object:
             return value
         case {} if value == {}:
             return {"present": True}
-    msg = "must be a text (numbers and booleans in quotes), null, {}, {pattern: …} or {same_as: pod/container/NAME}"
-    raise ValueError(msg)
+    raise ValueError(
+        "must be a text (numbers and booleans in quotes), null, {}, {pattern: …} or {same_as: pod/container/NAME}"
+    )
 
 
 def _object_reference(text: str) -> str:
     kind, slash, name = text.partition("/")
     if not (kind and slash and name):
-        msg = f"{text!r} must be <kind>/<name>, such as Pod/guest"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} must be <kind>/<name>, such as Pod/guest")
     return text
 
 
 def _step(name: str) -> str:
     if name not in NodeStep.__members__:
         hint = did_you_mean(name, NodeStep.__members__) or ";"
-        msg = f"unknown step {name!r}{hint} valid steps: {', '.join(NodeStep.__members__)}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown step {name!r}{hint} valid steps: {', '.join(NodeStep.__members__)}")
     return name
 
 
@@ -216,10 +213,9 @@ class Kill(StoryPart):
     @model_validator(mode="after")
     def _comes_back(self) -> Kill:
         if self.after is not None and not self.restart:
-            msg = (
+            raise ValueError(
                 "after and restart: false cannot be combined: a driver that is killed after a step is always restarted"
             )
-            raise ValueError(msg)
         return self
 
 
@@ -262,8 +258,7 @@ class DriverActions(StoryPart):
     def _one(self) -> DriverActions:
         given = [name for name in DriverActions.model_fields if getattr(self, name) is not None]
         if len(given) > 1:
-            msg = f"{' and '.join(given)} are given: write a step for each"
-            raise ValueError(msg)
+            raise ValueError(f"{' and '.join(given)} are given: write a step for each")
         return self
 
 

@@ -75,18 +75,15 @@ class StoryNamespace:
     """Creates objects, and deletes them at the end.
 
     Args:
-        cluster: the cluster in which objects are created.
         namespace: the namespace of the objects. It must not exist yet if ``own`` is set.
         own: create the namespace, and delete it at the end; otherwise objects are created in the namespaces that they
             name, or in this one.
-        labels: the labels of the namespace.
         timeout: seconds that each wait may take.
         clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
         leftovers: regular expressions for what may remain.
         waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.
 
     Attributes:
-        namespace: the name of the namespace.
         created: the created objects, in order, including those that are deleted again.
         unreached: the step after which the driver should have been killed, if it did not reach it before :meth:`close`.
     """
@@ -305,18 +302,16 @@ class StoryNamespace:
 
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
         """Wait until only permitted objects remain; return those that should not."""
-        begin, pause = time.monotonic(), _FIRST_SECONDS
-        while found := [
-            text for text in await remaining() if not any(re.search(pattern, text) for pattern in self._leftovers)
-        ]:
-            now = time.monotonic()
-            if now > end:
+        begin = time.monotonic()
+        found: list[str] = []
+        async for _ in self.until_deadline(end - begin):
+            texts = await remaining()
+            found = [text for text in texts if not any(re.search(pattern, text) for pattern in self._leftovers)]
+            if not found:
                 break
-            if self._waiting and now > begin + SLOW_CALL_SECONDS:
+            if self._waiting and time.monotonic() > begin + SLOW_CALL_SECONDS:
                 self._waiting(found, self._clean_up)
                 self._waiting = None  # once is enough
-            await asyncio.sleep(min(pause, POLL_SECONDS))
-            pause *= 1.5
         return found
 
     async def _objects(self, objects: Sequence[CreatedObject]) -> list[str]:
@@ -325,7 +320,7 @@ class StoryNamespace:
         for item in objects:
             groups.setdefault((item.resource, item.namespace), []).append(item.name)
         return [
-            f"{self._remains.title(resource.kind, stored)}{finalizer_note(stored)}"
+            self._remains.title(resource.kind, stored)
             for (resource, namespace), names in groups.items()
             for stored in await self._stored(resource, namespace, names)
         ]
@@ -358,9 +353,7 @@ class StoryNamespace:
         if not uids:
             return []
         found = await self._list(PODS, self.namespace if self._own else None)
-        return [
-            f"{self._remains.title('Pod', pod)}{finalizer_note(pod)}" for pod in found if pod["metadata"]["uid"] in uids
-        ]
+        return [self._remains.title("Pod", pod) for pod in found if pod["metadata"]["uid"] in uids]
 
     async def _list(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:
         return (await self._client.list(resource, namespace)).items
@@ -377,7 +370,6 @@ class LeftoverCheck:
     """Compares a cluster with its earlier state.
 
     Attributes:
-        cluster: the cluster to check.
         namespace: the namespace of all created objects, which is deleted at the end; None if objects are created in
             other namespaces, which stay.
     """
@@ -397,15 +389,9 @@ class LeftoverCheck:
             self._devices = await devices_in_slices(self.cluster)
 
     async def claims(self, own: Collection[tuple[str, str]] = ()) -> list[str]:
-        """Return the claims that were not there before, each with what holds it.
-
-        Args:
-            own: namespaces and names of those that are left out.
-        """
+        """Return the claims that were not there before, except ``own``, each with what holds it."""
         new = (item for item in await self._all_claims() if item["metadata"].get("uid") not in self._claims)
-        return [
-            f"{self.title('ResourceClaim', item)}{finalizer_note(item)}" for item in new if object_key(item) not in own
-        ]
+        return [self.title("ResourceClaim", item) for item in new if object_key(item) not in own]
 
     async def namespaces(self) -> list[str]:
         """Return the namespace while it is there, with what holds it."""
@@ -415,7 +401,7 @@ class LeftoverCheck:
             stored = await self.cluster.client.get(NAMESPACES, self.namespace)
         except NotFound:
             return []
-        return [f"Namespace/{self.namespace}{finalizer_note(stored)}"]
+        return [self.title("Namespace", stored)]
 
     async def node(self) -> list[str]:
         """Return what the nodes store for claims and did not store before."""
@@ -430,10 +416,10 @@ class LeftoverCheck:
         return [text for name in names if (text := _device_change(name, before.get(name), now.get(name)))]
 
     def title(self, kind: str, item: ObjectView) -> str:
-        """Return how an object is named: ``<kind>/<name>`` as a story does, else with its namespace."""
+        """Return an object, ``<kind>/<name>`` as in a story or else with its namespace, and what holds it."""
         if self.namespace is None:
-            return f"{kind} {'/'.join(filter(None, object_key(item)))}"
-        return f"{kind}/{item['metadata']['name']}"
+            return f"{kind} {'/'.join(filter(None, object_key(item)))}{finalizer_note(item)}"
+        return f"{kind}/{item['metadata']['name']}{finalizer_note(item)}"
 
     async def _all_claims(self) -> Iterable[ObjectView]:
         return (await self.cluster.client.list(RESOURCE_CLAIMS, self.namespace)).items

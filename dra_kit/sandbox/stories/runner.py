@@ -263,12 +263,7 @@ class StoryObserver:
         """Note that no step follows and all objects still exist; ``failure`` is that of the last step."""
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
-        """Note that deleted objects still exist after a while.
-
-        Args:
-            found: what still exists.
-            seconds: seconds that the cleanup may take.
-        """
+        """Note that deleted objects still exist after a while; the cleanup may take so many seconds."""
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
         """Note that everything was deleted, and what is left over."""

@@ -159,7 +159,6 @@ class StoryStep(Struct, frozen=True):
     """One phase of a story: the changes, in this order, and what must become true.
 
     Attributes:
-        manifests: objects to create.
         edits: the driver's settings whose files change, and the new text of each file.
         health: reasons with messages that make devices unhealthy; None for a reason that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
@@ -190,9 +189,7 @@ class Story(Struct, frozen=True):
     """A story, read from its files.
 
     Attributes:
-        name: the name of its folder.
         namespace_labels: the labels of the namespace it runs in.
-        steps: at least one step.
         leftovers: regular expressions for what may remain after it.
         targets: the TARGETs of further drivers that it needs.
         own_namespace: the story runs in its own namespace. Otherwise its objects are applied to the namespaces they

@@ -56,7 +56,6 @@ class TimelineFeed(SandboxObserver):
     """Adds the events of one sandbox to a timeline, and writes it to a file while the sandbox runs.
 
     Args:
-        timeline: the timeline to add to.
         file: the file to write; None for a file in the sandbox's own directory, which is deleted with the sandbox.
         driver_log: the driver runs in this process, so its log records here belong to the timeline.
     """
@@ -244,12 +243,7 @@ _LAST_LINES: Final = 10  # lines to show of an exited container, however much it
 
 
 class RateLimit:
-    """A token bucket.
-
-    Args:
-        each_second: tokens added per second.
-        most: the maximum number of tokens, and the initial number.
-    """
+    """A token bucket, full at first."""
 
     def __init__(self, each_second: int, most: int) -> None:
         self._each_second, self._most = each_second, most

@@ -33,12 +33,10 @@ _CLOSE_SECONDS: Final = 5.0
 class TimelineFile:
     """Writes records in a separate thread; :meth:`write` is a reader of a timeline, and never blocks.
 
+    An existing file is replaced; a link is not followed.
+
     If the disk is full or slow, records are lost, which is logged once. When the disk can be written again, a
     :class:`~dra_kit.sandbox.records.RecordsLost` is written in place of the lost records.
-
-    Args:
-        path: the path of the file. An existing file is replaced; a link is not followed.
-        limit: the maximum size in bytes.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT) -> None:
@@ -61,12 +59,11 @@ class TimelineFile:
         with self._changed:
             if self._closed.is_set():
                 return
-            if len(self._queue) >= QUEUE:
+            late = len(self._queue) >= QUEUE
+            if late:
                 self._not_queued += 1
                 self.lost += 1
-                late = True
             else:
-                late = False
                 if self._not_queued:
                     self._queue.append(_lost_before(record, self._not_queued))
                     self._not_queued = 0

@@ -94,11 +94,7 @@ class _Pod(Struct):
 
 
 class PodReports:
-    """Follows all pods; :meth:`read` is a reader of a timeline.
-
-    Attributes:
-        left_out: how many pods were deleted so long ago that nothing is known of them any more.
-    """
+    """Follows all pods but those deleted long ago, which ``left_out`` counts; :meth:`read` reads a timeline."""
 
     def __init__(self) -> None:
         self.left_out: int = 0

@@ -176,10 +176,10 @@ class LiveView:
 
     def __init__(self, output: TextIO | EntryPrinter) -> None:
         self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
-        self._names = ShortNames()
-        self._objects = ObjectEntries(self._names)
-        self._calls = CallEntries(self._names)
-        self._containers = ContainerEntries(self._names)
+        self.names: Final = ShortNames()
+        self._objects = ObjectEntries(self.names)
+        self._calls = CallEntries(self.names)
+        self._containers = ContainerEntries(self.names)
         self.cut_off: Final = asyncio.Event()
         """Set when the reader of the output is gone."""
         self._printer.when_cut_off(self.cut_off.set)
@@ -188,19 +188,6 @@ class LiveView:
     def begin(self) -> float:
         """From which its seconds are counted, by ``time.monotonic``."""
         return self._printer.begin
-
-    @property
-    def namespace(self) -> str:
-        """Names of objects in this namespace are shown without it."""
-        return self._names.namespace
-
-    @namespace.setter
-    def namespace(self, namespace: str) -> None:
-        self._names.namespace = namespace
-
-    def name(self, name: str) -> str:
-        """Return ``namespace/name`` as it is shown."""
-        return self._names.short(name)
 
     # --- records
 
@@ -215,7 +202,7 @@ class LiveView:
     def _entries(self, record: Record) -> Iterator[ViewEntry]:
         match record:
             case ClusterStarted(version=version, kubeconfig=kubeconfig, drivers=drivers):
-                self._names.drivers = drivers
+                self.names.drivers = drivers
                 title = f"Kubernetes {version} in one process: API server, scheduler, controllers"
                 yield ViewEntry(title, (ViewDetail(f"kubectl --kubeconfig {kubeconfig} get pods"),), bold=True)
             case ClusterEnding(calls=calls) if calls:

@@ -81,7 +81,7 @@ def _rows(devices: Sequence[Mapping[str, Any]]) -> _Rows:
         amounts = {key: str(value["value"]) for key, value in device.get("capacity", {}).items()}
         row = [device["name"], *(attributes.get(name, "-") for name in names)]
         row += [amounts.get(name, "-") for name in capacities]
-        rows.append([*row, _taints(device)] if tainted else row)
+        rows.append([*row, ", ".join(taint_texts(device)) or "-"] if tainted else row)
     return rows
 
 
@@ -115,13 +115,12 @@ def _in_common(rows: _Rows) -> dict[int, str]:
     return {i: cells[0] for i, cells in enumerate(columns) if i and len(cells) > 1 and len(set(cells)) == 1}
 
 
-def _taints(device: Mapping[str, Any]) -> str:
+def taint_texts(device: Mapping[str, Any]) -> list[str]:
     """Return taints as kubectl writes those of nodes."""
-    texts = (
+    return [
         f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
         for taint in device.get("taints", [])
-    )
-    return ", ".join(texts) or "-"
+    ]
 
 
 def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:

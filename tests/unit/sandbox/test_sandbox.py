@@ -224,19 +224,6 @@ async def test_deleted_pod_frees_its_device(sandbox: Sandbox) -> None:
     await until(lambda: ("default", "first") not in sandbox.informers.objects(PODS))
 
 
-async def test_failed_driver_start_is_reported() -> None:
-    class Broken(Oven):
-        @override
-        def startup(self, context: dra.Context[Settings]) -> None:
-            raise RuntimeError("no gas")
-
-    driver = dra.Driver("dra.pizza", provider=Broken(), preparer=Waiter(), settings=Settings)
-
-    with pytest.raises(SandboxError, match=r"node role on node-1 ended.*no gas"):
-        async with Sandbox(SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False)):
-            pass
-
-
 async def test_unexpected_driver_exit_cancels_waiting_work() -> None:
     class Leaving(Oven):
         @override

@@ -23,6 +23,7 @@ from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import phase, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,15 +81,8 @@ async def sandbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[San
     how = SandboxSettings(nodes=2, time_scale=10, edited=(f"{WINE}.shelf",))
     async with Sandbox(drivers, how) as running:
         for name in (PIZZA, WINE):
-            await running.client.create(
-                DEVICE_CLASSES,
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "DeviceClass",
-                    "metadata": {"name": name},
-                    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{name}"'}}]},
-                },
-            )
+            spec = {"selectors": [{"cel": {"expression": f'device.driver == "{name}"'}}]}
+            await running.client.create(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
         yield running
 
 
@@ -100,31 +94,6 @@ def dinner(name: str) -> dict[str, object]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"devices": {"requests": requests}},
     }
-
-
-def guest(name: str, claim: str, command: str) -> dict[str, object]:
-    container = {
-        "name": "eater",
-        "image": "x",
-        "command": ["sh", "-c", command],
-        "resources": {"claims": [{"name": "dinner"}]},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [container],
-            "resourceClaims": [{"name": "dinner", "resourceClaimName": claim}],
-        },
-    }
-
-
-def phase(sandbox: Sandbox, name: str) -> str:
-    found = sandbox.informers.objects(PODS).get(("default", name), {})
-    return str(found.get("status", {}).get("phase"))
 
 
 def offered(sandbox: Sandbox) -> set[tuple[str, str, str]]:
@@ -144,7 +113,7 @@ async def test_each_driver_serves_every_node(sandbox: Sandbox) -> None:
 
 async def test_one_claim_gets_devices_of_both(sandbox: Sandbox) -> None:
     await sandbox.client.create(RESOURCE_CLAIMS, dinner("both"))
-    await sandbox.client.create(PODS, guest("gourmet", "both", "env; sleep 60"))
+    await sandbox.client.create(PODS, pod("gourmet", "both", "sh", "-c", "env; sleep 60"))
     await until(lambda: phase(sandbox, "gourmet") == "Running")
 
     environment = await sandbox.environment("default", "gourmet", "eater")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.client.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
-from dra_kit.errors import ConfigurationError, InternalError, SandboxError
+from dra_kit.errors import InternalError, SandboxError
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -112,28 +112,3 @@ async def test_files_are_applied_in_a_working_order_and_can_be_reapplied(tmp_pat
         assert applied[-1].namespace == "default"
         changed = await client.get(RESOURCE_CLAIM_TEMPLATES, "lunch", "team")
         assert changed["metadata"]["labels"] == {"a": "b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("- 1", "is not an object"),
-        ("{apiVersion: v1, kind: Pod}", "lacks metadata.name"),
-        ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
-        ("{", "cannot be read: line 1, column 2"),
-    ],
-)
-async def test_invalid_file_is_reported_by_name(tmp_path: Path, text: str, expected: str) -> None:
-    file = tmp_path / "order.yaml"
-    file.write_text(text)
-    async with ControlPlane() as control_plane:
-        with pytest.raises(ConfigurationError, match=expected) as error:
-            await apply_files(await control_plane.connect("test"), [file])
-
-    assert str(file) in str(error.value)
-
-
-async def test_a_folder_without_manifests(tmp_path: Path) -> None:
-    async with ControlPlane() as control_plane:
-        with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
-            await apply_files(await control_plane.connect("test"), [tmp_path])

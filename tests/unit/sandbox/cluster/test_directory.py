@@ -16,6 +16,7 @@ import pytest
 
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.directory import mark_of, remove_abandoned, sandbox_directory
+from tests.unit.sandbox.cluster.workload.test_runtime import alive
 
 HOLD = """
 from dra_kit.sandbox.directory import sandbox_directory
@@ -191,12 +192,12 @@ def test_all_processes_of_a_killed_sandbox_are_killed(temporary: Path) -> None:
     others = {**os.environ, MARK_VARIABLE: "0123"}
     with subprocess.Popen(["/bin/sleep", "3600"], env=others) as bystander:
         try:
-            assert is_sleeping(orphan)
+            assert alive(orphan)
 
             ended = remove_abandoned()
 
             assert ended == 1
-            assert not is_sleeping(orphan)
+            assert not alive(orphan)
             assert not abandoned.exists()
             assert bystander.poll() is None
         finally:
@@ -218,13 +219,6 @@ def test_orphans_of_a_killed_reaper_end_with_the_sandbox(temporary: Path) -> Non
         process = subprocess.Popen(["/bin/sleep", "3600"], env=environment)
 
     assert process.wait(60) == -signal.SIGKILL
-
-
-def is_sleeping(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_long_temporary_directory_is_not_used(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.client.resources import PODS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.timeline.report import PodProblems
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
-from tests.unit.sandbox.test_sandbox import CLASS, claim, phase, pod
-from tests.unit.sandbox.timeline.feeding import feeding
+from tests.unit.sandbox.test_sandbox import phase, pod
+from tests.unit.sandbox.timeline.feeding import watched
 
 
 class Oven(dra.DeviceProvider):
@@ -38,17 +37,12 @@ class Waiter(dra.Preparer):
 
 async def test_overdue_call_is_reported_with_the_running_code() -> None:
     waiter, told, problems = Waiter(), io.StringIO(), PodProblems()
-    view = LiveView(told)
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=waiter),))
 
     def tells(text: str) -> bool:
         return text in told.getvalue()
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False), observers=(feeding(view.read, problems.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(LiveView(told).read, problems.read, driver=driver) as sandbox:
         guest = await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         try:
             # the call is reported once, with the code that runs at that time

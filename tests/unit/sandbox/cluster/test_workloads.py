@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> 
         pod, metadata = change.object, change.object["metadata"]
         if change.type == "DELETED" or not pod["spec"].get("nodeName"):
             continue
-        try:
+        with suppress(NotFound, Conflict):
             if "deletionTimestamp" in metadata:
                 await client.delete(PODS, metadata["name"], metadata["namespace"], grace_period_seconds=0)
             elif pod["status"]["phase"] == "Pending" and "broken" not in pod["spec"]["containers"][0]["image"]:
@@ -45,8 +46,6 @@ async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> 
                 await client.patch(
                     PODS, metadata["name"], {"status": status}, metadata["namespace"], subresource="status"
                 )
-        except (NotFound, Conflict):
-            pass
 
 
 @pytest.fixture
@@ -65,18 +64,20 @@ async def user(tmp_path: Path) -> AsyncIterator[User]:
         await asyncio.wait([kubelet])
 
 
+async def kubectl(user: User, *arguments: str, stdin: str = "") -> str:
+    return await asyncio.to_thread(user.kubectl, *arguments, stdin=stdin)
+
+
+async def rolled_out(user: User, workload: str) -> str:
+    return await kubectl(user, "rollout", "status", workload, "--timeout=90s")
+
+
 async def test_rollouts_end(user: User) -> None:
-    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
-    told = [
-        await asyncio.to_thread(user.kubectl, "rollout", "status", name, "--timeout=90s")
-        for name in ("deployment/web", "daemonset/agent", "statefulset/db")
-    ]
-    await asyncio.to_thread(user.kubectl, "set", "image", "deployment/web", "daemonset/agent", "main=a:2")
-    told += [
-        await asyncio.to_thread(user.kubectl, "rollout", "status", name, "--timeout=90s")
-        for name in ("deployment/web", "daemonset/agent")
-    ]
-    pods = json.loads(await asyncio.to_thread(user.kubectl, "get", "pods", "-o", "json"))["items"]
+    await kubectl(user, "apply", "-f", "-", stdin=MANIFEST)
+    told = [await rolled_out(user, name) for name in ("deployment/web", "daemonset/agent", "statefulset/db")]
+    await kubectl(user, "set", "image", "deployment/web", "daemonset/agent", "main=a:2")
+    told += [await rolled_out(user, name) for name in ("deployment/web", "daemonset/agent")]
+    pods = json.loads(await kubectl(user, "get", "pods", "-o", "json"))["items"]
 
     assert [text.splitlines()[-1] for text in told] == [
         'deployment "web" successfully rolled out', 'daemon set "agent" successfully rolled out',
@@ -98,7 +99,7 @@ async def test_the_rollout_of_a_deployment_whose_pods_do_not_get_ready_ends_too(
         .replace("a:1", "broken:1")
         .replace("replicas: 2", "progressDeadlineSeconds: 100")
     )
-    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=manifest)
+    await kubectl(user, "apply", "-f", "-", stdin=manifest)
 
     done = await asyncio.to_thread(user.attempt, "kubectl", "rollout", "status", "deployment/web", "--timeout=90s")
 
@@ -106,26 +107,24 @@ async def test_the_rollout_of_a_deployment_whose_pods_do_not_get_ready_ends_too(
 
 
 async def test_kubectl_scale_changes_the_number_of_pods(user: User) -> None:
-    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
-    await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
+    await kubectl(user, "apply", "-f", "-", stdin=MANIFEST)
+    await rolled_out(user, "deployment/web")
 
-    told = await asyncio.to_thread(
-        user.kubectl, "scale", "deployment/web", "--current-replicas=2", "--replicas=4", "--timeout=90s"
-    )
+    told = await kubectl(user, "scale", "deployment/web", "--current-replicas=2", "--replicas=4", "--timeout=90s")
 
     assert told == "deployment.apps/web scaled\n"
-    await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
-    shown = await asyncio.to_thread(user.kubectl, "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}")
+    await rolled_out(user, "deployment/web")
+    shown = await kubectl(user, "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}")
     assert shown == "4"
 
 
 async def test_pods_of_a_deleted_workload_are_deleted(user: User) -> None:
-    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
-    await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
+    await kubectl(user, "apply", "-f", "-", stdin=MANIFEST)
+    await rolled_out(user, "deployment/web")
 
-    await asyncio.to_thread(user.kubectl, "delete", "-f", "-", "--cascade=foreground", "--timeout=90s", stdin=MANIFEST)
+    await kubectl(user, "delete", "-f", "-", "--cascade=foreground", "--timeout=90s", stdin=MANIFEST)
 
-    assert await asyncio.to_thread(user.kubectl, "get", "replicasets", "-o", "name") == ""
+    assert await kubectl(user, "get", "replicasets", "-o", "name") == ""
 
 
 async def test_helm_waits_for_the_chart_of_a_driver(user: User) -> None:
@@ -138,16 +137,16 @@ async def test_helm_waits_for_the_chart_of_a_driver(user: User) -> None:
     await asyncio.to_thread(user.run, "helm", *waiting)
     await asyncio.to_thread(user.run, "helm", *waiting, "--set=image.tag=v2")
 
-    listed = await asyncio.to_thread(user.kubectl, "get", "daemonset", "-n", "drivers", "-o", "json")
+    listed = await kubectl(user, "get", "daemonset", "-n", "drivers", "-o", "json")
     [node] = json.loads(listed)["items"]
     assert (node["status"]["desiredNumberScheduled"], node["status"]["updatedNumberScheduled"]) == (2, 2)
 
 
 async def test_rejected_pod_of_a_workload_is_reported(user: User) -> None:
     manifest = MANIFEST.split("---", maxsplit=1)[0].replace("containers:", "serviceAccountName: missing, containers:")
-    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=manifest)
+    await kubectl(user, "apply", "-f", "-", stdin=manifest)
 
     async with asyncio.timeout(60):
         told = ""
         while 'serviceaccount "missing" not found' not in told:
-            told = await asyncio.to_thread(user.kubectl, "get", "events")
+            told = await kubectl(user, "get", "events")

@@ -11,16 +11,12 @@ from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.drivers import controller_and_webhook as operators
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from tests.unit.sandbox.driver.test_named_settings import NoPreparer
 
 
 class Lamps(dra.DeviceProvider):
     def discover(self) -> Iterator[Sequence[dra.Device]]:
         yield [dra.Device(name="lamp-0")]
-
-
-class Light(dra.Preparer):
-    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[dra.NoConfig, dra.Device]) -> dra.Prepared:
-        return dra.Prepared()
 
 
 def slow_warehouse(*pools: dra.Pool) -> type[dra.DeviceProvider]:
@@ -35,7 +31,7 @@ def slow_warehouse(*pools: dra.Pool) -> type[dra.DeviceProvider]:
 
 
 def driver_with(warehouse: type[dra.DeviceProvider]) -> SandboxDriver:
-    driver = dra.Driver("lamp.example", provider=Lamps(), preparer=Light(), cluster_provider=warehouse())
+    driver = dra.Driver("lamp.example", provider=Lamps(), preparer=NoPreparer(), cluster_provider=warehouse())
     return SandboxDriver((driver,))
 
 

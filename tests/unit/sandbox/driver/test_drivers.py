@@ -11,6 +11,7 @@ import dra_kit as dra
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.drivers.project import enclosing_project
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
+from tests.unit.sandbox.driver.test_named_settings import NoPreparer, Nothing
 
 
 class Settings(BaseModel):
@@ -19,17 +20,7 @@ class Settings(BaseModel):
     heat: int = 200
 
 
-class Provider(dra.DeviceProvider):
-    def discover(self) -> list[list[dra.Device]]:
-        return [[]]
-
-
-class Preparer(dra.Preparer):
-    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        return dra.Prepared()
-
-
-DRIVER = dra.Driver("dra.pizza", provider=Provider(), preparer=Preparer(), settings=Settings)
+DRIVER = dra.Driver("dra.pizza", provider=Nothing(), preparer=NoPreparer(), settings=Settings)
 
 
 def project(directory: Path, text: str) -> str:

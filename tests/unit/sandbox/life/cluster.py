@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -234,7 +234,5 @@ class SandboxWrites:
 
 
 async def _delete(client: Client, resource: Resource, name: str, namespace: str, *, force: bool) -> None:
-    try:
+    with suppress(NotFound):
         await client.delete(resource, name, namespace or None, grace_period_seconds=0 if force else None)
-    except NotFound:
-        pass

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.run.detached import STATE_VARIABLE, report_ready, running_in_background, state_directory
+from tests.unit.sandbox.cluster.workload.test_runtime import wait_for
 
 DRIVER = """
     import threading
@@ -53,7 +53,7 @@ def test_interrupted_start_leaves_nothing_behind(number: signal.Signals) -> None
         command = [*heeding, str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
         environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory, "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(command, cwd=place, env=environment) as process:
-            wait_for(place, "dra-*/node-1/plugins_registry/*")
+            wait_for(lambda: list(place.glob("dra-*/node-1/plugins_registry/*")))
             process.send_signal(number)
 
         assert process.returncode == 130
@@ -179,10 +179,3 @@ def test_missing_directory_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(SandboxError, match="cannot be made: No such file or directory"):
         running_in_background()
-
-
-def wait_for(place: Path, pattern: str) -> None:
-    end = time.monotonic() + 60
-    while not list(place.glob(pattern)):
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -99,7 +99,9 @@ class Cluster:
     """Objects by plural, namespace and name; ``on_create`` plays controllers, scheduler and kubelet.
 
     Attributes:
+        created: all that clients have created, also what is deleted.
         on_create: called with every stored object, which it may change.
+        on_created: called with every stored object after that, for what else happens.
         on_delete: called with every deleted object.
         on_list: called with the plural before all objects of it are listed.
         stuck: names of objects that ignore their deletion.
@@ -113,7 +115,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
+        self.created: dict[tuple[str, str, str], Object] = {}
         self.on_create: Callable[[Object], None] = lambda _: None
+        self.on_created: Callable[[Object], object] = lambda _: None
         self.on_delete: Callable[[Object], None] = lambda _: None
         self.on_list: Callable[[str], None] = lambda _: None
         self.stuck: set[str] = set()
@@ -220,8 +224,9 @@ class Cluster:
             return _status(409, "AlreadyExists", f"{plural} {key[2]} already exists")
         stored = copy.deepcopy(body)
         stored["metadata"]["uid"] = str(uuid.uuid4())
-        self.objects[key] = stored
+        self.objects[key] = self.created[key] = stored
         self.on_create(stored)
+        self.on_created(stored)
         return web.json_response(stored, status=201)
 
     def _delete(self, plural: str, namespace: str, name: str) -> web.Response:

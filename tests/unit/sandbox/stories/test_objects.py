@@ -32,6 +32,9 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
     [
         ("{kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
         ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 lacks apiVersion, which must be a string"),
+        ("- 1", "is not an object"),
+        ("{apiVersion: v1, kind: Pod}", "lacks metadata.name"),
+        ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
         ("{apiVersion: apps/, kind: Pod, metadata: {name: a}}", "the API server has no kind Pod of apps/"),
         ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
         (
@@ -53,9 +56,19 @@ async def test_rejected_object_is_reported_in_one_line(client: Client, tmp_path:
     assert "\n" not in str(caught.value)
 
 
+async def test_unreadable_file_is_reported_by_name(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{tmp_path}/order\.yaml.* cannot be read: line 1, column 2"):
+        await apply_text(client, tmp_path, "{")
+
+
 async def test_update_of_an_object_is_checked_like_its_creation(client: Client, tmp_path: Path) -> None:
     assert await apply_text(client, tmp_path, MENU) == ["menu"]
     assert await apply_text(client, tmp_path, MENU.replace("dish: pizza", "dish: pasta")) == ["menu"]
 
     with pytest.raises(ConfigurationError, match='unknown field "dta"'):
         await apply_text(client, tmp_path, MENU.replace(" data:", " dta:"))
+
+
+async def test_a_folder_without_manifests(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
+        await apply_files(client, [tmp_path])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +18,7 @@ from dra_kit.sandbox.stories.namespace import CreatedObject, namespace_name
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story, StoryStep, load_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
+from tests.unit.sandbox.stories.test_story import write
 
 CLAIM = """\
 apiVersion: resource.k8s.io/v1
@@ -58,11 +59,18 @@ def _serve(cluster: Cluster, item: Object) -> None:
         cluster.node.add(f"record of {name}")
 
 
+def publish(
+    cluster: Cluster, pool: str, *devices: Object, number: int = 0, generation: int = 1, count: int = 1
+) -> Object:
+    """Publish one of the slices of a pool; its spec."""
+    identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
+    spec: Object = {"driver": DRIVER, "pool": identity, "devices": list(devices)}
+    cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
+    return spec
+
+
 def story(directory: Path, expect: str, **manifests: str) -> Story:
-    (directory / "expect.yaml").write_text(expect)
-    for name, text in manifests.items():
-        (directory / f"{name}.yaml").write_text(text)
-    return load_story(directory)
+    return load_story(write(directory, expect, **manifests))
 
 
 RUNNING = """
@@ -82,17 +90,11 @@ async def test_passing_story_leaves_nothing_behind(cluster: Cluster, tmp_path: P
 
 
 async def test_story_runs_in_its_own_labelled_namespace(cluster: Cluster, tmp_path: Path) -> None:
-    made: list[Object] = []
-
-    def serve(item: Object) -> None:
-        made.append(item)
-        _serve(cluster, item)
-
-    cluster.on_create = serve
     expect = f"namespace: {{labels: {{kitchen: open}}}}{RUNNING}"
 
     result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
 
+    made = list(cluster.created.values())
     assert [item["kind"] for item in made] == ["Namespace", "ResourceClaim", "Pod", "DeviceClass"]
     assert made[0]["metadata"]["name"] == result.namespace
     assert made[0]["metadata"]["labels"] == {"kitchen": "open"}
@@ -233,18 +235,11 @@ def of_files(cluster: Cluster, *texts: str) -> Story:
 async def test_objects_without_an_expectation_are_applied_where_they_say_and_deleted(cluster: Cluster) -> None:
     elsewhere = POD.replace("{name: guest}", "{name: guest, namespace: elsewhere}")
     cluster.add("namespaces", {"metadata": {"name": "elsewhere"}})
-    places: list[tuple[str, str]] = []
-
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
-        places.extend(key[:2] for key in cluster.objects)
-
-    cluster.on_create = serve
 
     result = await run_story(of_files(cluster, POD, elsewhere), cluster)
 
     assert result.passed, result.report()
-    assert {("pods", "default"), ("pods", "elsewhere")} <= set(places)
+    assert list(cluster.created) == [("pods", "default", "guest"), ("pods", "elsewhere", "guest")]
     assert list(cluster.objects) == [("namespaces", "", "elsewhere")]
 
 
@@ -255,23 +250,13 @@ async def test_a_refused_object_without_an_expectation_is_an_error_of_its_file(c
         await run_story(of_files(cluster, POD), cluster)
 
 
-async def test_allowed_leftovers_pass(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.on_delete = lambda _: None
-    expect = f"leftovers: [record of l.*]{RUNNING}"
-
-    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, timeout=0.1)
-
-    assert result.passed, result.report()
-
-
 async def test_claim_that_was_not_deleted_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     def make_claim(item: Object) -> None:
-        _serve(cluster, item)
         if item["kind"] == "Pod":
             claim: Object = {"metadata": {"name": "guest-pizza-x7"}}
             cluster.add("resourceclaims", claim, item["metadata"]["namespace"])
 
-    cluster.on_create = make_claim
+    cluster.on_created = make_claim
 
     result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
 
@@ -290,11 +275,10 @@ async def test_cleanup_has_one_deadline_and_names_blocking_finalizers(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hold(item: Object) -> None:
-        _serve(cluster, item)
         if item["kind"] == "Pod":
             item["metadata"] |= {"finalizers": ["kitchen/dishes"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
 
-    cluster.on_create = hold
+    cluster.on_created = hold
     cluster.stuck |= {"guest", "lunch", "pizza-of-the-day"}
     cluster.on_delete = lambda _: cluster.node.add("record of a claim")
     seconds = itertools.count()  # one at each look at the clock
@@ -311,18 +295,11 @@ async def test_cleanup_has_one_deadline_and_names_blocking_finalizers(
 
 async def test_objects_of_other_kinds_are_deleted_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
     menu = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}"
-    seen: list[str] = []
-
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
-        seen.extend(f"{name} in {place}" for kind, place, name in cluster.objects if kind == "configmaps")
-
-    cluster.on_create = serve
 
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, menu=menu, pod=POD), cluster)
 
     assert result.passed, result.report()
-    assert f"menu in {result.namespace}" in seen
+    assert ("configmaps", result.namespace, "menu") in cluster.created
     assert not cluster.objects
 
 
@@ -337,21 +314,11 @@ async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: 
 
 
 async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
-    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
-    spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
-    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    spec = publish(cluster, "node-a", {"name": "a"}, {"name": "b"})
 
-    def new_generation(item: Object) -> None:
-        _serve(cluster, item)
-        pool["generation"] = 2
-
-    def lost_device(item: Object) -> None:
-        _serve(cluster, item)
-        spec["devices"] = [{"name": "a"}, {"name": "c"}]
-
-    cluster.on_create = new_generation
+    cluster.on_created = lambda _: spec["pool"].update(generation=2)
     unchanged = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
-    cluster.on_create = lost_device
+    cluster.on_created = lambda _: spec.update(devices=[{"name": "a"}, {"name": "c"}])
     changed = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
 
     assert unchanged.passed, unchanged.report()
@@ -363,18 +330,8 @@ async def test_changed_slice_is_a_leftover_but_a_new_generation_is_not(cluster: 
 async def test_a_new_taint_is_left_over_but_a_recovery_is_not(cluster: Cluster, tmp_path: Path, tainted: bool) -> None:
     """A device may recover during any test, such as one whose fault an earlier test has injected."""
     healthy, unhealthy = {"name": "a"}, {"name": "a", "taints": [{"key": "lost", "effect": "NoSchedule"}]}
-    spec: Object = {
-        "driver": "dra.pizza",
-        "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
-        "devices": [healthy if tainted else unhealthy],
-    }
-    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
-
-    def change(item: Object) -> None:
-        _serve(cluster, item)
-        spec["devices"] = [unhealthy if tainted else healthy]
-
-    cluster.on_create = change
+    spec = publish(cluster, "node-a", healthy if tainted else unhealthy)
+    cluster.on_created = lambda _: spec.update(devices=[unhealthy if tainted else healthy])
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
 
     assert result.passed is not tainted
@@ -409,19 +366,13 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
-
-    def publish(pool: str, number: int, device: str, generation: int, count: int = 1) -> None:
-        identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
-        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": device}]}
-        cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
-
     later = [
-        lambda: publish("node-a", 0, "new-0", generation=2, count=2),
-        lambda: publish("node-a", 1, "new-1", generation=2, count=2),
-        lambda: publish("node-b", 0, "new-2", generation=2),
+        lambda: publish(cluster, "node-a", {"name": "new-0"}, generation=2, count=2),
+        lambda: publish(cluster, "node-a", {"name": "new-1"}, number=1, generation=2, count=2),
+        lambda: publish(cluster, "node-b", {"name": "new-2"}, generation=2),
     ]
-    publish("node-a", 0, "old", generation=1)
-    publish("node-b", 0, "old", generation=1)
+    for pool in ("node-a", "node-b"):
+        publish(cluster, pool, {"name": "old"})
     cluster.controlled.texts["menu"] = "old"
     (tmp_path / "menu.txt").write_text("new")
 
@@ -430,15 +381,19 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
             later.pop(0)()
         if len(cluster.controlled.replaced) == 2:  # in the end the file is put back
             del cluster.objects["resourceslices", "", "node-a-1"]
-            publish("node-a", 0, "old", generation=3)
-            publish("node-b", 0, "old", generation=3)
+            for pool in ("node-a", "node-b"):
+                publish(cluster, pool, {"name": "old"}, generation=3)
             cluster.controlled.replaced.clear()
 
     cluster.on_list = on_list
     left: list[int] = []
-    watching = _Watching(lambda: left.append(len(later)))
+
+    class Watching(StoryObserver):
+        async def done(self, step: StoryStep, facts: StoryFacts) -> None:
+            left.append(len(later))
+
     told = story(tmp_path, "steps: [{edit: {menu: menu.txt}}]")
-    result = await run_story(told, cluster, observer=watching, timeout=10)
+    result = await run_story(told, cluster, observer=Watching(), timeout=10)
     assert result.passed, result.report()
     assert left == [0]
 
@@ -448,18 +403,13 @@ async def test_story_waits_for_all_slices(cluster: Cluster, tmp_path: Path, monk
     monkeypatch.setattr(stage, "_PUBLISHES", 0.0)  # a slow machine takes longer
     looks: list[int] = []
 
-    def publish(number: int) -> None:
-        identity = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
-        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": f"device-{number}"}]}
-        cluster.add("resourceslices", {"metadata": {"name": f"node-a-{number}"}, "spec": spec})
-
     def on_list(plural: str) -> None:
         if plural == "resourceslices":
             looks.append(1)
             if len(looks) == 3:
-                publish(1)
+                publish(cluster, "node-a", {"name": "device-1"}, number=1, count=2)
 
-    publish(0)
+    publish(cluster, "node-a", {"name": "device-0"}, count=2)
     cluster.on_list = on_list
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=10)
     assert result.passed, result.report()
@@ -600,12 +550,11 @@ async def test_step_cannot_delete_objects_that_no_step_created(cluster: Cluster,
 async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:
     created = asyncio.Event()
 
-    def serve(item: Object) -> None:
-        _serve(cluster, item)
+    def notice(item: Object) -> None:
         if item["kind"] == "Pod":
             created.set()
 
-    cluster.on_create = serve
+    cluster.on_created = notice
     tale = story(tmp_path, RUNNING.replace("pan", "thin"), claim=CLAIM, pod=POD)
     task: asyncio.Task[StoryResult] = asyncio.create_task(run_story(tale, cluster))
     await created.wait()
@@ -641,14 +590,3 @@ class Recorder(StoryObserver):
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
         self.seen.append(f"cleaned {list(leftovers)}")
-
-
-class _Watching(StoryObserver):
-    """Calls a function when a step is done."""
-
-    def __init__(self, done: Callable[[], None]) -> None:
-        self._done = done
-
-    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
-        del step, facts
-        self._done()

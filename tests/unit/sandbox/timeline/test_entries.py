@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
-from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.records import (
     PREPARE,
     UNPREPARE,
@@ -17,7 +16,6 @@ from dra_kit.sandbox.records import (
     ClusterEnding,
     ClusterStarted,
     ContainerEnded,
-    ContainerReference,
     ContainerStarted,
     DeviceResult,
     DriverEnded,
@@ -35,11 +33,9 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.views.live import LiveView
-from tests.unit.sandbox.timeline.runs import changed, pod
+from tests.unit.sandbox.timeline.runs import LUNCH, changed, eater, pod, who
 
-LUNCH = ClaimReference("default", "lunch", "claim-1")
-GUEST = PodReference("default", "guest-0", "uid-0")
-EATER = ContainerReference(GUEST, "eater", "r://1")
+GUEST, EATER = who(), eater()
 SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -111,9 +107,14 @@ def test_claim_entries_show_requests() -> None:
     exactly = {"deviceClassName": "pizza", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
     parts = [{"name": "big", "deviceClassName": "pizza", "allocationMode": "All"}]
     requests = [{"name": "one", "exactly": exactly}, {"name": "two", "firstAvailable": parts}]
+    constraints = [
+        {"matchAttribute": "dra.pizza/oven"},
+        {"requests": ["one"], "distinctAttribute": "dra.pizza/dough"},
+    ]
+    config = [{"opaque": {"driver": "dra.pasta"}}, {"opaque": {"driver": "dra.pizza"}}]
     item = {
         "metadata": {"namespace": "default", "name": "lunch", "generateName": "lunch-"},
-        "spec": {"devices": {"requests": requests, "constraints": [{"matchAttribute": "dra.pizza/oven"}]}},
+        "spec": {"devices": {"requests": requests, "constraints": constraints, "config": config}},
     }
 
     assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
@@ -122,6 +123,8 @@ def test_claim_entries_show_requests() -> None:
         "true",
         "request two/big: all devices of class pizza",
         "all devices have the same dra.pizza/oven",
+        "devices of one differ in dra.pizza/dough",
+        "config for driver dra.pasta, which does not run here: dra.pizza does not get it",
     ]
 
 

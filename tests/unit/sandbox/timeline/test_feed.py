@@ -140,7 +140,7 @@ async def test_log_lines_above_the_rate_limit_are_left_out() -> None:
     assert {(item.driver, item.level, item.text) for item in records} == {("dra.pizza", "INFO", "hot")}
 
 
-async def test_a_driver_that_fails() -> None:
+async def test_failed_driver_start_is_reported() -> None:
     class Broken(Oven):
         @override
         def startup(self, context: dra.Context[Settings]) -> None:
@@ -149,7 +149,7 @@ async def test_a_driver_that_fails() -> None:
     records: list[Record] = []
     driver = dra.Driver("dra.pizza", provider=Broken(), preparer=Waiter(), settings=Settings)
     made, settings = SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False, controller=False)
-    with pytest.raises(SandboxError):
+    with pytest.raises(SandboxError, match=r"node role on node-1 ended.*no gas"):
         async with Sandbox(made, settings, observers=(feeding(records.append),)):
             pass
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,15 @@ def logged(number: int) -> DriverLogged:
     return DriverLogged(number=number, text=f"line {number}".ljust(900))
 
 
+def write(path: Path, *records: Record) -> TimelineFile:
+    """A file with records, which is closed."""
+    file = TimelineFile(path)
+    for record in records:
+        file.write(record)
+    file.close()
+    return file
+
+
 def has(path: Path, text: str) -> bool:
     return path.exists() and text.encode() in path.read_bytes()
 
@@ -51,14 +61,11 @@ def records() -> st.SearchStrategy[Record]:
     }
 
     def fields(kind: type) -> dict[str, st.SearchStrategy[object]]:
-        texts = {name: TEXTS for name, annotation in kind.__annotations__.items() if annotation == "str"}
-        objects: dict[str, st.SearchStrategy[object]] = {
-            name: JSON for name in ("object", "spec") if name in kind.__annotations__
-        }
-        seconds = {
-            name: stamps["seconds"] for name, annotation in kind.__annotations__.items() if annotation == "float"
-        }
-        return {**stamps, **texts, **objects, **seconds}
+        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        texts = {name: TEXTS for name, annotation in types.items() if annotation is str}
+        objects: dict[str, st.SearchStrategy[object]] = {name: JSON for name in ("object", "spec") if name in types}
+        seconds = {name: stamps["seconds"] for name, annotation in types.items() if annotation is float}
+        return {**texts, **objects, **seconds, **stamps}
 
     return st.one_of([st.builds(kind, **fields(kind)) for kind in get_args(Record)])
 
@@ -67,10 +74,7 @@ def records() -> st.SearchStrategy[Record]:
 def test_timeline_file_round_trip(written: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "timeline"
-        file = TimelineFile(path)
-        for record in written:
-            file.write(record)
-        file.close()
+        write(path, *written)
 
         assert (list(read_timeline(path)) if written else []) == written
 
@@ -80,9 +84,7 @@ def test_file_is_private_and_replaces_an_existing_one(tmp_path: Path) -> None:
     other.write_text("other content")
     path.symlink_to(other)
 
-    file = TimelineFile(path)
-    file.write(logged(1))
-    file.close()
+    write(path, logged(1))
 
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
     assert other.read_text() == "other content"
@@ -91,10 +93,7 @@ def test_file_is_private_and_replaces_an_existing_one(tmp_path: Path) -> None:
 
 def test_torn_last_line_is_ignored_and_an_invalid_line_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
-    file = TimelineFile(path)
-    for number in (1, 2):
-        file.write(logged(number))
-    file.close()
+    write(path, logged(1), logged(2))
     whole = path.read_bytes()
 
     path.write_bytes(whole[:-10])
@@ -201,9 +200,7 @@ async def test_slow_disk_does_not_block_the_writer(tmp_path: Path, monkeypatch: 
 
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
-    file = TimelineFile(path)
-    file.write(logged(1))
-    file.close()
+    file = write(path, logged(1))
     file.write(logged(2))
     file.close()
 
@@ -213,10 +210,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
 
 def test_only_a_record_with_invalid_unicode_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
-    file = TimelineFile(path)
-    for text in ("one", "\ud800", "two"):
-        file.write(DriverLogged(text=text))
-    file.close()
+    write(path, *(DriverLogged(text=text) for text in ("one", "\ud800", "two")))
 
     assert [getattr(record, "text", "") for record in read_timeline(path)] == ["one", "two"]
     assert len(caplog.messages) == 1
@@ -227,10 +221,7 @@ def test_only_a_too_deeply_nested_record_is_lost(tmp_path: Path, caplog: pytest.
     deep: dict[str, object] = {}
     for _ in range(100_000):
         deep = {"a": deep}
-    file = TimelineFile(path)
-    for obj in ({}, deep, {}):
-        file.write(ObjectChanged(change="ADDED", resource="pods", object=obj))
-    file.close()
+    write(path, *(ObjectChanged(change="ADDED", resource="pods", object=obj) for obj in ({}, deep, {})))
 
     assert len(list(read_timeline(path))) == 2
     assert len(caplog.messages) == 1

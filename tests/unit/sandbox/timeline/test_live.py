@@ -9,7 +9,7 @@ import yaml
 
 import dra_kit as dra
 from dra_kit.author.target import load_driver
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -18,8 +18,8 @@ from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.project.projects import PROJECTS
 from tests.unit.sandbox.cluster.kubelet.polling import until
-from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
-from tests.unit.sandbox.timeline.feeding import feeding
+from tests.unit.sandbox.test_sandbox import phase, pod
+from tests.unit.sandbox.timeline.feeding import feeding, watched
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
@@ -27,20 +27,14 @@ LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05;
 
 async def test_end_of_long_output_is_shown() -> None:
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
     def tells(text: str) -> bool:
         return text in shown.getvalue()
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(LiveView(shown).read) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
         await until(lambda: tells("| full\n"))
-        [report] = sandbox.reports("default", "guest")
+        [report] = sandbox.nodes[0].runtime.reports("default", "guest")
         assert report.log.begin.line > 0
         for directory in (sandbox.nodes[0].directory / "containers").iterdir():
             (directory / "go").touch()
@@ -51,14 +45,8 @@ async def test_end_of_long_output_is_shown() -> None:
 
 async def test_unfinished_cdi_file_is_not_recorded() -> None:
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(LiveView(shown).read) as sandbox:
         half = sandbox.nodes[0].cdi_dir / temporary_file_name(spec_file_name("dra.pizza", "of-another-claim"), "1")
         half.write_text('{"cdiVersion"')
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
@@ -109,24 +97,6 @@ async def test_share_without_consumable_capacity_is_the_whole_device() -> None:
     assert "DEVICE_0_MEMORY=16Gi\n" in shown
 
 
-async def test_constraints_of_a_claim_are_shown() -> None:
-    shown = io.StringIO()
-    view = LiveView(shown)
-    constrained = claim("lunch")
-    constrained["spec"]["devices"]["constraints"] = [
-        {"matchAttribute": "dra.pizza/oven"},
-        {"requests": ["pizza"], "distinctAttribute": "dra.pizza/dough"},
-    ]
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        await sandbox.client.create(RESOURCE_CLAIMS, constrained)
-        await until(lambda: "ResourceClaim lunch asks for devices" in shown.getvalue())
-    assert "all devices have the same dra.pizza/oven\n" in shown.getvalue()
-    assert "devices of pizza differ in dra.pizza/dough\n" in shown.getvalue()
-
-
 async def test_all_edits_of_a_container_are_shown() -> None:
     class Everything(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -141,13 +111,8 @@ async def test_all_edits_of_a_container_are_shown() -> None:
             yield dra.Inventory(pools=[dra.Pool(name="node-1/card", devices=[dra.Device(name="port-0")])])
 
     shown = io.StringIO()
-    view = LiveView(shown)
-    driver = SandboxDriver((dra.Driver("dra.pizza", provider=Ports(), preparer=Everything()),), lambda _: None)
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    driver = dra.Driver("dra.pizza", provider=Ports(), preparer=Everything())
+    async with watched(LiveView(shown).read, driver=SandboxDriver((driver,))) as sandbox:
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
     assert "offers 1 device on node-1 in pool node-1/card\n" in shown.getvalue()
@@ -165,8 +130,6 @@ async def test_control_characters_in_names_messages_and_output_are_escaped() -> 
             return True
 
     shown = Terminal()
-    view = LiveView(shown)
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
     # the second of them clears the screen, the third forges an entry
     output = [
         "\\033]0;owned\\007",
@@ -176,11 +139,7 @@ async def test_control_characters_in_names_messages_and_output_are_escaped() -> 
         "\\342\\200\\256txt",
     ]
 
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
-    ) as sandbox:
-        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
-            await sandbox.client.create(resource, item)
+    async with watched(LiveView(shown).read) as sandbox:
         guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
         guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
         await sandbox.client.create(PODS, guest)
@@ -206,18 +165,3 @@ def test_multiline_message_does_not_look_like_an_entry() -> None:
         r"             0.00 s all pods succeeded\r\x1b[A",
     ]
     assert r"a name\n  0.00 s" in shown.getvalue()
-
-
-async def test_config_for_another_driver_is_shown() -> None:
-    shown = io.StringIO()
-    driver = SandboxDriver((new_driver(),), lambda _: Settings())
-    asked = claim("lunch", parameters={"extraCheese": True})
-    asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
-
-    async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(LiveView(shown).read),)
-    ) as sandbox:
-        await sandbox.client.create(RESOURCE_CLAIMS, asked)
-        await until(
-            lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in shown.getvalue()
-        )

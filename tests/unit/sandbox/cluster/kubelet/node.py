@@ -20,7 +20,8 @@ from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.records import Record
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
-from tests.unit.sandbox.cluster.kubelet.pods import Object
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, pod
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 NAMESPACE = "kitchen"
 NODE = "node-a"
@@ -139,6 +140,12 @@ class Node:
                 item.setdefault("resources", {}).setdefault("claims", [{"name": name} for name in claims])
         return await self.client.create(PODS, body, body["metadata"]["namespace"])
 
+    async def run(self, of: Object | None = None) -> Object:
+        """Orders lunch and starts a pod with it; the pod once it runs."""
+        await self.order("lunch")
+        await self.start(pod(SLEEPER) if of is None else of, "lunch")
+        return await self.phase("Running")
+
     async def set_status(self, of: Object, changes: Object) -> None:
         """Changes the status of a pod, as a scheduler does."""
         name = of["metadata"]["name"]
@@ -164,6 +171,11 @@ class Node:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise AssertionError(f"{name} is {json.dumps(found.get('status'), indent=1)}") from None
+
+    async def leave(self, name: str = "guest", grace: int | None = None) -> None:
+        """Deletes a pod and waits until it is gone."""
+        await self.delete(name, grace)
+        await self.gone(name)
 
     async def gone(self, name: str = "guest") -> None:
         async with asyncio.timeout(60):
@@ -193,9 +205,7 @@ class Node:
                 await asyncio.sleep(0.02)
 
     async def is_so(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - processes and sockets set no asyncio.Event
-                await asyncio.sleep(0.02)
+        await until(condition)
 
     def output(self, container: str = "eater", name: str = "guest") -> str:
         report = self.runtime.report(NAMESPACE, name, container)

@@ -46,17 +46,12 @@ def using(*uses: dict[str, Any], claims: Sequence[str] = ("lunch",)) -> Object:
     return pod(container("eater", resources={"claims": list(uses)}), resourceClaims=entries)
 
 
-async def test_a_whole_claim(tmp_path: Path) -> None:
-    devices = [device("a", "pizza"), device("b", "drink", "pizza"), device("c")]
-    found = await devices_of(tmp_path, using({"name": "my-lunch"}), lunch={"dra.pizza": devices})
-    assert found == ("dra.pizza/pizza=a", "dra.pizza/pizza=b", "dra.pizza/pizza=c")
-
-
-async def test_one_request_of_a_claim(tmp_path: Path) -> None:
+# a device without request names serves every request
+@pytest.mark.parametrize(("request_name", "names"), [({}, "abcd"), ({"request": "pizza"}, "abc")], ids=["all", "pizza"])
+async def test_devices_of_a_claim(tmp_path: Path, request_name: dict[str, str], names: str) -> None:
     devices = [device("a", "pizza"), device("b", "drink", "pizza"), device("c"), device("d", "drink")]
-    found = await devices_of(tmp_path, using({"name": "my-lunch", "request": "pizza"}), lunch={"dra.pizza": devices})
-    # a device without request names serves every request
-    assert found == ("dra.pizza/pizza=a", "dra.pizza/pizza=b", "dra.pizza/pizza=c")
+    found = await devices_of(tmp_path, using({"name": "my-lunch", **request_name}), lunch={"dra.pizza": devices})
+    assert found == tuple(f"dra.pizza/pizza={name}" for name in names)
 
 
 async def test_devices_of_several_drivers_and_claims_each_once(tmp_path: Path) -> None:

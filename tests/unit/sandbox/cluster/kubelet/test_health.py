@@ -11,10 +11,9 @@ from dra_kit.kubelet.health import ReportedHealth as Told
 from dra_kit.sandbox.kubelet.plugin_client import HealthCache, LeasedHealth, select_health_service
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import Node
-from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, pod
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-SLEEPER = container("eater", "sh", "-c", "exec sleep 3600")
 GPU = ("node-a", "gpu-0")
 
 

@@ -102,15 +102,20 @@ async def test_rejected_driver_receives_the_reason(kubelet: PluginManager, kubel
             await kubelet.wait_for_plugin(DRIVER, timeout=0)
 
 
+def second_registration(kubelet_dir: Path, driver: Driver) -> RegistrationServer:
+    """Another registration socket of a driver's endpoint."""
+    return RegistrationServer(
+        DRIVER,
+        endpoint=plugin_socket(kubelet_dir, DRIVER, None),
+        supported_versions=driver.plugin.supported_versions,
+        socket=kubelet_dir / "plugins_registry" / "second-reg.sock",
+    )
+
+
 async def test_an_endpoint_registers_once(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir) as driver:
         await kubelet.wait_for_plugin(DRIVER)
-        again = RegistrationServer(
-            DRIVER,
-            endpoint=plugin_socket(kubelet_dir, DRIVER, None),
-            supported_versions=driver.plugin.supported_versions,
-            socket=kubelet_dir / "plugins_registry" / "again-reg.sock",
-        )
+        again = second_registration(kubelet_dir, driver)
         again.start()
         await until(lambda: again.status is not None)
         status = again.status
@@ -124,23 +129,17 @@ async def test_an_endpoint_registers_once(kubelet: PluginManager, kubelet_dir: P
 
 
 async def test_a_failed_registration_is_repeated(kubelet: PluginManager, kubelet_dir: Path) -> None:
-    first, second = Driver(kubelet_dir), Driver(kubelet_dir)
-    second.registration = RegistrationServer(
-        DRIVER,
-        endpoint=plugin_socket(kubelet_dir, DRIVER, None),
-        supported_versions=first.plugin.supported_versions,
-        socket=kubelet_dir / "plugins_registry" / "second-reg.sock",
-    )
-    async with first:
+    async with Driver(kubelet_dir) as driver:
         await kubelet.wait_for_plugin(DRIVER)
-        second.registration.start()
-        await until(lambda: second.registration.status is not None)
-        assert second.registration.status != RegistrationStatus(registered=True)
+        second = second_registration(kubelet_dir, driver)
+        second.start()
+        await until(lambda: second.status is not None)
+        assert second.status != RegistrationStatus(registered=True)
 
         # with the endpoint free, the kubelet's next attempt succeeds
-        first.registration.stop(0)
-        await until(lambda: second.registration.status == RegistrationStatus(registered=True))
-        second.registration.stop(0)
+        driver.registration.stop(0)
+        await until(lambda: second.status == RegistrationStatus(registered=True))
+        second.stop(0)
 
 
 async def test_a_kubelet_that_restarts_registers_the_driver_again(kubelet: PluginManager, kubelet_dir: Path) -> None:

@@ -7,9 +7,8 @@ import asyncio
 from dra_kit.client.resources import CONFIG_MAPS, EVENTS, PODS, RESOURCE_CLAIMS
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node
-from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, container, pod
 
-SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
 STUBBORN = container("eater", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done")
 
 
@@ -20,9 +19,7 @@ def eater(pod: Object) -> Object:
 
 
 async def test_a_pod_with_a_claim_from_its_binding_to_its_deletion(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    await kitchen.start(pod(SLEEPER), "lunch")
-    running = await kitchen.phase("Running")
+    running = await kitchen.run()
     await kitchen.is_so(lambda: "PIZZA_LUNCH=funghi\n" in kitchen.output())
     assert kitchen.driver.calls == [("prepare", "lunch")]
     (status,) = running["status"]["containerStatuses"]
@@ -46,8 +43,7 @@ async def test_a_pod_with_a_claim_from_its_binding_to_its_deletion(kitchen: Node
         {"name": "claim:lunch", "resources": [{"resourceID": identity, "health": "Unknown"}]}
     ]
     assert status["resources"] == {"claims": [{"name": "lunch"}]}
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
     assert ("Killing", "Stopping container eater") in await kitchen.events("Killing")
 
@@ -63,8 +59,7 @@ async def test_a_pod_that_ends_by_itself(kitchen: Node) -> None:
     reasons = {item["type"]: item.get("reason") for item in ended["status"]["conditions"]}
     assert reasons["PodReadyToStartContainers"] == "PodSandboxNotReady"
     assert reasons["Ready"] == reasons["ContainersReady"] == reasons["Initialized"] == "PodCompleted"
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
 
 
 async def test_a_pod_that_fails(kitchen: Node) -> None:
@@ -87,19 +82,15 @@ async def test_a_pod_is_ended_when_its_deadline_is_over(kitchen: Node) -> None:
 async def test_container_that_ignores_sigterm_is_killed_after_the_grace_period(kitchen: Node) -> None:
     await kitchen.start(pod(STUBBORN))
     await kitchen.is_so(lambda: "up" in kitchen.output())
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     (report,) = kitchen.runtime.reports(NAMESPACE, "guest")
     assert report.status.exit is not None
     assert report.status.exit.code == 137
 
 
 async def test_pod_without_an_object_is_cleaned_up(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    await kitchen.start(pod(SLEEPER), "lunch")
-    await kitchen.phase("Running")
-    await kitchen.delete(grace=0)
-    await kitchen.gone()
+    await kitchen.run()
+    await kitchen.leave(grace=0)
     await kitchen.is_so(lambda: not kitchen.runtime.pods())
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
 
@@ -192,8 +183,7 @@ async def test_a_container_without_a_command_runs_until_it_is_deleted(kitchen: N
     await kitchen.start(pod({"name": "eater", "image": "nginx"}))
     await kitchen.phase("Running")
     assert "no command" in kitchen.output()
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
 
 
 async def test_the_status_is_written_only_when_it_says_something_new(kitchen: Node) -> None:

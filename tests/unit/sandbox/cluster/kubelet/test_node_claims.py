@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
@@ -10,9 +11,7 @@ from dra_kit.errors import NotFound
 from dra_kit.sandbox.records import PREPARE, UNPREPARE, CallEnded
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, Oven
-from tests.unit.sandbox.cluster.kubelet.pods import container, pod
-
-SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, container, pod
 
 
 async def refusal(kitchen: Node) -> str:
@@ -56,8 +55,7 @@ async def test_a_driver_that_is_not_registered(kitchen: Node) -> None:
     await kitchen.order("lunch", driver="dra.pasta")
     await kitchen.start(pod(SLEEPER), "lunch")
     assert await refusal(kitchen) == "DRA driver dra.pasta is not registered"
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls == []
 
 
@@ -79,8 +77,7 @@ async def test_claims_of_a_pod_that_never_started_are_released(kitchen: Node) ->
     await kitchen.start(pod(SLEEPER), "lunch")
     await refusal(kitchen)
     kitchen.driver.failing = {}
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls[-1] == ("unprepare", "lunch")
 
 
@@ -94,26 +91,21 @@ async def test_all_claims_of_a_pod_come_in_one_call(kitchen: Node) -> None:
     assert kitchen.driver.calls == [("prepare", "lunch", "dinner")]
     await kitchen.is_so(lambda: "PIZZA_LUNCH" in kitchen.output())
     assert "PIZZA_DINNER" not in kitchen.output()
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls[1:] == [("unprepare", "lunch", "dinner")]
 
 
 async def test_a_shared_claim_is_prepared_once_and_released_with_its_last_pod(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    first = await kitchen.start(pod(SLEEPER), "lunch")
-    await kitchen.phase("Running")
+    first = await kitchen.run()
     second = pod(SLEEPER, name="friend")
     second["metadata"]["uid"] = "x"
     created = await kitchen.start(second, "lunch", reserved=False)
     await kitchen.reserve("lunch", first, created)
     await kitchen.phase("Running", "friend")
     assert kitchen.driver.calls == [("prepare", "lunch")]
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls == [("prepare", "lunch")]
-    await kitchen.delete("friend")
-    await kitchen.gone("friend")
+    await kitchen.leave("friend")
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
 
 
@@ -137,10 +129,10 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(kitchen: Node) -> 
     await kitchen.start(pod(SLEEPER), "lunch")
     await kitchen.phase("Running")
     kitchen.driver.failing = {"lunch": "a guest still eats"}
-    await kitchen.delete(grace=0)
-    await kitchen.gone()
+    await kitchen.leave(grace=0)
     await kitchen.is_so(lambda: ("unprepare", "lunch") in kitchen.driver.calls)
-    await remove_claim(kitchen)
+    with suppress(NotFound):
+        await kitchen.client.delete(RESOURCE_CLAIMS, "lunch", NAMESPACE)
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     uid = old["metadata"]["uid"]
@@ -150,13 +142,6 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(kitchen: Node) -> 
     }
     kitchen.driver.failing = {}
     await kitchen.phase("Running")
-
-
-async def remove_claim(kitchen: Node) -> None:
-    try:
-        await kitchen.client.delete(RESOURCE_CLAIMS, "lunch", NAMESPACE)
-    except NotFound:
-        return
 
 
 async def test_undefined_cdi_devices_fail_the_container(kitchen: Node) -> None:
@@ -208,6 +193,5 @@ async def test_during_a_rolling_update_the_newer_instance_is_called(kitchen: Nod
         await kitchen.start(pod(SLEEPER), "lunch")
         await kitchen.phase("Running")
         assert newer.calls == [("prepare", "lunch")]
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls == [("unprepare", "lunch")]

@@ -14,15 +14,11 @@ from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY
 from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, NODE, Node, Oven, node
-from tests.unit.sandbox.cluster.kubelet.pods import container, pod
-
-SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, container, pod
 
 
 async def test_kubelet_restart_does_not_affect_running_pods(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    await kitchen.start(pod(SLEEPER), "lunch")
-    before = await kitchen.phase("Running")
+    before = await kitchen.run()
     await kitchen.kubelet.restart()
     await kitchen.kubelet.plugins.wait_for_plugin(DRIVER)
     await kitchen.start(pod(SLEEPER, name="friend"))
@@ -30,17 +26,14 @@ async def test_kubelet_restart_does_not_affect_running_pods(kitchen: Node) -> No
     after = await kitchen.pod()
     assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
     assert kitchen.driver.calls == [("prepare", "lunch")]
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
 
 
 async def test_pods_that_are_not_known_yet_after_a_restart_keep_their_claims(
     kitchen: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await kitchen.order("lunch")
-    await kitchen.start(pod(SLEEPER), "lunch")
-    await kitchen.phase("Running")
+    await kitchen.run()
     monkeypatch.setattr("dra_kit.sandbox.kubelet.node.RECONCILE_SECONDS", 0.0)
     answering, original = asyncio.Event(), Client.list
 
@@ -60,9 +53,7 @@ async def test_pods_that_are_not_known_yet_after_a_restart_keep_their_claims(
 
 
 async def test_after_a_restart_a_claim_is_prepared_again_for_a_new_pod(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    first = await kitchen.start(pod(SLEEPER), "lunch")
-    await kitchen.phase("Running")
+    first = await kitchen.run()
     await kitchen.kubelet.restart()
     await kitchen.kubelet.plugins.wait_for_plugin(DRIVER)
     second = await kitchen.start(pod(SLEEPER, name="friend"), "lunch", reserved=False)
@@ -73,9 +64,7 @@ async def test_after_a_restart_a_claim_is_prepared_again_for_a_new_pod(kitchen: 
 
 
 async def test_pod_deleted_while_the_kubelet_was_down_is_cleaned_up(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    await kitchen.start(pod(SLEEPER), "lunch")
-    await kitchen.phase("Running")
+    await kitchen.run()
     await kitchen.kubelet.__aexit__(None, None, None)
     await kitchen.delete(grace=0)
     assert kitchen.runtime.pods()
@@ -85,9 +74,7 @@ async def test_pod_deleted_while_the_kubelet_was_down_is_cleaned_up(kitchen: Nod
 
 
 async def test_claim_of_a_vanished_pod_is_released(kitchen: Node) -> None:
-    await kitchen.order("lunch")
-    guest = await kitchen.start(pod(container("eater", "sleep", "3600")), "lunch")
-    await kitchen.phase("Running")
+    guest = await kitchen.run(pod(container("eater", "sleep", "3600")))
     await kitchen.kubelet.__aexit__(None, None, None)
     await kitchen.delete(grace=0)
     for status in kitchen.runtime.containers(guest["metadata"]["uid"]):
@@ -117,8 +104,7 @@ async def test_restarted_kubelet_does_not_change_completed_pods(kitchen: Node) -
     await kitchen.start(pod(container("eater", "true"), name="friend"))
     await kitchen.phase("Succeeded", "friend")
     assert await kitchen.pod() == before
-    await kitchen.delete()
-    await kitchen.gone()
+    await kitchen.leave()
 
 
 async def slices(kitchen: Node) -> set[str]:

@@ -15,10 +15,9 @@ from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.records import SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.node import NODE, Node, node
-from tests.unit.sandbox.cluster.kubelet.pods import container, pod
+from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, pod
 
 DRIVER = "kitchen.pizza.example"
-SLEEPER = container("eater", "sh", "-c", "env; exec sleep 3600")
 
 
 class Menu(dra.DeviceProvider):
@@ -73,8 +72,7 @@ async def test_a_pod_of_a_real_driver(kubelet_dir: Path) -> None:
             await kitchen.start(pod(SLEEPER), "lunch")
             await kitchen.phase("Running")
             await kitchen.is_so(lambda: "SERVED=lunch pizza-0\n" in kitchen.output())
-            await kitchen.delete()
-            await kitchen.gone()
+            await kitchen.leave()
             assert list((kubelet_dir / "cdi").iterdir()) == []
         await kitchen.is_so(lambda: SlicesWiped(node=NODE, driver=DRIVER) in kitchen.records)
         assert await published(kitchen) == []

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.containers.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerStatus
 from dra_kit.sandbox.kubelet.pod_worker import ContainerPlan, plan_containers
-from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
-
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-def status(name: str, code: int | None = None) -> ContainerStatus:
-    how = None if code is None else ContainerExit(code, "Error" if code else "Completed", NOW)
-    return ContainerStatus(f"test://{name}", name, 0, "busybox", NOW, how)
+from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod, status
 
 
 def planned(of: Object, **codes: int | None) -> ContainerPlan:

@@ -46,12 +46,9 @@ def test_answer_must_contain_every_claim_without_errors(asked: set[str], answers
     assert passed == clean
 
 
-def test_prepared_devices_by_uid() -> None:
-    assert check_prepared([OVEN], {"uid-1": ClaimAnswer((DEVICE,))}) == {"uid-1": (DEVICE,)}
-
-
-def test_a_claim_without_devices_is_prepared() -> None:
-    assert check_prepared([OVEN], {"uid-1": ClaimAnswer(())}) == {"uid-1": ()}
+@pytest.mark.parametrize("devices", [(DEVICE,), ()], ids=["a device", "no device"])
+def test_prepared_devices_by_uid(devices: tuple[DeviceAnswer, ...]) -> None:
+    assert check_prepared([OVEN], {"uid-1": ClaimAnswer(devices)}) == {"uid-1": devices}
 
 
 @pytest.mark.parametrize(

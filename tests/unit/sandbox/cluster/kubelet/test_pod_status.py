@@ -1,23 +1,16 @@
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.containers.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerStatus
 from dra_kit.sandbox.kubelet.pod_status import ObservedPod, pod_status, status_patch
-from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
+from tests.unit.sandbox.cluster.kubelet.pods import NOW, Object, container, pod, status
 
-NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 EARLIER = "2025-12-31T00:00:00Z"
-
-
-def status(name: str, code: int | None = None, attempt: int = 0) -> ContainerStatus:
-    how = None if code is None else ContainerExit(code, "Error" if code else "Completed", NOW)
-    return ContainerStatus(f"test://{name}-{attempt}", name, attempt, "busybox", NOW, how)
 
 
 def seen(of: Object, *statuses: ContainerStatus, terminated: bool = False, **waiting: tuple[str, str]) -> Object:

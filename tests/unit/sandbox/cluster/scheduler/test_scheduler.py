@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -66,19 +68,34 @@ def pizzas(number: int, **fields: Any) -> list[Object]:
     return [{"name": f"pizza-{i}", **fields} for i in range(number)]
 
 
-async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node() -> None:
-    refusals: list[str] = []
+class Refusal(NamedTuple):
+    uid: str
+    message: str
+
+
+@asynccontextmanager
+async def kitchen(
+    devices: list[Object], *nodes: str, time_scale: float = 1.0, extended: str = ""
+) -> AsyncIterator[tuple[ControlPlane, Client, list[Refusal]]]:
+    """A control plane that knows nodes with devices and their class, a client, and the pods without a node."""
+    refusals: list[Refusal] = []
 
     def observe(decision: SchedulingDecision) -> None:
         if decision.refusal is not None:
-            refusals.append(decision.refusal.message)
+            refusals.append(Refusal(decision.pod["metadata"]["uid"], decision.refusal.message))
 
-    async with ControlPlane(observe=observe) as plane:
+    async with ControlPlane(observe=observe, time_scale=time_scale) as plane:
         client = await plane.connect("test")
-        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
-        await add_node(client, "node-1", pizzas(1))
-        await add_node(client, "node-2", pizzas(1))
-        await known(plane, "node-1", "node-2")
+        spec = {"extendedResourceName": extended} if extended else {}
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": spec})
+        for node in nodes or ["node-1"]:
+            await add_node(client, node, devices, **({extended: "1"} if extended else {}))
+        await known(plane, *nodes or ["node-1"])
+        yield plane, client, refusals
+
+
+async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node() -> None:
+    async with kitchen(pizzas(1), "node-1", "node-2") as (plane, client, refusals):
         claim = await add_claim(client, "lunch")
         result = {"request": "r", "driver": "dra.pizza", "pool": "node-1", "device": "pizza-0"}
         selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
@@ -91,7 +108,7 @@ async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node(
         await until(lambda: pods.get(("default", "guest"), {"spec": {}})["spec"].get("nodeName") == "node-2")
 
         (refusal,) = refusals
-        assert refusal == (
+        assert refusal.message == (
             "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 resourceclaim not "
             "available on the node. deallocation of ResourceClaim completed, preemption: 0/2 nodes are available: "
             "2 Preemption is not helpful for scheduling."
@@ -101,18 +118,7 @@ async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node(
 
 async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
     """As in 1.37: an empty claim is created, and the pod's status cannot refer to it."""
-    refusals: list[SchedulingDecision] = []
-
-    def observe(decision: SchedulingDecision) -> None:
-        if decision.refusal is not None:
-            refusals.append(decision)
-
-    async with ControlPlane(observe=observe) as plane:
-        client = await plane.connect("test")
-        spec = {"extendedResourceName": "example.com/pizza"}
-        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": spec})
-        await add_node(client, "node-1", pizzas(1), **{"example.com/pizza": "1"})
-        await known(plane, "node-1")
+    async with kitchen(pizzas(1), extended="example.com/pizza") as (plane, client, refusals):
         await add_claim(client, "lunch")
         await add_pod(client, "guest", "lunch", **{"example.com/pizza": "1"})
         claims = plane.informers.objects(RESOURCE_CLAIMS)
@@ -120,8 +126,7 @@ async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
         await until(lambda: bool(refusals))
         await until(lambda: list(claims) == [("default", "lunch")])
 
-        assert refusals[0].refusal is not None
-        assert refusals[0].refusal.message == (
+        assert refusals[0].message == (
             'running PreBind plugin "DynamicResources": nil or empty request mappings, no update of pod default/guest '
             "ExtendedResourceClaimStatus"
         )
@@ -146,11 +151,7 @@ async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
 )
 async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(parameters: str) -> None:
     """As kubectl writes them, for example, which escapes ``&``, and clients that escape all that is not ASCII."""
-    async with ControlPlane() as plane:
-        client = await plane.connect("test")
-        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
-        await add_node(client, "node-1", pizzas(1))
-        await known(plane, "node-1")
+    async with kitchen(pizzas(1)) as (plane, client, _):
         spec = (
             '{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"pizza"}}],"config":[{"opaque":'
             f'{{"driver":"other.example.com","parameters":{parameters}}}}}]}}}}'
@@ -193,22 +194,16 @@ async def test_search_does_not_block_the_event_loop() -> None:
 
 
 async def test_recreated_pod_does_not_inherit_the_backoff() -> None:
-    refused: list[str] = []
+    async with kitchen(pizzas(1)) as (plane, client, refusals):
 
-    def observe(decision: SchedulingDecision) -> None:
-        if decision.refusal is not None:
-            refused.append(decision.pod["metadata"]["uid"])
+        def refused(pod: Object) -> int:
+            return sum(item.uid == pod["metadata"]["uid"] for item in refusals)
 
-    async with ControlPlane(observe=observe) as plane:
-        client = await plane.connect("test")
-        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
-        await add_node(client, "node-1", pizzas(1))
-        await known(plane, "node-1")
         fails = [{"cel": {"expression": 'device.attributes["dra.pizza"].absent == 1'}}]
         for name in ("lunch", "dinner"):
             await add_claim(client, name, selectors=fails)
         first = await add_pod(client, "guest", "lunch")
-        await until(lambda: first["metadata"]["uid"] in refused)
+        await until(lambda: refused(first))
         await client.delete(PODS, "guest", "default")
         await client.delete(RESOURCE_CLAIMS, "lunch", "default")
         pods, claims = plane.informers.objects(PODS), plane.informers.objects(RESOURCE_CLAIMS)
@@ -216,35 +211,25 @@ async def test_recreated_pod_does_not_inherit_the_backoff() -> None:
 
         second = await add_pod(client, "guest", "lunch")
         other = await add_pod(client, "other", "dinner")
-        await until(lambda: refused.count(other["metadata"]["uid"]) >= 2)  # its back-off began later
+        await until(lambda: refused(other) >= 2)  # its back-off began later
 
-        assert second["metadata"]["uid"] not in refused
+        assert not refused(second)
         assert not pods["default", "guest"]["status"].get("conditions")
 
 
 async def test_message_is_reported_later_if_its_event_was_deduplicated() -> None:
-    refusals: list[str] = []
-
-    def observe(decision: SchedulingDecision) -> None:
-        if decision.refusal is not None:
-            refusals.append(decision.refusal.message)
-
-    async with ControlPlane(observe=observe, time_scale=4) as plane:
-        client = await plane.connect("test")
-        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
-        await add_node(client, "node-1", pizzas(1))
-        await known(plane, "node-1")
+    async with kitchen(pizzas(1), time_scale=4) as (_, client, refusals):
         await add_claim(client, "lunch", selectors=[{"cel": {"expression": 'device.attributes["dra.pizza"].size > 1'}}])
         await add_pod(client, "guest", "lunch")
         await until(lambda: len(refusals) == 2)  # the second one about what the first one made of the pod
-        assert "no such key" in refusals[1]
+        assert "no such key" in refusals[1].message
         devices = pizzas(1, attributes={"size": {"string": "large"}})
         await client.patch(RESOURCE_SLICES, "node-1", {"spec": {"devices": devices}})
 
         async def told() -> list[str]:
             return [event["note"] for event in (await client.list(EVENTS, namespace="default")).items]
 
-        await until(lambda: "no such overload" in refusals[-1])
+        await until(lambda: "no such overload" in refusals[-1].message)
         async with asyncio.timeout(60):
             while not any("no such overload" in note for note in await told()):  # noqa: ASYNC110 (asks the API server)
                 await asyncio.sleep(0.05)

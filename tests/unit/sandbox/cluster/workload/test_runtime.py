@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
-from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.containers.process_runtime import ContainerReport, ProcessRuntime
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -35,17 +35,31 @@ def config(
     )
 
 
-async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerStatus:
+async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerExit:
     """Runs a container until it ends by itself."""
     await runtime.run(config(*command, **options))  # type: ignore[arg-type]
+    return await end(runtime)
+
+
+async def end(runtime: ProcessRuntime) -> ContainerExit:
+    """How the newest container ends."""
     await until(lambda: not runtime.containers(POD.uid)[-1].running)
-    return runtime.containers(POD.uid)[-1]
+    return exit_of(runtime.containers(POD.uid)[-1])
+
+
+def exit_of(status: ContainerStatus) -> ContainerExit:
+    assert status.exit is not None
+    return status.exit
+
+
+def report_of(runtime: ProcessRuntime, name: str = "eater", pod: str = "guest") -> ContainerReport:
+    report = runtime.report("kitchen", pod, name)
+    assert report is not None
+    return report
 
 
 def output(runtime: ProcessRuntime) -> str:
-    report = runtime.report("kitchen", "guest", "eater")
-    assert report is not None
-    return report.log.text
+    return report_of(runtime).log.text
 
 
 def alive(process: int) -> bool:
@@ -80,14 +94,12 @@ async def test_reaper_starts_before_the_first_process(
 
 async def test_environment_order_is_image_pod_cdi(runtime: ProcessRuntime) -> None:
     env = {"HOME": "/kitchen", "PIZZA": "pod", "DOUGH": "thin"}
-    status = await ended(runtime, "env", env=env, cdi=("PIZZA=cdi=1",))
-    assert status.exit is not None
-    assert (status.exit.code, status.exit.reason) == (0, "Completed")
+    found = await ended(runtime, "env", env=env, cdi=("PIZZA=cdi=1",))
+    assert (found.code, found.reason) == (0, "Completed")
     lines = dict(line.partition("=")[::2] for line in output(runtime).splitlines())
     assert lines.pop("PATH")
     assert lines == {"HOSTNAME": "guest", "HOME": "/kitchen", "PIZZA": "cdi=1", "DOUGH": "thin"}
-    report = runtime.report("kitchen", "guest", "eater")
-    assert report is not None
+    report = report_of(runtime)
     assert {key: report.environment[key] for key in lines} == lines
 
 
@@ -105,40 +117,32 @@ async def test_working_directory_is_empty_and_removed_with_the_pod(runtime: Proc
 async def test_exit_codes_and_signals(runtime: ProcessRuntime) -> None:
     failed = await ended(runtime, "sh", "-c", "exit 7")
     killed = await ended(runtime, "sh", "-c", "kill -9 $$")
-    assert failed.exit is not None
-    assert killed.exit is not None
-    assert (failed.exit.code, failed.exit.reason) == (7, "Error")
-    assert (killed.exit.code, killed.exit.reason) == (137, "Error")
+    assert (failed.code, failed.reason) == (7, "Error")
+    assert (killed.code, killed.reason) == (137, "Error")
 
 
 async def test_missing_command_is_a_start_error(runtime: ProcessRuntime) -> None:
-    status = await runtime.run(config("no-such-program", "--help"))
-    assert status.exit is not None
-    assert (status.exit.code, status.exit.reason) == (128, "StartError")
-    assert status.exit.message.endswith('exec: "no-such-program": executable file not found in $PATH')
-    status = await runtime.run(config("/no/such/program"))
-    assert status.exit is not None
-    assert status.exit.message.endswith('exec: "/no/such/program": stat /no/such/program: no such file or directory')
+    found = exit_of(await runtime.run(config("no-such-program", "--help")))
+    assert (found.code, found.reason) == (128, "StartError")
+    assert found.message.endswith('exec: "no-such-program": executable file not found in $PATH')
+    found = exit_of(await runtime.run(config("/no/such/program")))
+    assert found.message.endswith('exec: "/no/such/program": stat /no/such/program: no such file or directory')
 
 
 async def test_file_that_cannot_be_executed_is_a_start_error(runtime: ProcessRuntime, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("pizza")
-    status = await runtime.run(config(str(tmp_path / "text")))
-    assert status.exit is not None
-    assert status.exit.message.endswith("permission denied")
+    assert exit_of(await runtime.run(config(str(tmp_path / "text")))).message.endswith("permission denied")
 
 
 async def test_command_that_the_shell_does_not_find(runtime: ProcessRuntime) -> None:
-    status = await ended(runtime, "sh", "-c", "no-such-program")
-    assert status.exit is not None
-    assert (status.exit.code, status.exit.reason) == (127, "Error")
+    found = await ended(runtime, "sh", "-c", "no-such-program")
+    assert (found.code, found.reason) == (127, "Error")
     assert "not found" in output(runtime)
 
 
 async def test_arguments_that_are_too_long(runtime: ProcessRuntime) -> None:
     status = await runtime.run(config("echo", "x" * (1 << 21)))
-    assert status.exit is not None
-    assert status.exit.message.endswith("argument list too long")
+    assert exit_of(status).message.endswith("argument list too long")
 
 
 async def test_a_container_without_a_command_runs_until_it_is_stopped_and_says_so(runtime: ProcessRuntime) -> None:
@@ -150,8 +154,7 @@ async def test_a_container_without_a_command_runs_until_it_is_stopped_and_says_s
     runtime.subscribe(changed.append)
     runtime.stop(status.id, 30)
     (status,) = runtime.containers(POD.uid)
-    assert status.exit is not None
-    assert status.exit.code == 0
+    assert exit_of(status).code == 0
     assert changed == [POD.uid]
 
 
@@ -161,10 +164,7 @@ async def test_stop_sends_sigterm_first(runtime: ProcessRuntime) -> None:
     )
     await until(lambda: "up" in output(runtime))
     runtime.stop(status.id, 3600)
-    await until(lambda: not runtime.containers(POD.uid)[0].running)
-    (status,) = runtime.containers(POD.uid)
-    assert status.exit is not None
-    assert status.exit.code == 3
+    assert (await end(runtime)).code == 3
     assert "bye" in output(runtime)
 
 
@@ -174,10 +174,7 @@ async def test_stop_kills_after_the_grace_period_which_can_be_shortened(runtime:
     runtime.stop(status.id, 3600)
     runtime.stop(status.id, 0.01)
     runtime.stop(status.id, 3600)
-    await until(lambda: not runtime.containers(POD.uid)[0].running)
-    (status,) = runtime.containers(POD.uid)
-    assert status.exit is not None
-    assert status.exit.code == 137
+    assert (await end(runtime)).code == 137
 
 
 async def test_child_processes_end_with_their_container(runtime: ProcessRuntime) -> None:
@@ -190,8 +187,7 @@ async def test_output_is_bounded() -> None:
     async with ProcessRuntime(output_limit=1000) as runtime:
         await ended(runtime, "sh", "-c", "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done")
         assert output(runtime).endswith("498\n499\n")
-        report = runtime.report("kitchen", "guest", "eater")
-        assert report is not None
+        report = report_of(runtime)
         assert len(report.log.text) + report.log.begin.offset == 1890
         assert report.log.size <= 1000
 
@@ -213,8 +209,7 @@ async def test_retained_output_of_deleted_pods_is_bounded() -> None:
         for number in range(70):
             pod = PodReference("kitchen", f"guest-{number}", f"uid-{number}")
             await runtime.run(ContainerConfig(pod, "eater", 0, "x"))
-            report = runtime.report("kitchen", f"guest-{number}", "eater")
-            assert report is not None
+            report = report_of(runtime, pod=pod.name)
             for _ in range(20):
                 report.log.append(b"x" * 60_000 + b"\n", 0)
             runtime.stop(report.status.id, 0)
@@ -241,8 +236,7 @@ async def test_noisy_container_does_not_starve_others(runtime: ProcessRuntime) -
 
     counting = asyncio.create_task(count())
     await until(lambda: output(runtime) == "quiet\n")
-    loud = runtime.report("kitchen", "guest", "loud")
-    assert loud is not None
+    loud = report_of(runtime, "loud")
     await until(lambda: loud.log.begin.offset > 5 << 20)
     counting.cancel()
 
@@ -268,8 +262,7 @@ async def test_container_with_closed_output_still_runs(runtime: ProcessRuntime, 
 async def test_edits_that_are_not_applied_are_reported(runtime: ProcessRuntime) -> None:
     edits = SpecEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
     await runtime.run(ContainerConfig(POD, "eater", 0, "busybox", ("true",), edits=edits))
-    report = runtime.report("kitchen", "guest", "eater")
-    assert report is not None
+    report = report_of(runtime)
     assert report.config.edits.mounts[0].container_path == "/mnt/oven"
 
 
@@ -319,16 +312,11 @@ def test_killed_runtime_leaves_no_processes(tmp_path: Path) -> None:
 
 
 async def test_containers_of_a_killed_reaper_end_and_a_new_reaper_starts(runtime: ProcessRuntime) -> None:
-    status = await runtime.run(config("sh", "-c", "echo $PPID; exec sleep 3600"))
+    await runtime.run(config("sh", "-c", "echo $PPID; exec sleep 3600"))
     await until(lambda: output(runtime))
     os.kill(int(output(runtime)), signal.SIGKILL)
-    await until(lambda: not runtime.containers(POD.uid)[0].running)
-    (status,) = runtime.containers(POD.uid)
-    assert status.exit is not None
-    assert status.exit.code == 137
-    again = await ended(runtime, "true")
-    assert again.exit is not None
-    assert again.exit.code == 0
+    assert (await end(runtime)).code == 137
+    assert (await ended(runtime, "true")).code == 0
 
 
 def wait_for(condition: Callable[[], object]) -> None:
