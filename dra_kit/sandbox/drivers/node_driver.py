@@ -84,6 +84,11 @@ class NodeDriver:
         """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""
         return self._role.hanging(patience) if self._role else ()
 
+    @property
+    def ready(self) -> bool:
+        """Whether all parts of its role are ready: it has published its devices."""
+        return self._role is not None and self._role.ready
+
     def serves(self) -> bool:
         """Return whether the kubelet knows the driver: a pod that is created before waits for more than a minute."""
         return bool(self._plugins())

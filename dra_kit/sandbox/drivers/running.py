@@ -16,6 +16,7 @@ from dra_kit.sandbox.drivers.control import SandboxDriverControl
 from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
 from dra_kit.sandbox.drivers.log import DriverLog
 from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.node_driver import NodeDriver
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, require_distinct_drivers
 from dra_kit.sandbox.drivers.settings import settings_by_driver
@@ -161,7 +162,7 @@ class RunningDrivers:
             (control.name, node.name)
             for node in self._cluster.nodes
             for control in controls
-            if not (self._has_slices(control.name, node.name) and control.on(node).serves())
+            if not (self._has_slices(control.on(node), node.name) and control.on(node).serves())
         ]:
             self.check()
             seconds = time.monotonic() - begin
@@ -176,9 +177,11 @@ class RunningDrivers:
                 )
             await asyncio.sleep(_POLL)
 
-    def _has_slices(self, driver: str, node: str) -> bool:
-        specs = (item["spec"] for item in self._cluster.informers.objects(RESOURCE_SLICES).values())
-        return any(spec["driver"] == driver and spec.get("nodeName", node) == node for spec in specs)
+    def _has_slices(self, driver: NodeDriver, node: str) -> bool:
+        specs = [item["spec"] for item in self._cluster.informers.objects(RESOURCE_SLICES).values()]
+        nodes = {spec.get("nodeName") for spec in specs if spec["driver"] == driver.name}
+        # slices of no node may be all that it publishes, or those of its controller role
+        return node in nodes or (None in nodes and driver.ready)
 
     # --- how they are
 

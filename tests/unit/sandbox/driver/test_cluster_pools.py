@@ -47,6 +47,25 @@ async def test_start_waits_for_pools_of_the_cluster_provider() -> None:
         assert await pools_of_no_node(sandbox) == {"near", "far"}
 
 
+class SlowLamps(dra.DeviceProvider):
+    async def discover(self) -> AsyncIterator[Sequence[dra.Device]]:
+        await asyncio.sleep(1.5)  # longer than the cluster provider needs
+        yield [dra.Device(name="lamp-0")]
+
+
+class Disks(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory(pools=[dra.Pool(name="disks", all_nodes=True, devices=[dra.Device(name="disk")])])
+
+
+async def test_start_waits_for_devices_of_the_node_even_if_the_cluster_provider_is_faster() -> None:
+    driver = dra.Driver("lamp.example", provider=SlowLamps(), preparer=NoPreparer(), cluster_provider=Disks())
+
+    async with Sandbox(SandboxDriver((driver,))) as sandbox:
+        slices = (await sandbox.client.list(RESOURCE_SLICES)).items
+        assert [item["spec"]["pool"]["name"] for item in slices if item["spec"].get("nodeName")] == ["node-1"]
+
+
 async def test_start_does_not_wait_forever_for_an_empty_cluster_provider() -> None:
     with patch.object(operators, "_POOLS_SECONDS", 0.1):
         async with Sandbox(driver_with(slow_warehouse())) as sandbox:
