@@ -81,7 +81,7 @@ class AdmissionExpression:
             size = f"size: {len(text)}, limit {MAX_CODE_POINTS}"
             raise _compile_error(text, CompileFailure(f"expression code point size exceeds limit: {size}", None))
         try:
-            root = parse(text, has_bind=False)
+            root = parse(text, has_bind=False)  # policies have variables instead
             check(root, environment)
             check_literals(root)
             self.type: Type = root.type
@@ -402,11 +402,6 @@ class AdmissionEnvironment(Struct, frozen=True):
     params: bool = False
     authorizer: bool = True
     variables: Mapping[str, Type] | None = None
-
-    @property
-    def has_bind(self) -> bool:
-        """False: policies have variables instead of ``cel.bind``."""
-        return False
 
     def variable(self, name: str) -> Type | None:
         """Return the type of a variable."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from dra_kit.kubernetes.cel.costs import SORTED_TYPES, Charge, call_charge
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, EvaluatorPanic, no_such_overload
 from dra_kit.kubernetes.cel.functions.regex import compile_pattern
-from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions
+from dra_kit.kubernetes.cel.libraries import all_functions
 from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
 from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, Frame, Uint, map_key, type_name
@@ -48,8 +48,11 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNo
     Raises:
         CompileFailure: a constant cannot be converted, or is not a regular expression.
     """
-    overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
-    overloads = [one for one in overloads if one.member == (node.target is not None)]
+    overloads = [
+        one
+        for one in all_functions()[node.function]
+        if one.id in node.overloads and one.member == (node.target is not None)
+    ]
     only = overloads[0].id if len(overloads) == 1 else ""
     charge = call_charge(node.function, only)
     if node.function in _REGEX:
@@ -187,7 +190,7 @@ def _is_certain(node: SyntaxNode, declared: Type) -> bool:
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, CallNode) or len(node.overloads) != 1 or declared.parameters:
         return False
-    made = [one for one in admission_overloads(node.function) if one.id == node.overloads[0]]
+    made = [one for one in all_functions().get(node.function, ()) if one.id == node.overloads[0]]
     return bool(made) and made[0].result == declared and made[0].compute is not None
 
 

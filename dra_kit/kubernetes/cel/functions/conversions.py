@@ -15,7 +15,17 @@ from dra_kit.kubernetes.cel.functions.time import (
     timestamp_in_range,
 )
 from dra_kit.kubernetes.cel.types import Library
-from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint, type_name
+from dra_kit.kubernetes.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    SECOND,
+    UINT_MAX,
+    Uint,
+    fit_int,
+    fit_uint,
+    overflow,
+    type_name,
+)
 
 LIBRARY: Final = Library()
 _BOOLS: Final = {
@@ -27,15 +37,10 @@ _UINT: Final = re.compile(r"[0-9]{1,400}")
 _DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,6}")
 _SPECIAL_DOUBLES: Final = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
-_SECOND: Final = 1_000_000_000
 
 
 def _refused(value: Any, target: str) -> EvaluationFailure:
     return EvaluationFailure(f"type conversion error from '{type_name(value)}' to '{target}'", "conversion")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 for _type, _identifier in {
@@ -43,7 +48,7 @@ for _type, _identifier in {
     "duration": "duration_to_duration", "int": "int64_to_int64", "string": "string_to_string",
     "timestamp": "timestamp_to_timestamp", "uint": "uint64_to_uint64",
 }.items():  # fmt: skip
-    LIBRARY.declare(_identifier, f"{_type}({_type}) -> {_type}", _same)
+    LIBRARY.declare(_identifier, f"{_type}({_type}) -> {_type}", lambda value: value)
 
 
 @LIBRARY.function("string_to_bool", "bool(string) -> bool")
@@ -57,9 +62,7 @@ def _bool_of_string(text: str) -> bool:
 LIBRARY.declare("string_to_bytes", "bytes(string) -> bytes", lambda text: text.encode())
 
 
-@LIBRARY.function("int64_to_double", "double(int) -> double")
-def _double_of_integer(number: int) -> float:
-    return float(number)
+LIBRARY.declare("int64_to_double", "double(int) -> double", float)
 
 
 @LIBRARY.function("string_to_double", "double(string) -> double")
@@ -82,16 +85,14 @@ def parse_double(text: str) -> float:
     return number
 
 
-LIBRARY.declare("uint64_to_double", "double(uint) -> double", _double_of_integer)
-
-
+LIBRARY.declare("uint64_to_double", "double(uint) -> double", float)
 LIBRARY.declare("string_to_duration", "duration(string) -> duration", parse_duration)
 
 
 @LIBRARY.function("double_to_int64", "int(double) -> int")
 def _int_of_double(number: float) -> int:
     if not -(2.0**63) < number < 2.0**63:
-        raise EvaluationFailure("integer overflow", "arithmetic")
+        raise overflow("integer")
     return int(number)
 
 
@@ -105,28 +106,20 @@ def _int_of_string(text: str) -> int:
     raise _refused(text, "int")
 
 
-LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // _SECOND)
+LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // SECOND)
 
 
-@LIBRARY.function("uint64_to_int64", "int(uint) -> int")
-def _int_of_uint(number: Uint) -> int:
-    if number > INT_MAX:
-        raise EvaluationFailure("integer overflow", "arithmetic")
-    return int(number)
+LIBRARY.declare("uint64_to_int64", "int(uint) -> int", lambda number: fit_int(int(number)))
 
 
 @LIBRARY.function("double_to_uint64", "uint(double) -> uint")
 def _uint_of_double(number: float) -> Uint:
     if not 0 <= number < 2.0**64:
-        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
+        raise overflow("unsigned integer")
     return Uint(number)
 
 
-@LIBRARY.function("int64_to_uint64", "uint(int) -> uint")
-def _uint_of_int(number: int) -> Uint:
-    if number < 0:
-        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
-    return Uint(number)
+LIBRARY.declare("int64_to_uint64", "uint(int) -> uint", fit_uint)
 
 
 @LIBRARY.function("string_to_uint64", "uint(string) -> uint")
@@ -138,7 +131,7 @@ def _uint_of_string(text: str) -> Uint:
 
 LIBRARY.functions(
     {
-        "int64_to_timestamp": ("timestamp(int) -> timestamp", lambda seconds: timestamp_in_range(seconds * _SECOND)),
+        "int64_to_timestamp": ("timestamp(int) -> timestamp", lambda seconds: timestamp_in_range(seconds * SECOND)),
         "string_to_timestamp": ("timestamp(string) -> timestamp", parse_timestamp),
         "bool_to_string": ("string(bool) -> string", lambda value: "true" if value else "false"),
     }
@@ -182,12 +175,6 @@ def format_double(number: float) -> str:
 
 
 LIBRARY.declare("duration_to_string", "string(duration) -> string", format_duration)
-
-
-@LIBRARY.function("int64_to_string", "string(int) -> string")
-def _string_of_integer(number: int) -> str:
-    return str(int(number))
-
-
+LIBRARY.declare("int64_to_string", "string(int) -> string", str)
 LIBRARY.declare("timestamp_to_string", "string(timestamp) -> string", format_timestamp)
-LIBRARY.declare("uint64_to_string", "string(uint) -> string", _string_of_integer)
+LIBRARY.declare("uint64_to_string", "string(uint) -> string", str)
