@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -149,16 +149,14 @@ def _set_membership(element: CompiledNode, values: list[Any]) -> CompiledNode | 
 
 def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
     """Return the code of the function and the guards of its arguments; None if the code has the guards."""
-    if len(overloads) == 1 or node.function in _SELF_CHECKED:
-        only = overloads[0]
-        if node.function in _SELF_CHECKED:
-            unguarded: list[Guard | None] = [None] * len(node.operands)
-            return _with_frame(only), unguarded
+    if node.function in _SELF_CHECKED:
+        return _with_frame(overloads[0]), [None] * len(node.operands)
+    if len(overloads) == 1:
         guards = [
             None if _is_certain(operand, declared) else guard_of(declared)
-            for operand, declared in zip(node.operands, only.arguments, strict=True)
+            for operand, declared in zip(node.operands, overloads[0].arguments, strict=True)
         ]
-        return _with_frame(only), guards
+        return _with_frame(overloads[0]), guards
     candidates = [(_with_frame(one), [guard_of(declared) for declared in one.arguments]) for one in overloads]
     name = node.function
 
@@ -311,16 +309,15 @@ def constant(value: Any, cost: int = 0) -> CompiledNode:
 class VariableScope:
     """The variables in a scope; each has its own position in the frame."""
 
-    __slots__ = ("_outer", "_positions", "_variables")
+    __slots__ = ("_positions", "_variables")
 
-    def __init__(self, positions: list[int], outer: VariableScope | None = None) -> None:
+    def __init__(self, positions: list[int], outer: Mapping[str, tuple[int, Run | None]]) -> None:
         self._positions = positions
-        self._outer = outer
-        self._variables: dict[str, tuple[int, Run | None]] = {}
+        self._variables = dict(outer)
 
     def inner(self) -> VariableScope:
         """Return a nested scope."""
-        return VariableScope(self._positions, self)
+        return VariableScope(self._positions, self._variables)
 
     def declare(self, name: str, initial: Run | None = None) -> int:
         """Add a variable; one with ``initial`` is computed on first use."""
@@ -331,12 +328,7 @@ class VariableScope:
 
     def find(self, name: str) -> tuple[int, Run | None] | None:
         """Return the position and the initial code of a variable; None if it is not declared."""
-        scope: VariableScope | None = self
-        while scope is not None:
-            if name in scope._variables:  # noqa: SLF001 - of the same class
-                return scope._variables[name]  # noqa: SLF001
-            scope = scope._outer  # noqa: SLF001
-        return None
+        return self._variables.get(name)
 
 
 UNSET: Final = object()
@@ -358,14 +350,12 @@ def guard_of(declared: Type) -> Guard | None:
     """Return the guard of a type; None if it accepts all values. It checks the first entry of lists and maps."""
     if declared.kind in {"dyn", "any", "param"}:
         return None
-    classes = _classes()[declared.name]
+    classes = classes_of(declared)
     if declared.kind == "list":
         element = guard_of(declared.parameters[0])
         if element is None:
             return lambda value: type(value) is list
         return lambda value: type(value) is list and (not value or element(value[0]))
-    if declared.kind == "map":
-        return lambda value: type(value) in classes
     return lambda value: type(value) in classes
 
 

@@ -61,7 +61,7 @@ class Evaluator:
     def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
         self._observer = observer
         positions = [VARIABLES]
-        self._run = self._compile(root, VariableScope(positions)).run
+        self._run = self._compile(root, VariableScope(positions, {})).run
         self._empty = [None] * (positions[0] - VARIABLES)
 
     def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:

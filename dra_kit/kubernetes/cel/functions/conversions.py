@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure
@@ -153,25 +154,12 @@ def format_double(number: float) -> str:
         return "NaN"
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"
-    sign, text = ("-", repr(number)[1:]) if math.copysign(1, number) < 0 else ("", repr(number))
-    mantissa, _, exponent_text = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    leading = len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0") or "0"
-    # the number is 0.<digits> * 10**point
-    point = len(whole) - leading + int(exponent_text or "0")
-    if number == 0:
-        return f"{sign}0"
-    exponent = point - 1
-    if exponent < -4 or exponent >= 6:
-        rest = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    if point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    if len(digits) <= point:
-        return f"{sign}{digits}{'0' * (point - len(digits))}"
-    return f"{sign}{digits[:point]}.{digits[point:]}"
+    shortest = Decimal(repr(number)).normalize()
+    exponent = shortest.adjusted()
+    if -4 <= exponent < 6:
+        return f"{shortest:f}"
+    mantissa, _, _ = f"{shortest:e}".partition("e")
+    return f"{mantissa}e{exponent:+03d}"
 
 
 LIBRARY.declare("duration_to_string", "string(duration) -> string", format_duration)

@@ -192,10 +192,13 @@ def _quoted(text: str) -> str:
 _GO_ESCAPES: Final = {"\a": "\\a", "\v": "\\v", "\x7f": "\\x7f"}
 
 
-def _decimal(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) is int or type(value) is Uint:
-        return str(int(value))
-    raise _refused("decimal clause can only be used on integers", value)
+def _integral(letter: str, requirement: str, *others: type) -> Callable[[Frame, Any, int | None], str]:
+    def formatter(_frame: Frame, value: Any, _: int | None) -> str:
+        if type(value) in {int, Uint, *others}:
+            return format(int(value), letter)
+        raise _refused(requirement, value)
+
+    return formatter
 
 
 def _double(value: Any, what: str) -> float:
@@ -231,12 +234,6 @@ def _scientific(_frame: Frame, value: Any, _: int | None) -> str:
     return f"{mantissa}\u00d710{(sign + exponent[1:]).translate(_SUPERSCRIPTS)}"
 
 
-def _binary(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) in {int, Uint, bool}:
-        return f"{int(value):b}"
-    raise _refused("only integers and bools can be formatted as binary", value)
-
-
 def _hexadecimal(letter: str) -> Callable[[Frame, Any, int | None], str]:
     def formatter(_frame: Frame, value: Any, _: int | None) -> str:
         kind = type(value)
@@ -250,16 +247,16 @@ def _hexadecimal(letter: str) -> Callable[[Frame, Any, int | None], str]:
     return formatter
 
 
-def _octal(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) is int or type(value) is Uint:
-        return f"{int(value):o}"
-    raise _refused("octal clause can only be used on integers", value)
-
-
 _FORMATTERS: Final[dict[str, Callable[[Frame, Any, int | None], str]]] = {
-    "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hexadecimal("x"),
-    "X": _hexadecimal("X"), "o": _octal,
-}  # fmt: skip
+    "s": _string,
+    "d": _integral("d", "decimal clause can only be used on integers"),
+    "f": _fixed,
+    "e": _scientific,
+    "b": _integral("b", "only integers and bools can be formatted as binary", bool),
+    "x": _hexadecimal("x"),
+    "X": _hexadecimal("X"),
+    "o": _integral("o", "octal clause can only be used on integers"),
+}
 _DNS1123: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
