@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -101,7 +102,7 @@ class DeviceSearch:
         self._limits = limits
         self._steps = 0
         self._failed_tries = 0
-        self._matches: dict[RequestAlternative, list[bool | None]] = {}
+        self._matches: defaultdict[RequestAlternative, list[bool | None]] = defaultdict(lambda: [None] * len(devices))
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self.selected: list[list[RequestAlternative]] = [
             [requests[0].choice for requests in claim.requests] for claim in claims
@@ -222,7 +223,7 @@ class DeviceSearch:
         device = self._devices[index]
         if not self._holding.is_free(choice, device, claim):
             return False
-        known = self._known_matches(choice)
+        known = self._matches[choice]
         match = known[index]
         if match is None:
             match = known[index] = self._selection.matches(choice, device)
@@ -233,12 +234,6 @@ class DeviceSearch:
         known = self._matches.get(choice)
         left = len(self._devices) - start
         return left if known is None else left - known[start:].count(False)
-
-    def _known_matches(self, choice: RequestAlternative) -> list[bool | None]:
-        known = self._matches.get(choice)
-        if known is None:
-            known = self._matches[choice] = [None] * len(self._devices)
-        return known
 
     def _count_step(self, choice: RequestAlternative) -> None:
         self._steps += 1
