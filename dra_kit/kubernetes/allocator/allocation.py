@@ -12,10 +12,10 @@ from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.constraints import constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, has_many_terms, is_pinned
 from dra_kit.kubernetes.allocator.memo import AttemptCache
+from dra_kit.kubernetes.allocator.picks import Pick, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
 from dra_kit.kubernetes.allocator.pruning import ClaimSearch, NodeAlternative
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.search import DeviceSearch, SearchLimits, Solution, check_result_count
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
@@ -132,7 +132,7 @@ class AllocationAttempt:
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
         selection = DeviceMatcher(node, self._gates, self._evaluator)
-        holding = DeviceReservations(node, self._gates, self._snapshot.usage, pools.ordered)
+        holding = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
         claims = [
             ClaimSearch(
                 self._requests_on(claim, requests, pools.ordered, selection, holding),
@@ -155,7 +155,7 @@ class AllocationAttempt:
         requests: Sequence[Sequence[RequestAlternative | AllocationError]],
         pools: Sequence[NodePool],
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
     ) -> list[list[NodeAlternative]]:
         counted = 0
         on_node = []
@@ -185,7 +185,7 @@ def _without_errors(
 
 
 def _devices_for_all(
-    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
+    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: PickedDevices
 ) -> tuple[AdvertisedDevice, ...]:
     """Return the devices for mode All, including devices in use, which make the request fail."""
     devices = []

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.picks import Pick, PickedDevices
 from dra_kit.kubernetes.allocator.pruning import CandidateLists, ClaimSearch, FeasibilityCheck, NodeAlternative
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -49,7 +49,7 @@ class PickPosition(Struct, frozen=True):
         request: position in the claim.
         choice: position in the request.
         device: position in the devices of the node.
-        amounts: see :class:`~dra_kit.kubernetes.allocator.reservations.Pick`.
+        amounts: see :class:`~dra_kit.kubernetes.allocator.picks.Pick`.
     """
 
     request: int
@@ -90,7 +90,7 @@ class DeviceSearch:
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
         limits: SearchLimits,
     ) -> None:
         self._claims = claims

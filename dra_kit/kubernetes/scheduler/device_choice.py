@@ -9,8 +9,8 @@ from msgspec import Struct
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.constraints import Constraint, constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.picks import PickedDevices
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
@@ -90,7 +90,7 @@ def explain_choices(
     pools = snapshot.pools(node, gates)
     by_name = {(device.id.driver, device.id.pool, device.id.device): device for device in pools.devices}
     counter = _Counter(
-        snapshot, gates, selection, DeviceReservations(node, gates, snapshot.usage, pools.ordered), pools.devices
+        snapshot, gates, selection, PickedDevices(node, gates, snapshot.usage, pools.ordered), pools.devices
     )
     for number, (claim, allocation) in enumerate(allocations):
         model = ResourceClaim.model_validate(claim)
@@ -109,7 +109,7 @@ class _Counter:
         snapshot: AllocatorState,
         gates: AllocatorRules,
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
         devices: Sequence[AdvertisedDevice],
     ) -> None:
         self._usage = snapshot.usage

@@ -32,7 +32,7 @@ class Pick(Struct, frozen=True):
     amounts: dict[str, Quantity] | None
 
 
-class DeviceReservations:
+class PickedDevices:
     """The devices that the claims of one pod would get on one node."""
 
     def __init__(self, node: Node, gates: AllocatorRules, usage: DeviceUsage, pools: Sequence[NodePool]) -> None:
