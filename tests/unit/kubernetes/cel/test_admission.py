@@ -22,6 +22,7 @@ from dra_kit.kubernetes.cel.functions.authorization import (
     AuthorizerValue,
     ResourceCheck,
 )
+from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.values import StringMapValue
 
 
@@ -67,8 +68,6 @@ def test_policies_lack_functions_of_devices(expression: str) -> None:
 
 
 def test_selectors_lack_authorizer() -> None:
-    from dra_kit.kubernetes.cel.program import compile_selector
-
     with pytest.raises(CelCompileError, match="undeclared reference to 'authorizer'"):
         compile_selector("authorizer.path('/x').check('get').allowed()")
 
@@ -141,14 +140,7 @@ def test_json_values_keep_their_types() -> None:
     value = to_cel_value({"a": [1, 1.0, True, None, "x", {}]})
 
     assert isinstance(value, StringMapValue)
-    assert [type(item).__name__ for item in value.items["a"]] == [
-        "int",
-        "float",
-        "bool",
-        "NoneType",
-        "str",
-        "StringMapValue",
-    ]
+    assert list(map(type, value.items["a"])) == [int, float, bool, type(None), str, StringMapValue]
 
 
 def test_local_variable_may_be_named_device() -> None:

@@ -50,6 +50,7 @@ def test_expensive_expression_compiles_but_is_not_admitted() -> None:
         ("[1, 2, 3].map(x, x + 1) == [2, 3, 4]", 44),
         ('$a.?labels[?0].orValue("") == "b"', 6),
         ("has(device.driver)", 1),
+        ("google.protobuf.Duration{seconds: 1} == duration('1s')", 41),
     ],
 )
 def test_actual_cost_equals_kubernetes(expression: str, cost: int) -> None:
