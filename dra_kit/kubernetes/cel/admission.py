@@ -73,7 +73,11 @@ class Denial(Struct, frozen=True):
 
 
 class AdmissionExpression:
-    """A compiled expression of a policy; created by ``compile_admission``."""
+    """A compiled expression of a policy.
+
+    Raises:
+        CelCompileError: an API server would reject it.
+    """
 
     def __init__(self, text: str, environment: AdmissionEnvironment) -> None:
         self.text = text
@@ -295,7 +299,7 @@ def _compiled(
     if not text.strip():
         return None
     try:
-        compiled = compile_admission(text, environment)
+        compiled = AdmissionExpression(text, environment)
     except CelCompileError as error:
         policy.problems.append(PolicyProblem(path, text, str(error)))
         return None
@@ -308,15 +312,6 @@ def _compiled(
 
 MAX_CODE_POINTS: Final = 100_000
 """The longest expression that Kubernetes parses (cel-go v0.29.2)."""
-
-
-def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
-    """Compile an expression of an admission policy.
-
-    Raises:
-        CelCompileError: an API server would reject it.
-    """
-    return AdmissionExpression(text, environment)
 
 
 def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str, Any], meter: Meter) -> LazyMapValue:

@@ -156,9 +156,10 @@ def _collection(step: CallNode, over: Run, bind: _Bind, scope: VariableScope, co
         return _map_builder(over, bind, condition, [compile_node(part, scope).run for part in step.arguments[1:]])
     appended = step.arguments[1]
     assert isinstance(appended, ListNode)  # noqa: S101 - so macros are expanded
-    element = compile_node(appended.elements[0], scope)
+    code = compile_node(appended.elements[0], scope)
+    element = code.run
     # a constant list is created once
-    cost = 2 if element.constant and not element.cost else 2 + LIST_COST
+    cost = 2 if code.constant and not code.cost else 2 + LIST_COST
 
     def run(frame: Frame) -> list[Any]:
         made: list[Any] = []
@@ -166,7 +167,7 @@ def _collection(step: CallNode, over: Run, bind: _Bind, scope: VariableScope, co
             if condition is not None and not as_bool(condition(frame)):
                 continue
             frame[0] += cost
-            made.append(element.run(frame))
+            made.append(element(frame))
         frame[0] += 1
         return made
 

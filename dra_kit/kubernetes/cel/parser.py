@@ -39,7 +39,7 @@ def parse(text: str, *, has_bind: bool = True) -> SyntaxNode:
         has_bind: whether ``cel.bind`` is one of the macros.
 
     Raises:
-        CompileFailure: it is none.
+        CompileFailure: the text is not an expression.
     """
     parser = _Parser(text, has_bind=has_bind)
     root = parser.expression()
@@ -358,7 +358,7 @@ def tokenize(text: str) -> list[Token]:
     """Return the tokens of an expression, the last one of kind ``end``.
 
     Raises:
-        CompileFailure: a character or a literal is none.
+        CompileFailure: a character or a literal is invalid.
     """
     tokens: list[Token] = []
     position = 0

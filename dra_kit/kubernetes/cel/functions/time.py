@@ -81,7 +81,7 @@ def parse_timestamp(text: str) -> Timestamp:
     """Read a timestamp of RFC 3339.
 
     Raises:
-        EvaluationFailure: it is none.
+        EvaluationFailure: it is not a timestamp.
     """
     match = _RFC3339.fullmatch(text)
     if match is not None:

@@ -10,9 +10,9 @@ from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel import admission as policies
 from dra_kit.kubernetes.cel.admission import (
     AdmissionEnvironment,
+    AdmissionExpression,
     Denial,
     PolicyRequest,
-    compile_admission,
     compile_policy,
     to_cel_value,
 )
@@ -64,7 +64,7 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
 )
 def test_policies_lack_functions_of_devices(expression: str) -> None:
     with pytest.raises(CelCompileError):
-        compile_admission(expression, AdmissionEnvironment())
+        AdmissionExpression(expression, AdmissionEnvironment())
 
 
 def test_selectors_lack_authorizer() -> None:
@@ -74,7 +74,7 @@ def test_selectors_lack_authorizer() -> None:
 
 def test_compile_error_has_line_and_column() -> None:
     with pytest.raises(CelCompileError) as refused:
-        compile_admission("true &&\n  foo", AdmissionEnvironment())
+        AdmissionExpression("true &&\n  foo", AdmissionEnvironment())
 
     text = "compilation failed: ERROR: <input>:2:3: undeclared reference to 'foo' (in container '')\n |   foo\n | ..^"
     assert str(refused.value) == text
