@@ -329,7 +329,7 @@ def node_selector(
                 f"create NodeSelector for claim {claim.metadata.name}: "
                 f"unsupported ResourceSlice.NodeSelector with {terms} terms",
                 kind="node-selector-terms",
-                claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
+                claim=pick.choice.claim,
                 request=pick.choice.name,
                 device=str(pick.device.id),
             )

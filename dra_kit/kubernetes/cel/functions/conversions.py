@@ -61,8 +61,6 @@ def _bool_of_string(text: str) -> bool:
 
 
 LIBRARY.declare("string_to_bytes", "bytes(string) -> bytes", lambda text: text.encode())
-
-
 LIBRARY.declare("int64_to_double", "double(int) -> double", float)
 
 
@@ -108,8 +106,6 @@ def _int_of_string(text: str) -> int:
 
 
 LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // SECOND)
-
-
 LIBRARY.declare("uint64_to_int64", "int(uint) -> int", lambda number: fit_int(int(number)))
 
 

@@ -262,13 +262,13 @@ LIBRARY.functions(
     {
         "string_to_ip": ("ip(string) -> ip", lambda text: IP(_parse_address(text))),
         "ip_is_canonical": ("ip.isCanonical(string) -> bool", lambda text: str(_parse_address(text)) == text),
+        "is_ip": ("isIP(string) -> bool", succeeds(_parse_address)),
+        "ip_to_string": ("string(ip) -> string", str),
+        "cidr_to_string": ("string(cidr) -> string", str),
+        "string_to_cidr": ("cidr(string) -> cidr", _parse_network),
+        "is_cidr": ("isCIDR(string) -> bool", succeeds(_parse_network)),
     }
 )
-
-
-LIBRARY.declare("is_ip", "isIP(string) -> bool", succeeds(_parse_address))
-LIBRARY.declare("ip_to_string", "string(ip) -> string", str)
-LIBRARY.declare("cidr_to_string", "string(cidr) -> string", str)
 
 
 def _is_link_local_multicast(value: IP) -> bool:
@@ -294,10 +294,6 @@ LIBRARY.methods(
         "ip_is_global_unicast": ("isGlobalUnicast(ip) -> bool", _is_global_unicast),
     }
 )
-LIBRARY.declare("string_to_cidr", "cidr(string) -> cidr", _parse_network)
-
-
-LIBRARY.declare("is_cidr", "isCIDR(string) -> bool", succeeds(_parse_network))
 
 
 def _covers(value: CIDR, other: CIDR) -> bool:
