@@ -102,7 +102,7 @@ def _fold(
     operands: Sequence[CompiledNode],
     *,
     invoke: _Invoke,
-    guards: list[Guard | None] | None,
+    guards: Sequence[Guard | None] | None,
     charge: int | Charge,
 ) -> CompiledNode | None:
     values = tuple(code.value for code in operands)
@@ -147,7 +147,7 @@ def _set_membership(element: CompiledNode, values: list[Any]) -> CompiledNode | 
     return CompiledNode(run)
 
 
-def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
+def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, Sequence[Guard | None] | None]:
     """Return the code of the function and the guards of its arguments; None if the code has the guards."""
     if node.function in _SELF_CHECKED:
         return _with_frame(overloads[0]), [None] * len(node.operands)
@@ -193,7 +193,7 @@ def _is_certain(node: SyntaxNode, declared: Type) -> bool:
 
 
 def _direct(
-    overload: Overload, guards: list[Guard | None], operands: Sequence[CompiledNode], charge: int | Charge
+    overload: Overload, guards: Sequence[Guard | None], operands: Sequence[CompiledNode], charge: int | Charge
 ) -> Run:
     """Return the code of a call of one overload."""
     compute = overload.compute
