@@ -33,7 +33,7 @@ def fsync_ms(directory: Path, times: int = 200) -> float:
 
 async def get_ms(credentials: Credentials, claim: ClaimReference, times: int = 200) -> float:
     """Return the median time of a GET of a claim over an open connection with a minimal client."""
-    address = urlsplit(credentials.server)
+    address = urlsplit(credentials.connection.server)
     context = credentials.ssl or ssl.create_default_context()
     connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
     authorization = await credentials.authorization()

@@ -44,7 +44,7 @@ async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIter
                 headers["Authorization"] = authorization
             async with session.request(
                 request.method,
-                credentials.server.rstrip("/") + request.raw_path,
+                credentials.connection.server.rstrip("/") + request.raw_path,
                 headers=headers,
                 data=await request.read() or None,
                 timeout=aiohttp.ClientTimeout(total=None),

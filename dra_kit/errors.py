@@ -177,6 +177,7 @@ class KubeError(DraKitError):
         text: message of the API server; by default ``message``.
         about: ``details.kind`` of the Status object, such as ``namespaces`` if the object's namespace does not exist;
             empty without one.
+        causes: (field path, text) for each cause; the path is empty if the server names none.
     """
 
     default_code = "kube"
@@ -189,6 +190,7 @@ class KubeError(DraKitError):
         reason: str = "",
         text: str = "",
         about: str = "",
+        causes: Sequence[tuple[str, str]] = (),
         code: str | None = None,
     ) -> None:
         super().__init__(message, code=code)
@@ -196,6 +198,7 @@ class KubeError(DraKitError):
         self.reason = reason
         self.text: str = text or message
         self.about = about
+        self.causes: tuple[tuple[str, str], ...] = tuple(causes)
 
 
 class Unavailable(KubeError):
@@ -229,30 +232,9 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """400, 413 or 422: the API server rejects the object; a retry does not help.
-
-    Args:
-        message: this and the following as for :class:`KubeError`.
-        status: HTTP status.
-        reason: of the Status object.
-        text: message of the API server.
-        causes: (field path, text) for each cause; the path is empty if the server names none.
-    """
+    """400, 413 or 422: the API server rejects the object; a retry does not help."""
 
     default_code = "kube-invalid"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        reason: str = "",
-        text: str = "",
-        causes: Sequence[tuple[str, str]] = (),
-        code: str | None = None,
-    ) -> None:
-        super().__init__(message, status=status, reason=reason, text=text, code=code)
-        self.causes: tuple[tuple[str, str], ...] = tuple(causes)
 
 
 class KubeletError(DraKitError):
@@ -277,8 +259,8 @@ class UnresolvableDevices(DraKitError):
 
     default_code = "cdi-unresolvable"
 
-    def __init__(self, message: str, *, names: Sequence[str] = (), code: str | None = None) -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str, *, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
         self.names: tuple[str, ...] = tuple(names)
 
 
@@ -314,9 +296,8 @@ class AllocationError(DraKitError):
         request: str = "",
         device_class: str = "",
         device: str = "",
-        code: str | None = None,
     ) -> None:
-        super().__init__(message, code=code)
+        super().__init__(message)
         self.kind = kind
         self.node_only = node_only
         self.claim = claim

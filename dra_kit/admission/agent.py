@@ -97,7 +97,7 @@ async def run_webhook(
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
         if settings.own is not None:
-            namespace = settings.own.namespace or credentials.namespace or "default"
+            namespace = settings.own.namespace or credentials.connection.namespace or "default"
             own = SelfManagedCertificate(client, replace(settings.own, namespace=namespace))
         watchdog = LoopWatchdog()
         queue = ReviewQueue()

@@ -6,24 +6,46 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, field
 
 from dra_kit.apiserver.authentication import ADMIN, TokenIssuer, User
 from dra_kit.apiserver.authorization import Rbac
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import KindRegistry
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.admission_registration import POLICY_KINDS, WEBHOOK_KINDS
+from dra_kit.apiserver.kinds.core import CORE_KINDS, NODE_KINDS, STORED_KINDS
+from dra_kit.apiserver.kinds.custom_resources import DEFINITION_KINDS
+from dra_kit.apiserver.kinds.events import EVENT_KINDS
+from dra_kit.apiserver.kinds.kind import Kind, KindRegistry, StrategyContext
+from dra_kit.apiserver.kinds.pods import POD_KINDS
+from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
+from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.schema.decode import decode, prune
+from dra_kit.kubernetes.resource.schema.types import decode, prune
 from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.pod_log import PodLogSource
+
+
+KINDS: Final[tuple[Kind, ...]] = (
+    *CORE_KINDS,
+    *RBAC_KINDS,
+    *WORKLOAD_KINDS,
+    *STORED_KINDS,
+    *WEBHOOK_KINDS,
+    *POLICY_KINDS,
+    *POD_KINDS,
+    *NODE_KINDS,
+    *EVENT_KINDS,
+    *RESOURCE_API_KINDS,
+    *DEFINITION_KINDS,
+)
+"""The built-in kinds."""
 
 
 class ApiRequest(Struct, frozen=True):
@@ -134,10 +156,10 @@ class Api:
     """
 
     gates: FeatureGates
-    registry: KindRegistry
     admission: AdmissionPlugin
     storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: PodLogSource | None = None
+    registry: KindRegistry = dataclasses.field(default_factory=lambda: KindRegistry(KINDS))
     rbac: Rbac = dataclasses.field(init=False)
     tokens: TokenIssuer = dataclasses.field(init=False)
 

@@ -7,8 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import KindRegistry
+from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.kubernetes.values.json import Object
 

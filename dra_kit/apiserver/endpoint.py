@@ -33,6 +33,7 @@ from dra_kit.apiserver.authentication import (
     account_of,
 )
 from dra_kit.apiserver.authorization import AuthorizationAttributes, RequestAuthorizer, require_allowed
+from dra_kit.apiserver.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.non_resource import serve_non_resource
 from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
@@ -117,8 +118,7 @@ class Endpoint:
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),
             raw.headers.get("Accept", ""), agent, user,
         )  # fmt: skip
-        reviewed = answer_review(self.api, request)
-        if reviewed is not None:
+        if target.group in REVIEWS and (reviewed := answer_review(self.api, request)) is not None:
             return _response(reviewed, negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:

@@ -16,8 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.resource.schema.decode import prune, written_zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, prune, struct, written_zero
 from dra_kit.kubernetes.values.json import Object
 
 Path: TypeAlias = tuple[str, ...]

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from dra_kit.apiserver import discovery, openapi
 from dra_kit.apiserver.api import encode
-from dra_kit.apiserver.kinds.registry import KindRegistry
+from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.openapi import PROTOBUF, openapi_v2_json, openapi_v2_protobuf
 from dra_kit.apiserver.requests import ACCEPTED, JSON, YAML, Query, accept_clauses, check, check_plain
 from dra_kit.apiserver.status_errors import method_not_allowed, no_such_resource, not_acceptable

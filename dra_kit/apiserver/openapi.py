@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from dra_kit.apiserver import discovery
 from dra_kit.apiserver.api import encode
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import KindRegistry
+from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import Object
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"

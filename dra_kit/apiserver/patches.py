@@ -11,8 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, TypeMismatch, item_type, struct
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -35,7 +34,7 @@ def strategic_merge_patch(document: Any, patch: dict[str, Any], type_name: str) 
     Args:
         document: a JSON object of the type.
         patch: the patch.
-        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
+        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.types`.
 
     Raises:
         PatchFailed: the patch makes no sense.

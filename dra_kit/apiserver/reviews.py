@@ -19,7 +19,7 @@ from dra_kit.apiserver.status_errors import bad_request, invalid_object, method_
 from dra_kit.apiserver.verbs.decoding import read_object
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
-from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.resource.schema.types import prune
 from dra_kit.kubernetes.values.json import Object
 
 _KINDS: Final = {

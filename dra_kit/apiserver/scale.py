@@ -12,8 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse
-from dra_kit.apiserver.kinds.kind import AGE, Column, Kind, number_cell, text_cell, written_selector
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.kind import AGE, Column, Kind, StrategyContext, number_cell, text_cell, written_selector
 from dra_kit.apiserver.managed_fields import (
     ApplyConflict,
     FieldManager,

@@ -20,14 +20,14 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from dra_kit.apiserver.admission.chain import AdmissionChain
-from dra_kit.apiserver.admission.webhooks import ServiceAddress
-from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.admission.policies import PolicyAdmission
+from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
+from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
+from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, ObjectControllers, aggregate_cluster_roles
 from dra_kit.apiserver.endpoint import Endpoint
-from dra_kit.apiserver.kinds.registry import KINDS, KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
@@ -82,7 +82,7 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        self.api: Api = Api(gates or FeatureGates.default(), KindRegistry(KINDS), self._admission)
+        self.api: Api = Api(gates or FeatureGates.default(), self._admission)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator
         self._tls = tls
@@ -249,6 +249,33 @@ class ApiServer:
         self._ca = authority.cert_pem.bytes()
         self._ssl = context
         return context
+
+
+class AdmissionChain:
+    """The order of admission: mutating webhooks, policies, validating webhooks."""
+
+    def __init__(self) -> None:
+        self.webhooks: WebhookAdmission = WebhookAdmission()
+        self._policies = PolicyAdmission()
+
+    async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
+        """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
+        obj = await self.webhooks.mutate(write, warnings) if _any(write, MUTATING) else write.obj
+        assert obj is not None  # noqa: S101 - a deletion is only reviewed
+        return obj
+
+    async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
+        """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
+        if write.obj is None and _any(write, MUTATING):
+            await self.webhooks.mutate(write, warnings)  # they can only reject a deletion
+        if _any(write, BINDINGS):
+            self._policies.review(write, warnings)
+        if _any(write, VALIDATING):
+            await self.webhooks.validate(write, warnings)
+
+
+def _any(write: AdmissionAttributes, resource: str) -> bool:
+    return next(write.api.storage.items(resource), None) is not None
 
 
 def _count(listener: asyncio.Server) -> int:

@@ -37,7 +37,7 @@ from dra_kit.apiserver.verbs.write import precondition_failed
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
-from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
+from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
 _STREAMS: Final = ("attach", "exec", "portforward")

@@ -12,8 +12,9 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterable, Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
@@ -111,10 +112,7 @@ class GeneratorThread:
             self._wake.notify_all()
             loop, event = self._async_loop, self._async_wake
             if loop is not None and event is not None:
-                try:
-                    loop.call_soon_threadsafe(event.set)
-                except RuntimeError:
-                    pass  # no loop is running; the flag is checked before the next run
+                call_threadsafe(loop, event.set)
 
     def _work(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         attempt = 0
@@ -214,11 +212,9 @@ class GeneratorThread:
 
 
 def call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call ``function`` in a loop, from any thread; do nothing if the loop is closed because the process stops."""
-    try:
+    """Call ``function`` in a loop, from any thread; do nothing if the loop is closed."""
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
-    except RuntimeError:
-        pass
 
 
 P = ParamSpec("P")
@@ -313,23 +309,13 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # for the case that no caller is left
     context = contextvars.copy_context()
 
-    def finish(result: Any, error: BaseException | None) -> None:
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(contained_exception(error))
-
     def run() -> None:
-        result: Any = None
-        error: BaseException | None = None
         try:
             result = context.run(function, *args, **kwargs)
-        except BaseException as caught:  # noqa: BLE001 - handed to the caller
-            error = caught
-        try:
-            loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:
-            pass  # the loop is closed: no caller waits for the result
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            call_threadsafe(loop, partial(future.set_exception, contained_exception(error)))
+        else:
+            call_threadsafe(loop, partial(future.set_result, result))
 
     threading.Thread(target=run, name=getattr(function, "__qualname__", "author"), daemon=True).start()
     try:

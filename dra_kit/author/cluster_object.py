@@ -273,12 +273,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
 
 def node_rbac_values(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
-    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` if there are any.
-
-    Args:
-        effects: of the driver.
-        settings: of the driver; they may determine the namespaces of the objects.
-    """
+    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` if there are any."""
     anywhere: list[Any] = []
     namespaced: dict[str, list[Any]] = {}
     for effect in effects:

@@ -242,6 +242,9 @@ class ConfigDecoder(Generic[ConfigT]):
     Args:
         kinds: the models that a preparer accepts; none means that parameters are rejected.
 
+    Attributes:
+        models: by ``apiVersion`` and ``kind``: those of ``kinds`` and the older versions that upgrade to them.
+
     Raises:
         ConfigurationError: for a model without api_version, two models of one api_version and kind, or a model that a
             crafted claim could keep busy without limit.
@@ -249,7 +252,7 @@ class ConfigDecoder(Generic[ConfigT]):
 
     def __init__(self, kinds: Sequence[type[ConfigT]]) -> None:
         self.kinds: tuple[type[ConfigT], ...] = tuple(kinds)
-        self._models: dict[tuple[str, str], type[OpaqueConfig]] = {}
+        self.models: dict[tuple[str, str], type[OpaqueConfig]] = {}
         for model in _with_older(kinds):
             if not model.api_version_:
                 raise ConfigurationError(
@@ -257,20 +260,15 @@ class ConfigDecoder(Generic[ConfigT]):
                     '(dra_kit.OpaqueConfig, api_version="<group>/v1")'
                 )
             key = (model.api_version_, model.kind_)
-            if self._models.setdefault(key, model) is not model:
+            if self.models.setdefault(key, model) is not model:
                 raise ConfigurationError(
-                    f"configs {self._models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
+                    f"configs {self.models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
                     "give one another kind= or api_version="
                 )
 
             check_validation_cost(model)
-        self._older = frozenset(self._models.values()) - frozenset(kinds)
+        self._older = frozenset(self.models.values()) - frozenset(kinds)
         self._settings: BaseModel | None = None
-
-    @property
-    def models(self) -> Mapping[tuple[str, str], type[OpaqueConfig]]:
-        """All models by ``apiVersion`` and ``kind``: those of ``kinds`` and the older versions that upgrade to them."""
-        return self._models
 
     def with_settings(self, settings: BaseModel | None) -> Self:
         """Return a decoder whose validators get the driver's settings as ``info.context``; None without settings."""
@@ -302,18 +300,18 @@ class ConfigDecoder(Generic[ConfigT]):
         """Return each field of the kind's other versions with the version that has it; the newest if several do."""
         return {
             field.alias or name: other.api_version_
-            for other in reversed(self._models.values())
+            for other in reversed(self.models.values())
             if other is not model and other.kind_ == model.kind_
             for name, field in other.model_fields.items()
         }
 
     def _model(self, parameters: Any) -> type[OpaqueConfig]:
-        if not self._models:
+        if not self.models:
             raise _invalid(None, [("", "this driver takes no configuration; remove the config entry")])
         if not isinstance(parameters, Mapping):
             raise _invalid(None, [("", f"must be an object, not {short_json(parameters)}")])
         problems = []
-        wanted = {"apiVersion": {key[0] for key in self._models}, "kind": {key[1] for key in self._models}}
+        wanted = {"apiVersion": {key[0] for key in self.models}, "kind": {key[1] for key in self.models}}
         for key, accepted in wanted.items():
             value = parameters.get(key)
             if not isinstance(value, str) or value not in accepted:
@@ -321,9 +319,9 @@ class ConfigDecoder(Generic[ConfigT]):
                 problems.append((key, f"{found}{suggest_values(value, accepted)}"))
         if problems:
             raise _invalid(None, problems)
-        model = self._models.get((parameters["apiVersion"], parameters["kind"]))
+        model = self.models.get((parameters["apiVersion"], parameters["kind"]))
         if model is None:
-            versions = {key[0] for key in self._models if key[1] == parameters["kind"]}
+            versions = {key[0] for key in self.models if key[1] == parameters["kind"]}
             problem = (
                 f"{short_json(parameters['apiVersion'])} has no kind {parameters['kind']}; {list_values(versions)}"
             )
@@ -511,8 +509,8 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     return definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
 
 
-def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Yield a schema and all schemas that validation of one value can reach from it."""
+def _reachable(schema: Schema, definitions: Mapping[str, Schema], *, shallow: bool = False) -> Iterator[Schema]:
+    """Yield a schema and all that validation can reach from it; ``shallow`` stops at objects and arrays."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -520,26 +518,17 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sc
         if id(current) not in seen:
             seen.add(id(current))
             yield current
-            waiting += [inner for _, inner in _inside(current)]
+            if not (shallow and _shape(current)):
+                waiting += [inner for _, inner in _inside(current)]
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
     """Return which of JSON's objects and arrays a schema accepts, ignoring wrapper schemas."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    waiting = [schema]
-    while waiting:
-        current = _resolved(waiting.pop(), definitions)
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if current["type"] == "model" and current.get("root_model"):
-            waiting.append(current["schema"])
-        elif shape := _SHAPES.get(current["type"]):
-            found.add(shape)
-        else:
-            waiting += [inner for _, inner in _inside(current)]
-    return found
+    return set(filter(None, map(_shape, _reachable(schema, definitions, shallow=True))))
+
+
+def _shape(schema: Schema) -> str:
+    return "" if schema.get("root_model") else _SHAPES.get(schema["type"], "")
 
 
 def _name(schema: Schema, definitions: Mapping[str, Schema]) -> str:

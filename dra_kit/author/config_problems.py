@@ -61,12 +61,11 @@ def find_config_problems(
     seen = set()
     for detail in error.errors(include_url=False):
         path = shorten(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
-        beside = locate_in_manifest(detail["loc"][:-1], model, body)[1]
         problem: Problem
         if detail["type"] == "extra_forbidden":
-            problem = ConfigKeyProblem(
-                path, shorten(_unknown_field(detail["loc"][-1], beside, elsewhere or {}, path), TEXT_BYTES)
-            )
+            beside = locate_in_manifest(detail["loc"][:-1], model, body)[1]
+            text = _unknown_field(detail["loc"][-1], beside, elsewhere or {}, path)
+            problem = ConfigKeyProblem(path, shorten(text, TEXT_BYTES))
         else:
             problem = path, shorten(_text(dict(detail)), TEXT_BYTES)
         if problem not in seen:
@@ -81,9 +80,7 @@ def find_duplicate_keys(value: Any) -> Iterator[Problem]:
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
-                yield ConfigKeyProblem(
-                    shorten(format_path((*loc, key)), _PATH_BYTES), "occurs twice in the same object; remove one"
-                )
+                yield ConfigKeyProblem(_path((*loc, key)), "occurs twice in the same object; remove one")
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
             items = current.items()
@@ -325,11 +322,8 @@ def usable_json(value: Any) -> tuple[Any, list[Problem]]:
     - text with more than 4,000 digits in a row, which Python refuses to convert to a number and back;
     - more than 100 levels of lists and objects.
 
-    Args:
-        value: as :func:`dra_kit.kubernetes.values.json.loads` returns it.
-
-    Returns:
-        The value, changed where necessary, and the first thousand problems in the order of the fields.
+    ``value`` is as :func:`dra_kit.kubernetes.values.json.loads` returns it. Only the first thousand problems are
+    returned, in the order of the fields.
     """
     problems: list[Problem] = []
     return _usable(value, (), problems), problems

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
@@ -257,5 +258,4 @@ class Stopping:
         with self._lock:
             self._event.set()
             for loop, event in self._waiting:
-                with suppress(RuntimeError):  # the loop is closed, and with it its waiters
-                    loop.call_soon_threadsafe(event.set)
+                call_threadsafe(loop, event.set)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from typing import Any, Self
 
 from pydantic import model_validator
 
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.context import ControllerComponent
+from dra_kit.author.device import to_plain
 from dra_kit.author.device_fields import DeviceTaint
 from dra_kit.author.model import AuthorModel, AuthorSettingsT, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
@@ -185,18 +185,11 @@ class TaintRule(AuthorModel):
 
     def to_v1(self, driver: str) -> v1.DeviceTaintRule:
         """Return the rule as published, without labels and owner."""
-        time = self.taint.time_added
-        taint = v1.DeviceTaint(
-            key=self.taint.key,
-            value=self.taint.value,
-            effect=self.taint.effect,
-            time_added=None if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
+        selector = v1.DeviceTaintSelector(driver=driver, pool=self.pool, device=self.device)
+        taint = v1.DeviceTaint.model_validate(to_plain(self.taint))
         return v1.DeviceTaintRule(
             metadata=ObjectMeta(name=f"{self.name}.{driver}"),
-            spec=v1.DeviceTaintRuleSpec(
-                device_selector=v1.DeviceTaintSelector(driver=driver, pool=self.pool, device=self.device), taint=taint
-            ),
+            spec=v1.DeviceTaintRuleSpec(device_selector=selector, taint=taint),
         )
 
 

@@ -335,12 +335,12 @@ def _unchecked(copied: DeviceT) -> DeviceT:
 
 def _to_v1(device: Device) -> v1.Device:
     data: dict[str, Any] = {
-        field: _plain(value)
+        field: to_plain(value)
         for field in Device.model_fields
         if (value := getattr(device, field)) is not None and field not in {"attributes", "capacity"}
     }
     data["attributes"] = attributes_v1(device.attributes)
-    data["capacity"] = _plain(device.capacity)
+    data["capacity"] = to_plain(device.capacity)
     for consumption in data["consumes_counters"]:
         consumption["counters"] = counters_v1(consumption["counters"])
     return v1.Device.model_validate(data)
@@ -356,15 +356,16 @@ def attributes_v1(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[st
     return {name: _attribute_v1(value) for name, value in attributes.items()}
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Return an author's value as :mod:`dra_kit.kubernetes.resource.v1` reads it."""
     if isinstance(value, AuthorModel):
-        return _plain(value.model_dump(exclude_none=True))
+        return to_plain(value.model_dump(exclude_none=True))
     if isinstance(value, datetime):  # whole seconds, as in the API
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return value
 
 

@@ -128,7 +128,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
 
 @cache
 def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
-    outcome = _outcome_type(cls, Effect)
+    outcome = _outcome_type(cls)
     if isinstance(outcome, TypeVar):
         raise ConfigurationError(
             f"effect {cls.__name__}: its outcome type is open; derive it from dra_kit.Effect[<type>]"
@@ -142,15 +142,15 @@ def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
         ) from None
 
 
-def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
+def _outcome_type(cls: type[BaseModel]) -> Any:
     """Return the argument that ``cls`` gives for the parameter of ``Effect``; None if it gives none."""
     for base in cls.__mro__:
         metadata = base.__dict__.get("__pydantic_generic_metadata__") or {}
-        if metadata.get("origin") is origin:
+        if metadata.get("origin") is Effect:
             return metadata["args"][0]
         if metadata.get("origin") is not None:  # an intermediate generic base: resolve its argument
             between: type[BaseModel] = metadata["origin"]
-            inherited = _outcome_type(between, origin)
+            inherited = _outcome_type(between)
             parameters = between.__pydantic_generic_metadata__["parameters"]
             known: dict[Any, Any] = dict(zip(parameters, metadata["args"], strict=False))
             return known.get(inherited, inherited) if isinstance(inherited, TypeVar) else inherited

@@ -17,7 +17,6 @@ from dra_kit.author.device_fields import CounterSet, NodeSelector
 from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.names import driver_name
 from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_pool, validate_slice
 
@@ -92,11 +91,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
         if errors:
             what = "Pool" if self.name is None else f"Pool {short_repr(self.name)}"
-            raise invalid_device(what, [self._as_written(error) for error in errors])
-
-    def _as_written(self, error: FieldError) -> FieldError:
-        """Return an error in the pool's slices as an error in the pool."""
-        return replace(error, path=_pool_path(error.path, len(self.devices)))
+            of_pool = [replace(error, path=_pool_path(error.path, len(self.devices))) for error in errors]
+            raise invalid_device(what, of_pool)
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
         """Return the pool as slices to validate by the API's rules; names and numbers in them are placeholders."""
@@ -108,14 +104,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
         contents += [{"shared_counters": [item]} for item in counters]
         contents = contents or [{}]
-        scope: dict[str, Any] = {"node_name": _NODE}
-        if self.node_selector is not None:
-            scope = {"node_selector": self.node_selector_v1()}
-        elif self.all_nodes or self.per_device_node_selection:
-            scope = {
-                "all_nodes": self.all_nodes or None,
-                "per_device_node_selection": self.per_device_node_selection or None,
-            }
+        of_others = self.node_selector is not None or self.all_nodes or self.per_device_node_selection
+        selector = self.node_selector_v1()
         name = _NODE if self.name is None else self.name
         pool = v1.ResourcePool(name=name, generation=1, resource_slice_count=len(contents))
         partition = self.partition_type_attribute
@@ -130,9 +120,12 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
                 spec=v1.ResourceSliceSpec(
                     driver=driver,
                     pool=pool,
+                    node_name=None if of_others else _NODE,
+                    node_selector=selector,
+                    all_nodes=self.all_nodes or None,
+                    per_device_node_selection=self.per_device_node_selection or None,
                     partition_type_attribute=partition if has_partitions else None,
                     skip_node_operations=tuple(self.skip_node_operations),
-                    **scope,
                     **content,
                 )
             )

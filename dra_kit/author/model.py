@@ -63,7 +63,10 @@ def parse_quantity(value: object) -> Quantity:
 
 def short_repr(value: object) -> str:
     """Return a value as Python writes it, on one line and truncated if it is long."""
-    text = " ".join(repr(value).split())
+    return _cut(" ".join(repr(value).split()))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}..."
 
 
@@ -183,20 +186,16 @@ def snake_case_path(path: str) -> str:
 def _line(error: FieldError) -> str:
     path = ": ".join(filter(None, (snake_case_path(error.path), " and ".join(error.counted))))
     detail = _words(_PATTERN.sub("", error.author_detail or error.detail).replace("',  or '", "' or '"))
-    value, kind = error.value, error.kind
-    if kind is ErrorKind.TOO_LONG:
-        text = f"Too long: {_cut(go_quote(str(value)))}: {detail}"
-    elif isinstance(value, BaseModel):
-        text = FieldError("", kind, value.model_dump(mode="json", by_alias=False), detail).body
+    value = error.value
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", by_alias=False)
     elif isinstance(value, str) and value.startswith("{`"):  # the fields that were set, as the API lists them
-        text = FieldError("", kind, _words(value), detail).body
+        value = _words(value)
+    if error.kind is ErrorKind.TOO_LONG:
+        text = f"Too long: {_cut(go_quote(str(error.value)))}: {detail}"
     else:
-        text = FieldError("", kind, value, detail).body
+        text = FieldError("", error.kind, value, detail).body
     return f"{path}: {text}" if path else text
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def _words(text: str) -> str:
@@ -254,12 +253,8 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise ValueError(f"{_at(path)}{_named(value)} is not JSON: use None, bool, int, finite float, str, list, or dict")
-
-
-def _named(value: object) -> str:
-    """Return a description of a value that is not JSON: its type, or that it is an infinite number."""
-    return str(value) if isinstance(value, float) else type_name(value)
+    what = str(value) if isinstance(value, float) else type_name(value)
+    raise ValueError(f"{_at(path)}{what} is not JSON: use None, bool, int, finite float, str, list, or dict")
 
 
 def _at(path: str) -> str:

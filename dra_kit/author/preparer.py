@@ -22,6 +22,7 @@ from dra_kit.author.model import AuthorSettingsT, HardwareT, rule_text, type_arg
 from dra_kit.author.prepared import Prepared
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.text import counted
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)
@@ -245,10 +246,8 @@ def check_all_prepared(prepare_claim: Callable[..., object], devices: int, retur
         prepared = [item for item in returned if isinstance(item, Prepared)]
         if len(prepared) == devices:
             return prepared
-    asked = f"{devices} device{'' if devices == 1 else 's'}"
-    raise _wrong(
-        prepare_claim, f"{_described(returned)} for {asked}", "return a list with one dra_kit.Prepared for each"
-    )
+    what = f"{_described(returned)} for {counted(devices, 'device')}"
+    raise _wrong(prepare_claim, what, "return a list with one dra_kit.Prepared for each")
 
 
 def _wrong(method: Callable[..., object], what: str, remedy: str) -> PermanentError:

@@ -89,7 +89,6 @@ _OF_OTHER_NODES: Final = (
     'scope="cluster" (Driver(cluster_provider=…))'
 )
 _POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection")
-_DEVICE_SCOPES: Final = ("node_name", "node_selector", "all_nodes")
 _CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
 _UNBOUND: Final = (
     "no controller sets these conditions, and the scheduler would wait; write Driver(…, binder=<your "
@@ -109,8 +108,8 @@ class ProviderCapabilities:
         """Return why a feature of a device or pool cannot be served, with the remedy; empty if it can."""
         if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
             return _NO_NODES
-        asked = (field for field in self._unserved() if getattr(item, field, None))
-        return next((f"{field}: {self._why(field)}" for field in asked), "")
+        asked = (f"{field}: {why}" for field, why in self._unserved().items() if getattr(item, field, None))
+        return next(asked, "")
 
     def check_device_class(self, driver: str, provider: DeviceProvider[Any, Any, Any]) -> None:
         """Reject a device class whose defaults request an unsupported feature for all its devices.
@@ -119,17 +118,14 @@ class ProviderCapabilities:
             ConfigurationError: naming class and field.
         """
         cls = provider_device_class(provider)
-        for field, known in cls.model_fields.items():
-            if field in self._unserved() and known.get_default():
-                raise ConfigurationError(f"driver {driver}: {cls.__name__}: {field}: {self._why(field)}")
+        for field, why in self._unserved().items():
+            if field in cls.model_fields and cls.model_fields[field].get_default():
+                raise ConfigurationError(f"driver {driver}: {cls.__name__}: {field}: {why}")
 
-    def _unserved(self) -> tuple[str, ...]:
-        of_others = (*_POOL_SCOPES, *_DEVICE_SCOPES) if self.scope == "node" else ()
-        return of_others if self.binds else (*of_others, *_CONDITIONS)
-
-    @staticmethod
-    def _why(field: str) -> str:
-        return _UNBOUND if field in _CONDITIONS else _OF_OTHER_NODES
+    def _unserved(self) -> dict[str, str]:
+        """Return the fields that cannot be served, each with the reason and the remedy."""
+        of_others = dict.fromkeys((*_POOL_SCOPES, "node_name"), _OF_OTHER_NODES) if self.scope == "node" else {}
+        return of_others if self.binds else of_others | dict.fromkeys(_CONDITIONS, _UNBOUND)
 
 
 def provider_device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:

@@ -162,7 +162,7 @@ def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str
 
 async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
     credentials = await credentials_of(options["kubeconfig"], options["context"])
-    namespace = options["namespace"] or credentials.namespace or "default"
+    namespace = options["namespace"] or credentials.connection.namespace or "default"
     only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
     scope = ReadScope(
         namespace,
@@ -261,7 +261,7 @@ def snapshot(
 
     async def read() -> ClusterDocuments:
         credentials = await credentials_of(kubeconfig, context)
-        of = namespace or credentials.namespace or "default"
+        of = namespace or credentials.connection.namespace or "default"
         return await read_live(credentials, ReadScope(of, all_events=all_events), alpha=alpha)
 
     check_destination(destination)

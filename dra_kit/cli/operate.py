@@ -355,7 +355,9 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
 
     async def run() -> TrustOutcome:
         credentials = await credentials_of(kubeconfig, context)
-        place = SelfManagedSettings(namespace=namespace or credentials.namespace or "default", service=service)
+        place = SelfManagedSettings(
+            namespace=namespace or credentials.connection.namespace or "default", service=service
+        )
         async with Client(credentials, user_agent=f"dra-kit/{__version__} webhook-certificate") as client:
             done = await AuthorityTrust(client, place, trusting).establish()
             if drop_bindings:

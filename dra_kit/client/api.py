@@ -43,16 +43,21 @@ class Client:
     retried, except after a connection that the server had closed, and after a 401.
 
     Args:
-        credentials: server and identity.
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its response.
         connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
+
+    Attributes:
+        requests: requests sent, by (verb, resource) as in RBAC rules, or ("get", path).
+        answers: responses, by (verb, HTTP status as text); ``error`` for requests that got none.
     """
 
     def __init__(
         self, credentials: Credentials, *, user_agent: str, timeout: float = 30, connections: int = CONNECTIONS
     ) -> None:
         self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
+        self.requests: Counter[tuple[str, str]] = self._transport.requests
+        self.answers: Counter[tuple[str, str]] = self._transport.answers
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,16 +68,6 @@ class Client:
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
-
-    @property
-    def requests(self) -> Counter[tuple[str, str]]:
-        """Requests sent, by (verb, resource) as in RBAC rules, or ("get", path)."""
-        return self._transport.requests
-
-    @property
-    def answers(self) -> Counter[tuple[str, str]]:
-        """Responses, by (verb, HTTP status as text); ``error`` for requests that got none."""
-        return self._transport.answers
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """Return one object."""
@@ -100,7 +95,6 @@ class Client:
         *,
         field_selector: str = "",
         label_selector: str = "",
-        limit: int = 500,
         at: str = "",
         keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
@@ -111,14 +105,13 @@ class Client:
             namespace: None for all namespaces, or a cluster-scoped resource.
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
-            limit: objects per page.
             at: a resource version: the objects at that version; empty for the newest state.
             keep: returns the needed part of each object, so that no more than a page of complete objects is in memory.
 
         Raises:
             Gone: the server no longer has the state at that resource version.
         """
-        query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
+        query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": "500"}
         past = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
         query |= past
         items: list[dict[str, Any]] = []
@@ -139,9 +132,9 @@ class Client:
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
             query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
-    async def newest_version(self, resource: Resource, namespace: str | None = None) -> str:
+    async def newest_version(self, resource: Resource) -> str:
         """Return the resource version of the newest state, with a request that returns at most one object."""
-        call = ClientRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
+        call = ClientRequest.of_collection("list", resource, query={"limit": "1"})
         return str(((await self._object(call)).get("metadata") or {}).get("resourceVersion") or "")
 
     async def create(
@@ -179,11 +172,7 @@ class Client:
     ) -> dict[str, Any]:
         """Replace an object (PUT) and return it as stored.
 
-        Args:
-            resource: of the object.
-            body: the complete object; with ``metadata.resourceVersion``, a newer stored object raises Conflict.
-            dry_run: as for :meth:`create`.
-            subresource: such as ``status``.
+        If the body has a ``metadata.resourceVersion``, a newer stored object raises Conflict.
         """
         metadata = body.get("metadata") or {}
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
@@ -204,18 +193,10 @@ class Client:
         force: bool = False,
         strict: bool = False,
     ) -> dict[str, Any]:
-        """Change parts of an object and return it as stored.
+        """Change parts of an object and return it as stored; ``strict`` as for :meth:`create`.
 
-        Args:
-            resource: of the object.
-            name: of the object.
-            body: the patch.
-            namespace: of the object.
-            content_type: MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY.
-            subresource: such as ``status``.
-            field_manager: owner of the fields; required with APPLY.
-            force: with APPLY, take over fields from other managers.
-            strict: as for :meth:`create`.
+        The content type is MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY. With APPLY, ``field_manager``, the
+        owner of the fields, is required, and ``force`` takes over fields from other managers.
         """
         query = {
             "fieldManager": field_manager or "",
@@ -238,16 +219,9 @@ class Client:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object.
+        """Delete an object; raise Conflict if it has another UID or resource version than given.
 
-        Args:
-            resource: of the object.
-            name: of the object.
-            namespace: of the object.
-            uid: raise Conflict for another UID.
-            resource_version: raise Conflict for another resource version.
-            grace_period_seconds: overrides the pod's termination grace period; 0 removes the object immediately.
-            dry_run: the server does everything except delete it.
+        ``grace_period_seconds`` overrides the pod's termination grace period; 0 removes the object immediately.
         """
         call = ClientRequest.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -285,17 +259,10 @@ class Client:
         resource_version: str,
         seconds: int = _WATCH_SECONDS,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the changes since a resource version, until the server closes the watch.
+        """Yield the changes since a resource version, until the server closes the watch after this many seconds.
 
-        Continue with a new watch from the resource version of the last event, bookmarks included.
-
-        Args:
-            resource: of the objects.
-            namespace: None for all namespaces, or a cluster-scoped resource.
-            field_selector: as for :meth:`list`.
-            label_selector: as for :meth:`list`.
-            resource_version: of a list, or of an earlier event.
-            seconds: after which the server closes the watch.
+        The version is that of a list, or of an earlier event. Continue with a new watch from the version of the last
+        event, bookmarks included. Namespace and selectors are as for :meth:`list`.
 
         Raises:
             Gone: the resource version is too old; list again.

@@ -32,12 +32,16 @@ _EXPIRING_PROVIDERS = ("oidc", "gcp")
 class Credentials:
     """The API server's address and current credentials; shared by all clients of a process.
 
-    It may be used from several event loops. Properties return the last values read, so read them again after
-    :meth:`authorization` or :meth:`refresh`.
+    It may be used from several event loops.
 
     Args:
         connection: the first values.
         load: reads the credentials again; None if they never change.
+
+    Attributes:
+        connection: the last values read; :meth:`authorization` and :meth:`refresh` may replace it. Its ``socket`` never
+            changes.
+        ssl: the SSL context, None without TLS; a new object only when certificates have changed.
 
     Raises:
         ConfigurationError: a certificate or key cannot be used.
@@ -46,39 +50,9 @@ class Credentials:
     def __init__(self, connection: Connection, load: Callable[[], Awaitable[Connection]] | None = None) -> None:
         self._load = load
         self._reloads: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
-        self._connection = connection
-        self._ssl = _ssl_context(connection)
+        self.connection = connection
+        self.ssl: SSLContext | None = _ssl_context(connection)
         self._renew_at = _deadline(connection)
-
-    @property
-    def server(self) -> str:
-        """URL of the API server, without a trailing slash."""
-        return self._connection.server
-
-    @property
-    def socket(self) -> str | None:
-        """Path of the unix socket to connect to instead of the server's address, without TLS; it never changes."""
-        return self._connection.socket
-
-    @property
-    def ssl(self) -> SSLContext | None:
-        """The SSL context, None without TLS; a new object only when certificates have changed."""
-        return self._ssl
-
-    @property
-    def tls_server_name(self) -> str | None:
-        """The name to verify in the server's certificate instead of its host."""
-        return self._connection.tls_server_name
-
-    @property
-    def namespace(self) -> str | None:
-        """Default namespace of the kubeconfig's context, or the pod's."""
-        return self._connection.namespace
-
-    @property
-    def proxy(self) -> str | None:
-        """URL of the HTTP proxy to go through."""
-        return self._connection.proxy
 
     async def authorization(self) -> str | None:
         """Return the current ``Authorization`` header, such as ``Bearer …``; None if there is none to send.
@@ -92,7 +66,7 @@ class Credentials:
             except ConfigurationError as error:
                 self._renew_at = time.monotonic() + _RETRY_SECONDS
                 log.warning("Credentials could not be renewed, using the last ones: %s", error)
-        return self._connection.authorization
+        return self.connection.authorization
 
     async def refresh(self, rejected: str | None = None) -> bool:
         """Read the credentials again because the server answered 401.
@@ -108,10 +82,10 @@ class Credentials:
         Raises:
             ConfigurationError: the credentials can no longer be read.
         """
-        before = self._connection
+        before = self.connection
         if rejected == before.authorization:
             await self._reload()
-        return rejected != self._connection.authorization or not before.same_tls(self._connection)
+        return rejected != self.connection.authorization or not before.same_tls(self.connection)
 
     async def _reload(self) -> None:
         if self._load is None:
@@ -126,9 +100,9 @@ class Credentials:
 
     async def _read(self, load: Callable[[], Awaitable[Connection]]) -> None:
         connection = await load()
-        if not connection.same_tls(self._connection):
-            self._ssl = _ssl_context(connection)
-        self._connection = connection
+        if not connection.same_tls(self.connection):
+            self.ssl = _ssl_context(connection)
+        self.connection = connection
         self._renew_at = _deadline(connection)
 
 
@@ -312,17 +286,11 @@ class Connection:
 
     def same_tls(self, other: Connection) -> bool:
         """Return whether both can use one SSL context."""
-
-        def tls(connection: Connection) -> tuple[object, ...]:
-            return (
-                connection.server.partition("://")[0],
-                connection.ca,
-                connection.certificate,
-                connection.private_key,
-                connection.insecure,
-            )
-
-        return tls(self) == tls(other)
+        mine, others = (
+            (each.server.partition("://")[0], each.ca, each.certificate, each.private_key, each.insecure)
+            for each in (self, other)
+        )
+        return mine == others
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the SSL context for this server; None for a plain HTTP server and for a unix socket.
@@ -350,16 +318,10 @@ class Connection:
 
 
 def proxy_from_environment(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy for a server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with the rules of Go's net/http.
+    """Return the URL of the proxy for a server's URL, with the rules of Go's net/http; None for a direct connection.
 
-    Python's rules do not support CIDR blocks in NO_PROXY, which clusters use to exempt their service addresses.
-
-    Args:
-        server: URL of the API server.
-        environment: environment variables; the upper-case spelling wins.
-
-    Returns:
-        URL of the proxy; None for a direct connection.
+    They are those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY; the upper-case spelling wins. Python's rules do not support
+    CIDR blocks in NO_PROXY, which clusters use to exempt their service addresses.
     """
 
     def variable(name: str) -> str:

@@ -11,12 +11,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.api import Client
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import EVENTS
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 
@@ -97,13 +98,15 @@ class EventRecorder:
     unavailable, events are queued; when the queue is full, the oldest are dropped.
 
     Args:
-        client: the client to write with.
         controller: ``reportingController``: the driver's name.
         instance: ``reportingInstance``: the node's or the pod's name.
         capacity: number of different events in the queue.
         series_interval: seconds between two updates of one series, after its first.
         series_end: seconds without a repetition after which the same event counts as new (client-go: 6 minutes).
         retry: seconds to wait after the first, second ... failure to reach the API server; the last value repeats.
+
+    Attributes:
+        dropped: number of lost events: the queue was full, or the API server rejected them.
     """
 
     name = "events"
@@ -126,7 +129,7 @@ class EventRecorder:
         self._series_interval = series_interval
         self._series_end = dt.timedelta(seconds=series_end)
         self._retry = retry
-        self._dropped = 0
+        self.dropped: int = 0
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
@@ -136,11 +139,6 @@ class EventRecorder:
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def dropped(self) -> int:
-        """Lost events: the queue was full, or the API server rejected them."""
-        return self._dropped
 
     @property
     def waiting(self) -> int:
@@ -185,10 +183,8 @@ class EventRecorder:
         if known:
             seen.settle()
             return
-        loop = self._loop
-        if loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: only flush() can still write
-                loop.call_soon_threadsafe(self._wake.set)
+        if (loop := self._loop) is not None:
+            call_threadsafe(loop, self._wake.set)  # in a closed loop only flush() can still write
 
     async def room(self) -> None:
         """Wait until this many events can be recorded without dropping a queued one; needs :meth:`run`."""
@@ -197,11 +193,7 @@ class EventRecorder:
             await self._has_room.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Write recorded events, until cancelled.
-
-        Args:
-            ready: set immediately; no other part needs to wait for events.
-        """
+        """Write recorded events, until cancelled; ready at once, because no other part needs to wait for events."""
         self._loop = asyncio.get_running_loop()
         ready.set()
         failures = 0
@@ -217,20 +209,14 @@ class EventRecorder:
                     await asyncio.sleep(self._retry[min(failures, len(self._retry) - 1)])
                     failures += 1
                     continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                await wait_for_event(self._wake, pause)
         finally:
             self._loop = None
 
     async def flush(self, timeout: float) -> bool:
         """Write everything in the queue, series too, whether or not :meth:`run` is running.
 
-        Args:
-            timeout: seconds to try.
-
-        Returns:
-            Whether everything was written.
+        Return whether everything was written within ``timeout`` seconds.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -260,7 +246,7 @@ class EventRecorder:
         self._waiting[event] = seen
         if len(self._waiting) > self._capacity:
             _, lost = self._waiting.popitem(last=False)
-            self._dropped += 1
+            self.dropped += 1
             lost.settle()
 
     async def _write_all(self, *, final: bool) -> None:
@@ -372,7 +358,7 @@ class EventRecorder:
             series.written_count, series.written_at = count, time.monotonic()
 
     def _refused(self, error: KubeError) -> None:
-        self._dropped += 1
+        self.dropped += 1
         if type(error) not in self._reported:
             self._reported.add(type(error))
             log.warning("An Event was rejected (logged once for each kind of error): %s", error)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -42,8 +43,6 @@ class Informer:
     too, and nothing is reported twice. Objects are shared with the consumer, which must not modify them.
 
     Args:
-        client: the client to list and watch with.
-        resource: of the objects.
         namespace: None for all namespaces, or a cluster-scoped resource.
         field_selector: such as ``spec.nodeName=node-1``; an object that no longer matches it is DELETED.
         label_selector: filters the objects on the server.
@@ -60,11 +59,13 @@ class Informer:
         label_selector: str = "",
         retry: Sequence[float] = (0.1, 0.5, 1.0, 2.0, 5.0),
     ) -> None:
-        self._client = client
-        self._resource = resource
-        self._namespace = namespace
-        self._field_selector = field_selector
-        self._label_selector = label_selector
+        self._title = f"WATCH {resource.full_name}"
+        self._list = partial(
+            client.list, resource, namespace, field_selector=field_selector, label_selector=label_selector
+        )
+        self._events = partial(
+            client.watch, resource, namespace, field_selector=field_selector, label_selector=label_selector
+        )
         self._retry = retry
         self._failures = 0
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -92,7 +93,8 @@ class Informer:
             try:
                 if self._version is None:
                     found = await self._list()
-                    for change in self._replace(found):
+                    self._version = found.resource_version
+                    for change in self._replace(found.items):
                         yield change
                     self.synced.set()
                 else:
@@ -112,27 +114,10 @@ class Informer:
                     self._version = None
                 await self._pause(error)
 
-    async def _list(self) -> list[dict[str, Any]]:
-        found = await self._client.list(
-            self._resource,
-            self._namespace,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
-        )
-        self._version = found.resource_version
-        return list(found.items)
-
     async def _watch(self, version: str) -> AsyncGenerator[ObjectChange, None]:
         begin = time.monotonic()
-        events = self._client.watch(
-            self._resource,
-            self._namespace,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
-            resource_version=version,
-        )
         changed = False
-        async with aclosing(events):
+        async with aclosing(self._events(resource_version=version)) as events:
             async for event in events:
                 changed = True
                 # not after a list: a server may allow lists and reject watches
@@ -149,7 +134,7 @@ class Informer:
                 for change in changes:
                     yield change
         if not changed and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
-            raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
+            raise Unavailable(f"{self._title}: the server ended the watch at once; watch again")
         self._failures = 0
 
     async def _pause(self, error: KubeError) -> None:

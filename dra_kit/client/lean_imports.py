@@ -28,8 +28,6 @@ class OpenIDRequestor:
     not verify the provider's certificate unless the kubeconfig has its CA, and fails if it has.
 
     Args:
-        client_id: of the kubeconfig's user.
-        client_secret: of the kubeconfig's user.
         issuer_url: the provider, which serves ``/.well-known/openid-configuration``.
         ssl_ca_cert: file with the provider's CA, None for those of the system.
     """
@@ -40,13 +38,7 @@ class OpenIDRequestor:
         self._ssl = ssl.create_default_context(cafile=ssl_ca_cert)
 
     async def refresh_token(self, refresh_token: str) -> dict[str, str]:
-        """Request new tokens.
-
-        Args:
-            refresh_token: the last one issued.
-
-        Returns:
-            ``id_token`` and ``refresh_token``; the latter is the old one if the provider does not rotate it.
+        """Return new ``id_token`` and ``refresh_token``; the latter is the old one if the provider does not rotate it.
 
         Raises:
             ConfigurationError: the provider does not respond, or rejects the request.

@@ -29,12 +29,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import aiohttp
 from yarl import URL
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import Resource
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
@@ -164,12 +165,7 @@ def on_event(
     kopf handles the events of one object one at a time. kopf logs an error of the handler and continues. Deletions
     during a gap in the watch are never reported, so treat a handler call as a hint to read the objects again.
 
-    Args:
-        registry: of the run that is being built.
-        resource: the exact resource and version to watch.
-        handler: what to call.
-        id: of the handler, for logs.
-        loop: the loop where the handler runs: that of the service it belongs to, not kopf's.
+    The handler runs in ``loop``: that of the service it belongs to, not kopf's.
     """
 
     async def notify(*, event: kopf.RawEvent, **_: object) -> None:
@@ -188,7 +184,6 @@ class KopfThread:
     """Runs kopf in a daemon thread with its own loop; also a :class:`~dra_kit.process.supervisor.Part`.
 
     Args:
-        credentials: for all of kopf's requests.
         build: called in the thread before each run; returns a fresh registry and fresh settings. Objects of an earlier
             run must not be used again.
         backoff: seconds to wait before the first, second ... restart, the last value repeats. It starts over after
@@ -231,9 +226,9 @@ class KopfThread:
         self._backoff = tuple(backoff)
         self._stop_timeout = stop_timeout
         self._stopping = threading.Event()
-        self._wake: Callable[[], object] = _nothing
-        self._on_ready: Callable[[], object] = _nothing
-        self._on_end: Callable[[], object] = _nothing
+        self._wake: Callable[[], object] = lambda: None
+        self._on_ready: Callable[[], object] = lambda: None
+        self._on_end: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
 
     @property
@@ -248,11 +243,8 @@ class KopfThread:
     def stop(self, timeout: float | None = None) -> bool:
         """Stop kopf, blocking; returns immediately while it waits between two runs.
 
-        Args:
-            timeout: seconds to wait for it; None for ``stop_timeout``.
-
-        Returns:
-            Whether the thread has finished. If it has not, it ends with the process.
+        Return whether the thread finished within ``timeout`` seconds, by default ``stop_timeout``. If not, it ends with
+        the process.
         """
         self._stopping.set()
         self._wake()
@@ -261,10 +253,7 @@ class KopfThread:
         return not self._thread.is_alive()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Run the thread as a part of a supervisor, until cancelled.
-
-        Args:
-            ready: set when kopf is running for the first time.
+        """Run the thread as a part of a supervisor, until cancelled; ready when kopf is running for the first time.
 
         Raises:
             KubeError: without ``backoff``: the error that stopped kopf.
@@ -272,8 +261,8 @@ class KopfThread:
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        self._on_ready = lambda: _call_soon(loop, ready.set)
-        self._on_end = lambda: _call_soon(loop, ended.set)
+        self._on_ready = lambda: call_threadsafe(loop, ready.set)
+        self._on_end = lambda: call_threadsafe(loop, ended.set)
         self.start()
         try:
             await ended.wait()
@@ -317,9 +306,9 @@ class KopfThread:
     ) -> None:
         settings.process.ultimate_exiting_timeout = None
         login = kopf.AiohttpSession(
-            server=self._credentials.server,
+            server=self._credentials.connection.server,
             aiohttp_session=session.open(),
-            default_namespace=self._credentials.namespace,
+            default_namespace=self._credentials.connection.namespace,
         )
 
         async def log_in(**_: object) -> kopf.AiohttpSession:
@@ -329,7 +318,7 @@ class KopfThread:
         alive = concurrent.futures.Future[None]()
         alive.add_done_callback(self._alive)
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        self._wake = lambda: _call_soon(loop, stop.set)
+        self._wake = lambda: call_threadsafe(loop, stop.set)
 
         async def end_waiter(**_: object) -> None:
             stop.set()  # otherwise a failing kopf waits 5 s for its own task that waits for this flag
@@ -378,15 +367,6 @@ def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and the listener with it
-        loop.call_soon_threadsafe(callback)
-
-
-def _nothing() -> None:
-    """Do nothing, as long as no listener is set."""
-
-
 # Except for watches. kopf requests all versions of the API group at once, each over its own connection: 0.3 MiB each,
 # which are never freed.
 _AT_ONCE: Final = 1
@@ -399,7 +379,6 @@ class KopfSession:
     from Python 3.13 on, and closes watches when a token is renewed.
 
     Args:
-        credentials: of the process.
         on_watch: called whenever the API server has opened a watch. The argument is whether its objects were listed
             before. If so, the watch does not continue an earlier one, and changes in between are not reported.
 
@@ -418,12 +397,12 @@ class KopfSession:
 
     def open(self) -> aiohttp.ClientSession:
         """Open the session, in the loop that uses it, and return it for kopf."""
-        path = self._credentials.socket
+        path = self._credentials.connection.socket
         self._http = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(path, limit=0)
             if path is not None
             else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
-            proxy=self._credentials.proxy,
+            proxy=self._credentials.connection.proxy,
             middlewares=(self._send,),
         )
         return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
@@ -436,8 +415,8 @@ class KopfSession:
             await self._http.close()
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        if self._credentials.tls_server_name:
-            request.server_hostname = self._credentials.tls_server_name
+        if self._credentials.connection.tls_server_name:
+            request.server_hostname = self._credentials.connection.tls_server_name
         if "watch" in request.url.query:
             response = await self._answered(request, handler)
             self._streams = [stream for stream in self._streams if not stream.is_closing()]

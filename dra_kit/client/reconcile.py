@@ -25,15 +25,7 @@ async def call_on_changes(
     field_selector: str = "",
     label_selector: str = "",
 ) -> NoReturn:
-    """Call ``look_again`` whenever one of the objects changes; not while the server rejects the watch.
-
-    Args:
-        client: the client to watch with.
-        resource: of the objects.
-        look_again: called for each change, and for the first list.
-        field_selector: field selector of the watch.
-        label_selector: label selector of the watch.
-    """
+    """Call ``look_again`` for each object and each change of one; not while the server rejects the watch."""
     logged = ""
     while True:
         informer = Informer(client, resource, field_selector=field_selector, label_selector=label_selector)

@@ -14,9 +14,14 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.values import json
 
-_PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
-_INVALID = {400, 413, 422}
-_COME_BACK = {408, 429}
+_KINDS: dict[int, type[KubeError]] = {
+    **dict.fromkeys((401, 403), Forbidden),
+    **dict.fromkeys((400, 413, 422), Invalid),
+    **dict.fromkeys((408, 429), Unavailable),
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+}
 _TEXT_LIMIT = 2000  # a response that is not a Status may be a proxy's whole HTML page
 # the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"
 _RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
@@ -95,7 +100,6 @@ class ClientRequest:
         *,
         subresource: str = "",
         query: dict[str, str] | None = None,
-        body: bytes | None = None,
         content_type: str = "application/json",
     ) -> ClientRequest:
         """Return a request on one object.
@@ -111,10 +115,10 @@ class ClientRequest:
             raise Invalid(f"{verb.upper()} {subject}: {name!r} is not an object name")
         if resource.namespaced and namespace in {"", ".", ".."}:
             raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is not a namespace; {resource.plural} need one")
-        path = resource.path(namespace, name, subresource)
-        if query:
-            path = _with_query(path, query)
-        return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type, name)
+        path = _with_query(resource.path(namespace, name, subresource), query or {})
+        return cls(
+            verb, path, subject, f"{resource.plural}{tail}", resource.group, content_type=content_type, name=name
+        )
 
 
 class ClientResponse(Struct, frozen=True):
@@ -138,13 +142,7 @@ class ClientResponse(Struct, frozen=True):
 
 
 def error_from_response(call: ClientRequest, code: int, body: bytes) -> KubeError:
-    """Return the error for an HTTP response that is not a success.
-
-    Args:
-        call: the request.
-        code: HTTP status.
-        body: a Status object, or the text of a proxy on the way.
-    """
+    """Return the error for an HTTP response that is not a success: a Status object, or the text of a proxy."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -156,34 +154,21 @@ def error_from_response(call: ClientRequest, code: int, body: bytes) -> KubeErro
 
 
 def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any]) -> KubeError:
-    """Return the error that a Status object describes.
-
-    Args:
-        call: the request.
-        code: HTTP status, or ``code`` of a watch's ERROR event.
-        status: the Status object.
-    """
+    """Return the error that a Status object describes; ``code``: HTTP status, or that of a watch's ERROR event."""
     reason = str(status.get("reason") or "")
     text = _one_line(str(status.get("message") or reason or "no message"))
     message = f"{call}: {text} (HTTP {code})"
+    kind = _KINDS.get(code, Unavailable if code >= 500 else KubeError)
     if code == 401:
-        return Forbidden(f"{message}; the credentials are not valid (any more)", status=code, reason=reason, text=text)
-    if code == 403:
-        return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason, text=text)
-    if code in _INVALID:
-        return Invalid(message, status=code, reason=reason, text=text, causes=_causes(status))
-    if code == 404 and call.name and not _about_object(call, status):
+        message += "; the credentials are not valid (any more)"
+    elif code == 403:
+        message += _rbac_remedy(call, message)
+    elif code == 404 and call.name and not _about_object(call, status):
         # a disabled API, a proxy, or a wrong path: the response says nothing about the object
-        return Unavailable(
-            f"{message}; the response is not about the object: is this the right server, and does it serve the API?",
-            status=code,
-            reason=reason,
-            text=text,
-        )
-    if code in _COME_BACK or code >= 500:
-        return Unavailable(message, status=code, reason=reason, text=text)
+        kind = Unavailable
+        message += "; the response is not about the object: is this the right server, and does it serve the API?"
     about = str(_details(status).get("kind") or "")
-    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason, text=text, about=about)
+    return kind(message, status=code, reason=reason, text=text, about=about, causes=_causes(status))
 
 
 def warning_text(header: str) -> str | None:

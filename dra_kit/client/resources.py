@@ -36,10 +36,7 @@ class Resource(Struct, frozen=True):
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of one object, or of the collection when ``name`` is empty.
 
-        Args:
-            namespace: empty for a cluster-scoped resource, and for the collection of all namespaces.
-            name: of the object.
-            subresource: such as ``status``.
+        ``namespace`` is empty for a cluster-scoped resource, and for the collection of all namespaces.
         """
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace:

@@ -55,18 +55,14 @@ class ServerFeatures(Struct, frozen=True, order=True):
         return (self.major, self.minor) >= (1, 37)
 
 
-def choose_version(served: Collection[str], features: ServerFeatures) -> str:
-    """Return the version of resource.k8s.io to use.
-
-    Args:
-        served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty if it has no such group.
-        features: the server's release.
+def require_v1(served: Collection[str], features: ServerFeatures) -> None:
+    """Check that v1 is among the served versions of resource.k8s.io; there are none if the group is not served.
 
     Raises:
         ConfigurationError: v1 is missing.
     """
     if "v1" in served:
-        return "v1"
+        return
     found = f"serves {GROUP} only as {', '.join(sorted(served))}" if served else f"does not serve {GROUP}"
     if (features.major, features.minor) < OLDEST:
         remedy = f"upgrade the cluster to Kubernetes {OLDEST} or newer"
@@ -90,5 +86,5 @@ async def discover_release(client: Client) -> ServerFeatures:
         group = await client.get_path(f"/apis/{GROUP}")
     except NotFound:
         group = {}
-    choose_version([str(version.get("version")) for version in group.get("versions") or []], features)
+    require_v1([str(version.get("version")) for version in group.get("versions") or []], features)
     return features

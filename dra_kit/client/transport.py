@@ -25,7 +25,6 @@ _CONNECT_SECONDS = 10.0
 _TURNS = 20  # iterations of the event loop; it detects a closed socket within a few
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
-_NO_ANSWER = "error"
 
 
 class Transport:
@@ -34,7 +33,6 @@ class Transport:
     aiohttp retries a GET, PUT or DELETE once if the server had closed the persistent connection it was sent on.
 
     Args:
-        credentials: server and identity.
         user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
         timeout: seconds for a request and its response, including the wait for a connection.
         connections: for concurrent requests.
@@ -84,9 +82,7 @@ class Transport:
     async def stream(self, call: ClientRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
         """Send a request whose response never ends by itself, on its own connection.
 
-        Args:
-            call: the request.
-            silence: seconds without a byte after which the connection counts as lost.
+        After ``silence`` seconds without a byte, the connection counts as lost.
 
         Raises:
             KubeError: the server rejected it, did not respond, or broke off; also while the response is being read.
@@ -118,7 +114,7 @@ class Transport:
         return response
 
     def _unavailable(self, call: ClientRequest, error: Exception) -> Unavailable:
-        server = self._credentials.server
+        server = self._credentials.connection.server
         if isinstance(error, TimeoutError):
             return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
         return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
@@ -132,17 +128,17 @@ class Transport:
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         self.requests[call.verb, call.rbac_resource] += 1
-        code = _NO_ANSWER
+        code = "error"
         try:
             response = await self._session(streaming=streaming).request(
                 call.method,
-                URL(credentials.server + call.path, encoded=True),
+                URL(credentials.connection.server + call.path, encoded=True),
                 headers=headers,
                 data=call.body,
                 timeout=timeout,
                 ssl=credentials.ssl or True,
-                server_hostname=credentials.tls_server_name,
-                proxy=credentials.proxy,
+                server_hostname=credentials.connection.tls_server_name,
+                proxy=credentials.connection.proxy,
                 allow_redirects=False,
             )
             code = str(response.status)
@@ -174,7 +170,7 @@ class Transport:
         return session
 
     def _connector(self, limit: int) -> aiohttp.BaseConnector:
-        path, kept = self._credentials.socket, _KEEP_ALIVE_SECONDS
+        path, kept = self._credentials.connection.socket, _KEEP_ALIVE_SECONDS
         if path is not None:
             return aiohttp.UnixConnector(path, limit=limit, keepalive_timeout=kept)
         return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)

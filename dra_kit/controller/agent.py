@@ -40,7 +40,7 @@ from dra_kit.controller.context import ControllerContext, ControllerOwner, Contr
 from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
-from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
+from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
@@ -150,7 +150,7 @@ def _wired(
     lease = _lease(driver, settings)
     supervisor, watchdog, metrics = Supervisor(), LoopWatchdog(), Metrics()
     if settings.probe_address:
-        live: list[Check] = [watchdog.blocked, HangingCallCheck(loop, settings.hang_timeout)]
+        live: list[Check] = [watchdog.blocked, partial(hanging_calls, loop, settings.hang_timeout)]
 
         def readings() -> Iterator[Metric]:
             yield LEADER.of(int(leadership.leading), lease)
@@ -251,7 +251,7 @@ def _lease(driver: Driver[Any, Any], settings: ControllerSettings) -> str:
 
 
 def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> str:
-    return settings.lease_namespace or credentials.namespace or "default"
+    return settings.lease_namespace or credentials.connection.namespace or "default"
 
 
 def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:

@@ -242,7 +242,7 @@ async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why:
         found.append(warn("API server", f"not checked: {why}", "use --kubeconfig"))
     else:
         async with Client(credentials, user_agent=f"dra-kit/{__version__} check") as client:
-            found += await _of_cluster(client, wanted, credentials.namespace or "default")
+            found += await _of_cluster(client, wanted, credentials.connection.namespace or "default")
     if wanted.kubelet_dir is not None:
         found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
         # its own answer, or else its file
@@ -318,40 +318,28 @@ async def check_rights(client: Client, account: Account, driven: DriverAccount) 
         return [warn("rights", f"not known: {error}", "check the API server")]
     missing = [right for right, may in zip(rights, answers, strict=True) if not may]
     if not missing:
-        return [ok("rights", f"{name} may do all that {_title(account, driven)} needs{_but(account, driven)}")]
+        whose, but = "a user of dra-kit", ""
+        if account != "user":
+            whose = f"the {account}{f' of {driven.name}' if driven.name else ''}"
+            but = "" if driven.code is not None else "; add a TARGET to check the rights that its code needs"
+        return [ok("rights", f"{name} may do all that {whose} needs{but}")]
     make = warn if account == "user" else fail
     return [
-        make(
-            "rights", f"{name} may not {right}, which {right.needed_for} needs",
-            "let a ClusterRole allow it" if account == "user" else _remedy(right),
-        )
+        make("rights", f"{name} may not {right}, which {right.needed_for} needs", _remedy(account, right))
         for right in missing
-    ]  # fmt: skip
+    ]
 
 
-def _title(account: Account, driven: DriverAccount) -> str:
+def _remedy(account: Account, right: RequiredRight) -> str:
     if account == "user":
-        return "a user of dra-kit"
-    return f"the {account}{f' of {driven.name}' if driven.name else ''}"
-
-
-def _but(account: Account, driven: DriverAccount) -> str:
-    """Return a hint about rights that were not checked."""
-    if account == "user" or driven.code is not None:
-        return ""
-    return "; add a TARGET to check the rights that its code needs"
-
-
-def _remedy(right: RequiredRight) -> str:
+        return "let a ClusterRole allow it"
     if right.needed_for.startswith(("policy", "effects", "cluster provider", "binder", "taint rules")):
         return "install the chart with the values from dra-kit chart TARGET --values FILE"
     return "install the chart's roles, or that rule"
 
 
 async def _name(client: Client) -> str:
-    review = await client.create(
-        _SUBJECT_REVIEWS, {"apiVersion": _SUBJECT_REVIEWS.api_version, "kind": _SUBJECT_REVIEWS.kind}
-    )
+    review = await _review(client, _SUBJECT_REVIEWS, {})
     return str(((review.get("status") or {}).get("userInfo") or {}).get("username") or "this account")
 
 
@@ -360,15 +348,12 @@ async def _may(client: Client, right: RequiredRight) -> bool:
     given = {"subresource": subresource, "name": right.name, "namespace": right.namespace}
     attributes: dict[str, Any] = {"verb": right.verb, "group": right.group, "resource": resource}
     attributes |= {key: value for key, value in given.items() if value}
-    review = await client.create(
-        _ACCESS_REVIEWS,
-        {
-            "apiVersion": _ACCESS_REVIEWS.api_version,
-            "kind": _ACCESS_REVIEWS.kind,
-            "spec": {"resourceAttributes": attributes},
-        },
-    )
+    review = await _review(client, _ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
     return bool((review.get("status") or {}).get("allowed"))
+
+
+async def _review(client: Client, resource: Resource, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    return await client.create(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **content})
 
 
 _COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -30,49 +31,34 @@ _WHOLE: Final[dict[str, dict[str, Any]]] = {
     "DRAConsumableCapacity": {"allowMultipleAllocations": True},
 }
 """Fields of a device that are stored if the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
-_COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult:
     """Return which feature gates are on and off; whether a driver needs them depends on its slices."""
     on: list[str] = []
     off: list[str] = []
-    unknown: dict[str, str] = {}
     for gate, body in _probes(separate_counters=separate_counters).items():
         try:
             stored = await client.create(RESOURCE_SLICES, body, dry_run=True)
         except Forbidden as error:
-            return warn(
-                _GATES_CHECK, f"not known: {error}",
-                "run this with an account that may create ResourceSlices (a dry run)",
-            )  # fmt: skip
+            remedy = "run this with an account that may create ResourceSlices (a dry run)"
+            return warn(_GATES_CHECK, f"not known: {error}", remedy)
         except KubeError as error:
-            unknown[gate] = str(error)
-            continue
+            remedy = "an admission policy may reject the probe"
+            return warn(_GATES_CHECK, f"{gate} is not known: {error}", remedy)
         (on if _is_stored(body["spec"], stored.get("spec") or {}) else off).append(gate)
-    if unknown:
-        gate, why = next(iter(unknown.items()))
-        return warn(
-            _GATES_CHECK,
-            f"{gate} is not known: {why}",
-            "an admission policy may reject the probe",
-        )
     text = "; ".join(f"{state}: {', '.join(gates)}" for state, gates in (("on", on), ("off", off)) if gates)
     if off:
-        return warn(
-            _GATES_CHECK, text, "drivers report which of them they need; kube-apiserver silently drops their fields"
-        )
+        remedy = "drivers report which of them they need; kube-apiserver silently drops their fields"
+        return warn(_GATES_CHECK, text, remedy)
     return ok(_GATES_CHECK, text)
 
 
 def _probes(*, separate_counters: bool) -> dict[str, dict[str, Any]]:
     probes = {gate: _slice({"devices": [{"name": "check", **field}]}) for gate, field in _WHOLE.items()}
-    sets = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
-    if separate_counters:
-        probes[_COUNTERS] = _slice({"sharedCounters": sets})
-    else:
-        probes[_COUNTERS] = _slice({"sharedCounters": sets, "devices": [{"name": "check"}]})
-    return probes
+    counters = {"sharedCounters": [{"name": "set", "counters": {"slots": {"value": "1"}}}]}
+    devices = {} if separate_counters else {"devices": [{"name": "check"}]}
+    return {**probes, "DRAPartitionableDevices": _slice({**counters, **devices})}
 
 
 def _slice(spec: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +87,6 @@ class CheckResult(Struct, frozen=True):
     Attributes:
         verdict: ``warn`` if a driver may work anyway, or the result is unknown.
         what: the checked object, in a word or two.
-        text: the result.
         remedy: what to do; empty for ``ok``.
     """
 
@@ -145,32 +130,29 @@ async def check_server(client: Client) -> CheckResult:
     except KubeError as error:
         return fail(what, str(error), "correct --kubeconfig or --context, and check the network")
     if (features.major, features.minor) > NEWEST:
-        return warn(
-            what, f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})",
-            "new fields are ignored; update dra-kit",
-        )  # fmt: skip
+        text = f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})"
+        return warn(what, text, "new fields are ignored; update dra-kit")
     return ok(what, f"Kubernetes {features}, resource.k8s.io/v1")
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
     """Check the kubelets of Node objects; return one line for all that are supported."""
     found: list[CheckResult] = []
-    versions: dict[str, int] = {}
+    supported: Counter[str] = Counter()
     for node in nodes:
         name, version = node["metadata"]["name"], node["status"]["nodeInfo"].get("kubeletVersion", "")
-        number = _number(version.removeprefix("v"))
-        if number < OLDEST:
-            found.append(
-                fail(
-                    "kubelet", f"node {name} has kubelet {version}",
-                    f"upgrade it to Kubernetes {OLDEST} or newer: older kubelets use another interface to drivers",
-                )
-            )  # fmt: skip
+        if _number(version.removeprefix("v")) < OLDEST:
+            remedy = f"upgrade it to Kubernetes {OLDEST} or newer: older kubelets use another interface to drivers"
+            found.append(fail("kubelet", f"node {name} has kubelet {version}", remedy))
         else:
-            versions[version] = versions.get(version, 0) + 1
+            supported[version] += 1
+    return [*found, *version_counts("kubelet", supported)]
+
+
+def version_counts(what: str, versions: Mapping[str, int]) -> Iterator[CheckResult]:
+    """Yield one line for all supported versions, if any, with the number of nodes that have each."""
     if versions:
-        found.append(ok("kubelet", ", ".join(f"{count} x {version}" for version, count in sorted(versions.items()))))
-    return found
+        yield ok(what, ", ".join(f"{count} x {version}" for version, count in sorted(versions.items())))
 
 
 def _number(text: str) -> tuple[int, int]:
@@ -280,25 +262,17 @@ def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list
     found: list[CheckResult] = []
     gates = config.get("featureGates") or {}
     if gates.get("DynamicResourceAllocation") is False:
-        found.append(
-            fail(
-                _KUBELET_CHECK, f"node {node} has DynamicResourceAllocation=false", "remove that from its featureGates"
-            )
-        )
+        text = f"node {node} has DynamicResourceAllocation=false"
+        found.append(fail(_KUBELET_CHECK, text, "remove that from its featureGates"))
     policy = config.get("cpuManagerPolicy") or "none"
     if policy == "static":
-        found.append(
-            warn(
-                _KUBELET_CHECK, f"node {node} has cpuManagerPolicy: static",
-                "it conflicts with drivers that assign CPUs, since the kubelet assigns the same ones; "
-                "other drivers are not affected",
-            )
-        )  # fmt: skip
+        remedy = (
+            "it conflicts with drivers that assign CPUs, since the kubelet assigns the same ones; "
+            "other drivers are not affected"
+        )
+        found.append(warn(_KUBELET_CHECK, f"node {node} has cpuManagerPolicy: static", remedy))
     if gates.get("KubeletPodResourcesDynamicResources") is False:
-        found.append(
-            warn(
-                _KUBELET_CHECK, f"node {node} has KubeletPodResourcesDynamicResources=false",
-                "dra-kit who and exporters cannot see there which container has a device; remove it",
-            )
-        )  # fmt: skip
+        text = f"node {node} has KubeletPodResourcesDynamicResources=false"
+        remedy = "dra-kit who and exporters cannot see there which container has a device; remove it"
+        found.append(warn(_KUBELET_CHECK, text, remedy))
     return found or [ok(_KUBELET_CHECK, f"node {node}: cpuManagerPolicy {policy}")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -38,14 +39,12 @@ from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, NodeSe
 from dra_kit.text import did_you_mean
 
 _LOOK_EVERY: Final = 2.0
-_METADATA: Final = ("name", "namespace", "uid")
 
 
 class DrainQuery(Struct, frozen=True, kw_only=True):
     """What to wait for.
 
     Attributes:
-        driver: the name of the driver.
         node: only devices of this node; None for all.
         skip: nodes whose claims and confirmations are ignored.
         until_removed: whether the nodes have to confirm; None: if a DaemonSet of the driver runs ``decommission`` and
@@ -67,8 +66,6 @@ class DrainHolder(Struct, frozen=True, order=True):
 
     Attributes:
         node: the node of its devices; empty if the allocation does not name a single node.
-        namespace: the namespace of the claim.
-        claim: the name of the claim.
         devices: the devices of the driver, as ``pool/device``.
         users: the consumers that have reserved the claim: pods by name, others as ``resource.group/name``. If empty,
             the claim keeps its devices for the next consumer.
@@ -103,7 +100,6 @@ class DrainState(Struct, frozen=True):
     """The state of a drain at one moment.
 
     Attributes:
-        holders: the claims with devices of the driver.
         removal: the confirmations of the nodes; None if they are not required.
         unreadable: resources that the user may not list, so the driver's name could not be checked.
     """
@@ -173,17 +169,13 @@ class _StateReader:
         found = drain_status(claims, query.driver, query.node, skip=query.skip)
         daemon_sets = await self._daemon_sets()
         if self._unreadable is None:
-            self._unreadable = () if found.is_allocated or daemon_sets else await self._check_name(found)
+            is_known = found.is_allocated or daemon_sets or query.may_be_unknown
+            self._unreadable = () if is_known else await _require_mentioned(self._client, query, found.others)
         if not self._needs_confirmations(daemon_sets):
             return DrainState(found, unreadable=self._unreadable)
         removal = await self._removal(daemon_sets)
         self._unconfirmed |= {item.node for item in removal.unconfirmed if item.node}
         return DrainState(found, removal, self._unreadable)
-
-    async def _check_name(self, found: DrainStatus) -> tuple[str, ...]:
-        if self._query.may_be_unknown:
-            return ()
-        return await _require_mentioned(self._client, self._query.driver, found.others, self._query.namespace)
 
     async def _daemon_sets(self) -> list[dict[str, Any]]:
         query = self._query
@@ -226,10 +218,8 @@ class _StateReader:
             await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={query.driver}", keep=_of_slice)
         ).items
         nodes = None
-        try:
+        with suppress(Forbidden):
             nodes = (await client.list(NODES, keep=_of_node)).items
-        except Forbidden:
-            pass
         return removal_confirmations(
             DriverRemoval(daemon_sets=daemon_sets, pods=pods, slices=slices, nodes=nodes),
             skip=query.skip,
@@ -242,8 +232,8 @@ def _relevant(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return the relevant part of a claim, without its configuration, which may be large."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {
-        "metadata": {key: metadata[key] for key in _METADATA if key in metadata},
-        "status": {key: status[key] for key in ("allocation", "reservedFor") if key in status},
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
+        "status": {key: status[key] for key in ("allocation", "reservedFor") if status.get(key)},
     }
 
 
@@ -300,12 +290,11 @@ def drain_status(
 
 
 def _parsed(raw: Mapping[str, Any]) -> ResourceClaim:
-    metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
-    relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
+    relevant = _relevant(raw)
     try:
-        return ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
+        return ResourceClaim.model_validate(relevant)
     except ValidationError as error:
-        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        name = f"{relevant['metadata'].get('namespace')}/{relevant['metadata'].get('name')}"
         raise ConfigurationError(
             f"claim {name} cannot be read: {error.errors(include_url=False)[0]['msg']}; use a newer release"
         ) from error
@@ -343,9 +332,7 @@ _NAMED: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 _TEXTS: Final = re.compile(r"""["']([^"']+)["']""")
 
 
-async def _require_mentioned(
-    client: Client, driver: str, others: Iterable[str], namespace: str | None
-) -> tuple[str, ...]:
+async def _require_mentioned(client: Client, query: DrainQuery, others: Iterable[str]) -> tuple[str, ...]:
     """Look for a driver without allocated devices in slices, DeviceClasses, and DaemonSets of a namespace.
 
     ``others`` are drivers with allocated devices. Return the resources that the user may not list.
@@ -353,11 +340,11 @@ async def _require_mentioned(
     Raises:
         ConfigurationError: no object mentions the driver; suggests the nearest name.
     """
-    found, unreadable = set(others), []
+    found, unreadable, driver = set(others), [], query.driver
     looks: list[tuple[Resource, Callable[[], Awaitable[Iterable[str]]]]] = [
         (RESOURCE_SLICES, lambda: _of_slices(client, driver)),
         (DEVICE_CLASSES, lambda: _of_classes(client, driver)),
-        (DAEMON_SETS, lambda: _of_daemon_sets(client, driver, namespace)),
+        (DAEMON_SETS, lambda: _of_daemon_sets(client, driver, query.namespace)),
     ]
     for resource, look in looks:
         try:
@@ -390,18 +377,14 @@ async def _of_classes(client: Client, driver: str) -> Iterable[str]:
     names: set[str] = set()
     for item in (await client.list(DEVICE_CLASSES)).items:
         spec = item.get("spec") or {}
-        for text in _expressions(spec):
+        for selector in spec.get("selectors") or ():
+            text = str(((selector or {}).get("cel") or {}).get("expression") or "")
             names.update(_NAMED.findall(text))
             names.update(name for name in _TEXTS.findall(text) if name == driver)
         names.update(
             str(config["opaque"]["driver"]) for config in spec.get("config") or () if (config or {}).get("opaque")
         )
     return names
-
-
-def _expressions(spec: Mapping[str, Any]) -> Iterator[str]:
-    for selector in spec.get("selectors") or ():
-        yield str(((selector or {}).get("cel") or {}).get("expression") or "")
 
 
 async def _of_daemon_sets(client: Client, driver: str, namespace: str | None) -> Iterable[str]:

@@ -69,7 +69,6 @@ class ReadScope(Struct, frozen=True):
 
     Attributes:
         namespace: the namespace whose Events are read; also that of other objects if all namespaces may not be read.
-        kinds: the kinds to read.
         all_events: read Events of all namespaces, not only of this one.
         ended: names of pods of the namespace to read even if they have ended. Other ended pods are then left out, and
             of the Events only warnings on pods are read. None reads everything.
@@ -99,12 +98,7 @@ class ReadScope(Struct, frozen=True):
 
 
 async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool = False) -> ClusterDocuments:
-    """Read the objects of a cluster.
-
-    Args:
-        credentials: the credentials for its API server.
-        scope: what to read.
-        alpha: whether the cluster's alpha features are on.
+    """Read the objects of a cluster; ``alpha`` says whether its alpha features are on.
 
     Raises:
         Forbidden: slices or classes may not be read; names every missing right.
@@ -115,7 +109,13 @@ async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool =
         features = await discover_release(client)
         found = await asyncio.gather(*(_read(client, kind, scope) for kind in scope.kinds))
     gaps = tuple(gap for _, gap in found if gap is not None)
-    _require(gaps)
+    if any(gap.kind in _NEEDED for gap in gaps):
+        rules = ", ".join(missing_rules(gaps))
+        raise Forbidden(
+            f"nothing can be explained without ResourceSlices and DeviceClasses, which you may not list; a ClusterRole "
+            f"needs these rules: {rules}",
+            status=403,
+        )
     documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True)}
     return ClusterDocuments(documents, str(features), alpha, gaps)
 
@@ -128,17 +128,19 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
     except NotFound:
         return [], None  # the release does not have the kind
     except Forbidden as error:
-        refusal = error
-    if kind == PODS.kind and scope.only_drivers and refusal.status != _NOT_AUTHENTICATED:
+        if error.status == _NOT_AUTHENTICATED:
+            raise
+    if kind == PODS.kind and scope.only_drivers:
         return [], None
+    gap = MissingRight(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
     if not resource.namespaced:
-        return [], _gap(kind, resource, refusal)
+        return [], gap
     try:
         # fall back to one namespace
         parts = [replace(part, namespace=scope.namespace) for part in parts]
-        return await _lists(client, resource, parts), _gap(kind, resource, refusal)
+        return await _lists(client, resource, parts), gap
     except Forbidden:
-        return [], _gap(kind, resource, refusal)
+        return [], gap
 
 
 async def _lists(client: Client, resource: Resource, parts: Sequence[ListScope]) -> list[dict[str, Any]]:
@@ -149,19 +151,3 @@ async def _lists(client: Client, resource: Resource, parts: Sequence[ListScope])
             await client.list(resource, part.namespace, field_selector=part.fields, label_selector=part.labels)
         ).items
     ]
-
-
-def _gap(kind: str, resource: Resource, refusal: Forbidden) -> MissingRight:
-    if refusal.status == _NOT_AUTHENTICATED:
-        raise refusal
-    return MissingRight(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
-
-
-def _require(gaps: Sequence[MissingRight]) -> None:
-    if any(gap.kind in _NEEDED for gap in gaps):
-        rules = ", ".join(missing_rules(gaps))
-        raise Forbidden(
-            f"nothing can be explained without ResourceSlices and DeviceClasses, which you may not list; a ClusterRole "
-            f"needs these rules: {rules}",
-            status=403,
-        )

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.diagnosis.cluster_checks import CheckResult, fail, ok, warn
+from dra_kit.diagnosis.cluster_checks import CheckResult, fail, ok, version_counts, warn
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.cri import SOCKETS, RuntimeInfo, runtime_info
 from dra_kit.kubelet.sockets import is_listening
 
 _RUNTIME_CHECK: Final = "container runtime"
+_WITHOUT_CDI: Final = "without CDI containers get no device, and no error is reported"
 
 
 async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
@@ -36,16 +38,11 @@ def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
     config = info.config
     enabled, directories = config.get("enableCDI"), config.get("cdiSpecDirs")
     if enabled is False:
-        yield fail(
-            _RUNTIME_CHECK, f"{info.name} has CDI off",
-            "set enable_cdi = true in its configuration and restart it: "
-            "without CDI containers get no device, and no error is reported",
-        )  # fmt: skip
+        remedy = f"set enable_cdi = true in its configuration and restart it: {_WITHOUT_CDI}"
+        yield fail(_RUNTIME_CHECK, f"{info.name} has CDI off", remedy)
     elif directories and not _reads(cdi_dir, directories):
-        yield fail(
-            _RUNTIME_CHECK, f"{info.name} reads CDI files in {', '.join(map(str, directories))}, not in {cdi_dir}",
-            "add it to cdi_spec_dirs, or set --cdi-dir to one of them",
-        )  # fmt: skip
+        text = f"{info.name} reads CDI files in {', '.join(map(str, directories))}, not in {cdi_dir}"
+        yield fail(_RUNTIME_CHECK, text, "add it to cdi_spec_dirs, or set --cdi-dir to one of them")
     elif enabled or directories:
         yield ok(_RUNTIME_CHECK, f"{info.name} reads CDI files in {cdi_dir}")
     else:
@@ -123,38 +120,35 @@ CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
 _CDI_CHECK: Final = "CDI in the runtime"
 _ENABLED_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
 _KNOWN_SINCE: Final = {"containerd": (1, 7), "cri-o": (1, 23)}
-_SANDBOX: Final = "local-process://"
 _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
 def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
     """Check the runtime versions of Node objects; return one line for all that support CDI."""
     found: list[CheckResult] = []
-    supported: dict[str, int] = {}
+    supported: Counter[str] = Counter()
     for node in nodes:
         name, version = node["metadata"]["name"], _version(node)
         kind, number = _parsed(version)
         if is_of_sandbox(node):
-            supported[version] = supported.get(version, 0) + 1
+            supported[version] += 1
         elif kind not in _ENABLED_SINCE:
             remedy = "see its documentation whether CDI is on"
             found.append(warn(_CDI_CHECK, f"node {name} has {version or 'an unknown runtime'}", remedy))
         elif number < _KNOWN_SINCE[kind]:
-            remedy = f"upgrade {kind}; without CDI containers get no device, and no error is reported"
+            remedy = f"upgrade {kind}; {_WITHOUT_CDI}"
             found.append(fail(_CDI_CHECK, f"node {name} has {version}, which does not support CDI", remedy))
         elif number < _ENABLED_SINCE[kind]:
             remedy = "set enable_cdi = true in its configuration (dra-kit check on the node reads it), or upgrade"
             found.append(warn(_CDI_CHECK, f"node {name} has {version}, where CDI is off by default", remedy))
         else:
-            supported[version] = supported.get(version, 0) + 1
-    if supported:
-        found.append(ok(_CDI_CHECK, ", ".join(f"{count} x {version}" for version, count in sorted(supported.items()))))
-    return found
+            supported[version] += 1
+    return [*found, *version_counts(_CDI_CHECK, supported)]
 
 
 def is_of_sandbox(node: Mapping[str, Any]) -> bool:
     """Return whether a node is simulated by ``dra-kit sandbox``, whose kubelet has no configuration to read."""
-    return _version(node).startswith(_SANDBOX)
+    return _version(node).startswith("local-process://")
 
 
 def _version(node: Mapping[str, Any]) -> str:
@@ -177,11 +171,8 @@ def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iter
     if False in switches:
         yield fail(what, f"{config} has enable_cdi = false", "set it to true and restart containerd")
     elif not _reads(cdi_dir, directories := directories or DEFAULT_DIRECTORIES):
-        yield fail(
-            what,
-            f"cdi_spec_dirs of {config} is {', '.join(map(str, directories))}, without {cdi_dir}",
-            "add it there, or set --cdi-dir to one of them",
-        )  # fmt: skip
+        text = f"cdi_spec_dirs of {config} is {', '.join(map(str, directories))}, without {cdi_dir}"
+        yield fail(what, text, "add it there, or set --cdi-dir to one of them")
     else:
         yield ok(what, f"{config} reads {cdi_dir}{'' if switches else ' (enable_cdi is not set)'}")
 

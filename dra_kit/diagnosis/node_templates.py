@@ -70,14 +70,13 @@ class NodeTemplates:
         found = []
         for node, explainer in self._explainers.items():
             explainer.renew_budget()
-            if subject.kind == "pod":
-                pod = explain_pod(explainer, pod_of(explainer.cluster, subject))
-                good, fits = pod.good, pod.outcome in {"fits", "devices-fit"}
-            else:
-                claim = explainer.explain(claim_of(explainer.cluster, subject))
-                good, fits = claim.good, claim.outcome in {"fits", "devices-fit"}
-            if fits:
-                found.append(TemplateFit(node, certain=good))
+            explanation = (
+                explain_pod(explainer, pod_of(explainer.cluster, subject))
+                if subject.kind == "pod"
+                else explainer.explain(claim_of(explainer.cluster, subject))
+            )
+            if explanation.outcome in {"fits", "devices-fit"}:
+                found.append(TemplateFit(node, certain=explanation.good))
         return found
 
 
@@ -112,7 +111,6 @@ class NodeProfile(BaseModel):
     Attributes:
         name: the name of the example node; by default the file's name.
         labels: the node's labels; the driver's provider gets them.
-        taints: the node's taints.
         allocatable: the node's allocatable resources: ``cpu: "96"``.
         settings: the driver's settings on the node, by field name.
     """
@@ -174,9 +172,9 @@ def template_slices(
     Raises:
         ConfigurationError: the inventory cannot be published.
     """
-    desired = DesiredSlices(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
-    steps = plan(DesiredSlices(desired.driver, owner, desired.pools), [], features=features)
+    desired = DesiredSlices(driver.name, owner, tuple(desired_pool(pool, node) for pool in inventory.pools))
+    steps = plan(desired, [], separate_counter_slices=features.separate_counter_slices)
     # no Node exists that could own them
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)

@@ -136,7 +136,6 @@ def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int
 
 def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
     """Return why a node has not confirmed; empty if it has."""
-    confirming = [pod for pod in pods if is_decommissioning(pod)]
     if not pods:
         return (
             "no pod of the driver is there, and its slices are still published"
@@ -144,12 +143,10 @@ def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:
             else "the pod of the driver was deleted before it had confirmed"
         )
     for pod in pods:
-        if pod not in confirming:
+        if not is_decommissioning(pod):
             return f"pod {pod['metadata']['name']} still runs the driver"
-    problems = [problem for pod in confirming if (problem := _problem(pod))]
-    if problems:
-        return problems[0]
-    return "its slices are still published" if has_slices else ""
+    problem = next(filter(None, map(_problem, pods)), "")
+    return problem or ("its slices are still published" if has_slices else "")
 
 
 def _problem(pod: Object) -> str:

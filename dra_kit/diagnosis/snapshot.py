@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, reduced
+from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, first_problem, reduced
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
@@ -22,11 +22,24 @@ from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, re
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
-from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
-from dra_kit.kubernetes.resource.new_object import NO_TIME, ManifestKind, check_new_object, complete_new_object
-from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.resource.new_object import (
+    NO_TIME,
+    ManifestKind,
+    check_new_object,
+    complete_new_object,
+    set_defaults,
+)
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    StrictDecoding,
+    TypeMismatch,
+    decode,
+    item_type,
+    struct,
+    zero,
+)
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
 from dra_kit.kubernetes.values.json import Object, ObjectView
 
@@ -71,11 +84,8 @@ def load(path: Path) -> ClusterDocuments:
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
         for where, document in read_objects(SourceFile.of(content, named), SNAPSHOTS):
-            kind = document["kind"]
-            if kind in KINDS:
-                served = _kind(document, where)
-                stored = _converted(as_stored(served, document, where), served)
-                documents.setdefault(kind, []).append(_defaulted(stored, served))
+            if document["kind"] in KINDS:
+                documents.setdefault(document["kind"], []).append(_loaded(document, where))
     if not documents:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     return ClusterDocuments(documents, index.version, index.alpha, index.gaps)
@@ -92,9 +102,7 @@ def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]
         slices = list(map(SliceReader().read, documents.get("ResourceSlice", ())))
         classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise ConfigurationError(f"{path} was not saved from an API server: {where}: {problem['msg']}") from None
+        raise ConfigurationError(f"{path} was not saved from an API server: {first_problem(error)}") from None
     return slices, {one.metadata.name: one for one in classes}
 
 
@@ -102,9 +110,7 @@ def _index(name: str, content: bytes) -> SnapshotIndex:
     try:
         return SnapshotIndex.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        cause = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise ConfigurationError(f"{name} is corrupt: {cause}; run dra-kit snapshot again") from None
+        raise ConfigurationError(f"{name} is corrupt: {first_problem(error)}; run dra-kit snapshot again") from None
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -138,19 +144,16 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
     return {**stored, "apiVersion": V1} if kind.model is not None else stored
 
 
-def _converted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
-    if kind.model is None:
-        return document
-    return {**to_v1(document, kind.name, str(document["apiVersion"])), "apiVersion": V1}
-
-
-def _defaulted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
-    """Return a saved object with the API's defaults, which may be missing if it was not saved from a cluster."""
+def _loaded(document: dict[str, Any], where: str) -> ObjectView:
+    """Return a saved object in v1 with the API's defaults, which may be missing if it was not saved from a cluster."""
+    kind = _kind(document, where)
+    stored = as_stored(kind, document, where)
     if kind.model is not None:
+        stored = {**to_v1(stored, kind.name, str(stored["apiVersion"])), "apiVersion": V1}
         # invalid structure is reported when the model is created
         with contextlib.suppress(AttributeError, KeyError, TypeError):
-            set_defaults(document, kind.name, V1, NO_TIME)
-    return document
+            set_defaults(stored, kind.name, V1, NO_TIME)
+    return stored
 
 
 def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
@@ -168,13 +171,12 @@ _FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.jso
 _OTHER_FILES: Final = frozenset(
     {".7z", ".bz2", ".gz", ".json", ".rar", ".tar", ".tbz", ".txz", ".xz", ".yaml", ".yml", ".zip", ".zst"}
 )
-_NEWEST: Final = "1.37"
 
 
 class SnapshotIndex(BaseModel):
     """The index of a snapshot, with the same fields as :class:`ClusterDocuments`."""
 
-    version: str = _NEWEST
+    version: str = "1.37"
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = ()
 

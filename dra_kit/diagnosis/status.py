@@ -36,20 +36,27 @@ def _lines(document: ObjectView) -> Iterator[str]:
     yield from _section("Slices", list(_slices(document)))
     uses = [DeviceUse.from_json(item) for item in listed(document, "devices")]
     yield from _section("Devices in use", [_devices(uses)] if uses else ["none"])
-    unfinished = [item for item in listed(document, "claims") if item.get("phase") != "prepared"]
-    if unfinished:
-        rows = [[f"{item['namespace']}/{item['name']}", item["uid"], item["phase"]] for item in unfinished]
-        yield from _section("Claims under way", [table(("CLAIM", "UID", "PHASE"), rows)])
-    effects = listed(document, "effects")
-    if effects:
-        yield from _section("Effects", [_effects(effects)])
-    unhealthy = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
-    if unhealthy:
-        rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in unhealthy]
-        yield from _section("Devices not known to be healthy", [table(("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows)])
+    for title, headings, rows in _tables(document):
+        if rows:
+            yield from _section(title, [table(headings, rows)])
     failures = listed(document, "failures")
     if failures:
         yield from _section("Last failures", list(_failures(failures)))
+
+
+def _tables(document: ObjectView) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
+    """Yield the tables that are shown only with rows: title, headings, rows."""
+    claims = [item for item in listed(document, "claims") if item.get("phase") != "prepared"]
+    rows = [[f"{item['namespace']}/{item['name']}", item["uid"], item["phase"]] for item in claims]
+    yield "Claims under way", ("CLAIM", "UID", "PHASE"), rows
+    rows = [
+        [item["effect"], ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
+        for item in listed(document, "effects")
+    ]
+    yield "Effects", ("EFFECT", "TOUCHES", "STATE", "CLAIMS", "ERROR"), rows
+    unhealthy = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
+    rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in unhealthy]
+    yield "Devices not known to be healthy", ("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -110,14 +117,6 @@ def _devices(uses: Sequence[DeviceUse]) -> str:
         for use in sorted(uses)
     ]  # fmt: skip
     return table(headings, rows)
-
-
-def _effects(effects: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [item["effect"], ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
-        for item in effects
-    ]
-    return table(("EFFECT", "TOUCHES", "STATE", "CLAIMS", "ERROR"), rows)
 
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -264,6 +264,7 @@ def write_archive(path: Path, files: Mapping[str, str]) -> None:
         ) from None
 
 
+_Read = TypeVar("_Read")
 LOG_LINES: Final = 5000
 """Lines of each container's log."""
 _NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -280,12 +281,13 @@ class SupportBundle(Struct):
         """Add a document."""
         self.files[name] = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
-    async def attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a part of the work; record its failure."""
+    async def attempt(self, what: str, reading: Awaitable[_Read]) -> _Read | None:
+        """Return what is read; if that fails, record why, and return None."""
         try:
-            await work()
+            return await reading
         except DraKitError as error:
             self.missing.append(f"{what}: {error}")
+            return None
 
     def safe_files(self) -> dict[str, str]:
         """Return all files, redacted, with an index of existing and missing ones."""
@@ -307,14 +309,13 @@ async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path
         async with Client(credentials, user_agent=f"dra-kit/{__version__} support-bundle", timeout=60) as client:
             await _of_cluster(client, driver, bundle)
 
-    async def check() -> None:
-        checked = await run_checks(CheckOptions(driver=driver, kubelet_dir=_if_node(kubelet_dir)), credentials, why)
+    options = CheckOptions(driver=driver, kubelet_dir=_if_node(kubelet_dir))
+    checked = await bundle.attempt("check", run_checks(options, credentials, why))
+    if checked is not None:
         bundle.files["check.txt"] = "".join(f"{item}\n" for item in checked)
-
-    await bundle.attempt("check", check)
     link = operation_link(kubelet_dir, driver)
     if link.is_symlink():
-        await _of_node(driver, kubelet_dir, bundle)
+        await _of_node(driver, kubelet_dir, link, bundle)
     else:
         bundle.missing.append(f"status: no driver's socket {link}; run this on a node, or in the driver's pod")
     return bundle
@@ -324,23 +325,19 @@ def _if_node(kubelet_dir: Path) -> Path | None:
     return kubelet_dir if kubelet_dir.is_dir() else None
 
 
-async def _of_node(driver: str, kubelet_dir: Path, bundle: SupportBundle) -> None:
-    link = operation_link(kubelet_dir, driver)
-
-    async def status() -> None:
-        documents, silent = await statuses(kubelet_dir, driver)  # of all its processes, during an update
+async def _of_node(driver: str, kubelet_dir: Path, link: Path, bundle: SupportBundle) -> None:
+    found = await bundle.attempt("status", statuses(kubelet_dir, driver))  # of all its processes, during an update
+    if found is not None:
+        documents, silent = found
         for document in documents:
             bundle.add_json("node/status.json", document)
         bundle.missing += [f"status: {line}" for line in silent]
-
-    async def who() -> None:
-        bundle.add_json("node/who.json", await ask(link, WHO))
-
-    async def metrics() -> None:
-        bundle.files["node/metrics.txt"] = await ask_text(link, METRICS)
-
-    for what, work in (("status", status), ("who", who), ("metrics", metrics)):
-        await bundle.attempt(what, work)
+    uses = await bundle.attempt("who", ask(link, WHO))
+    if uses is not None:
+        bundle.add_json("node/who.json", uses)
+    metrics = await bundle.attempt("metrics", ask_text(link, METRICS))
+    if metrics is not None:
+        bundle.files["node/metrics.txt"] = metrics
 
 
 class _Part(Struct, frozen=True):
@@ -373,10 +370,9 @@ async def _of_cluster(client: Client, driver: str, bundle: SupportBundle) -> Non
 async def _objects(client: Client, part: _Part, bundle: SupportBundle) -> Sequence[dict[str, Any]]:
     """Return the original objects; add redacted ones to the bundle."""
     resource = part.resource
-    try:
-        listed = await client.list(resource, field_selector=part.field_selector, label_selector=part.label_selector)
-    except DraKitError as error:
-        bundle.missing.append(f"{resource.plural}: {error}")
+    reading = client.list(resource, field_selector=part.field_selector, label_selector=part.label_selector)
+    listed = await bundle.attempt(resource.plural, reading)
+    if listed is None:
         return ()
     found = [item for item in listed.items if part.keep(item)]
     bundle.words |= secrets_in_objects(found)
@@ -392,9 +388,7 @@ def _drivers(claim: Mapping[str, Any]) -> set[str]:
 async def _logs(client: Client, pod: Mapping[str, Any], bundle: SupportBundle) -> None:
     namespace, name = pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
     for container in pod["spec"].get("containers") or ():
-        try:
-            text = await client.log(name, namespace, container["name"], tail=LOG_LINES)
-        except DraKitError as error:
-            bundle.missing.append(f"log of {namespace}/{name}: {error}")
-        else:
+        reading = client.log(name, namespace, container["name"], tail=LOG_LINES)
+        text = await bundle.attempt(f"log of {namespace}/{name}", reading)
+        if text is not None:
             bundle.files[f"logs/{namespace}_{name}_{container['name']}.log"] = text

@@ -29,12 +29,18 @@ from dra_kit.kubelet.device_use import DeviceUse, with_users
 from dra_kit.kubelet.pod_resources import ContainerDevice, device_use_of, list_container_devices, pod_resources_socket
 from dra_kit.kubelet.sockets import operation_links
 from dra_kit.kubernetes.resource.config import base_request
-from dra_kit.kubernetes.resource.objects import claim_uses, containers, init_containers, is_sidecar, phase, pod_claims
+from dra_kit.kubernetes.resource.objects import (
+    claim_uses,
+    containers,
+    init_containers,
+    is_sidecar,
+    is_terminal,
+    phase,
+    pod_claims,
+)
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.operation_socket import WHO, ask
 from dra_kit.text import align_columns, escape_unprintable
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _PodUse(Struct, frozen=True):
@@ -107,10 +113,10 @@ def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
     for pod in pods:
         metadata = pod["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        ended = phase(pod) in _ENDED
+        node, ended = pod["spec"].get("nodeName") or "", is_terminal(pod)
         for claim in pod_claims(pod):
             if claim.claim:
-                found.setdefault((namespace, claim.claim, name), _PodUse(pod["spec"].get("nodeName") or "", ended))
+                found.setdefault((namespace, claim.claim, name), _PodUse(node, ended))
         for container in _that_run(pod):
             for used in claim_uses(pod, container):
                 if use := found.get((namespace, used.claim, name)):
@@ -124,7 +130,6 @@ def _that_run(pod: ObjectView) -> list[ObjectView]:
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)
 
 
-_VENDOR_PREFIX: Final = "k8s."
 _CLAIM_UID: Final = re.compile(r"(?:claim[-_])?(?P<uid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
 _BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -144,7 +149,7 @@ def uses_in_cdi_files(directories: Iterable[Path]) -> dict[str, DeviceUse]:
 
 def _device_use(kind: str, name: str) -> DeviceUse | None:
     vendor = kind.rpartition("/")[0]
-    driver = vendor.removeprefix(_VENDOR_PREFIX)
+    driver = vendor.removeprefix("k8s.")
     if kind == claim_kind(driver):
         # request names have no '_', which replaces the slash in pool names
         uid, *rest = name.split(":")

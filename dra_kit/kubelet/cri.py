@@ -15,6 +15,8 @@ from dra_kit.errors import Unavailable
 from dra_kit.kubelet.proto import cri_v1_pb2 as pb
 from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
 
+_SECONDS: Final = 5.0
+
 
 class RuntimeInfo(Struct, frozen=True):
     """What a runtime reports about itself.
@@ -27,7 +29,7 @@ class RuntimeInfo(Struct, frozen=True):
     config: Mapping[str, Any]
 
 
-async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
+async def runtime_info(socket: Path) -> RuntimeInfo:
     """Query a runtime (CRI ``Version`` and verbose ``Status``; containerd reports its configuration, CRI-O does not).
 
     Raises:
@@ -36,8 +38,8 @@ async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
     try:
         async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}") as channel:
             runtime = pb_grpc.RuntimeServiceStub(channel)
-            version = await runtime.Version(pb.VersionRequest(), timeout=timeout)
-            status = await runtime.Status(pb.StatusRequest(verbose=True), timeout=timeout)
+            version = await runtime.Version(pb.VersionRequest(), timeout=_SECONDS)
+            status = await runtime.Status(pb.StatusRequest(verbose=True), timeout=_SECONDS)
     except grpc.aio.AioRpcError as error:
         raise Unavailable(
             f"the container runtime at {socket} does not report its configuration ({error.code().name})",

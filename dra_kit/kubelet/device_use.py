@@ -10,19 +10,11 @@ from msgspec.structs import replace
 
 Identity: TypeAlias = tuple[str, str, str, str, str, str, str, str]
 """Namespace, pod, container, claim, driver, pool, device, share."""
-_TEXTS: Final = {
-    "driver": "driver",
-    "pool": "pool",
-    "device": "device",
-    "share": "share",
-    "request": "request",
-    "namespace": "namespace",
-    "claim": "claim",
-    "claimUID": "claim_uid",
-    "pod": "pod",
-    "container": "container",
-    "node": "node",
-}
+_FIELDS: Final = (
+    "driver", "pool", "device", "share", "request", "namespace", "claim", "claim_uid", "pod", "container", "node",
+)  # fmt: skip
+_TEXTS: Final = {"claimUID" if field == "claim_uid" else field: field for field in _FIELDS}
+"""The fields that hold text, by their names in JSON."""
 
 
 class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
@@ -92,12 +84,7 @@ class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
 
 
 def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[DeviceUse]:
-    """Return the drivers' devices joined with pods and containers from the kubelet, and rows that only one of them has.
-
-    Args:
-        uses: as drivers report them: hardware ids, requests, UIDs of claims.
-        users: as the kubelet reports them: pods and containers.
-    """
+    """Return the drivers' devices joined with the kubelet's pods and containers, and rows that only one of them has."""
     by_allocation: dict[object, list[DeviceUse]] = {}
     for user in users:
         by_allocation.setdefault(user.allocation, []).append(user)

@@ -84,8 +84,7 @@ class PluginServer:
     async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listen and serve; the driver can be registered when it returns.
 
-        Args:
-            bound: called when the socket is bound but does not have its final name yet.
+        ``bound`` is called when the socket is bound but does not have its final name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -143,13 +142,18 @@ class _PluginV1beta1(v1beta1_grpc.DRAPluginServicer):
         self, request: v1beta1.NodePrepareResourcesRequest, context: object
     ) -> v1beta1.NodePrepareResourcesResponse:
         del context
-        return prepare_response_v1beta1(await answer_prepare(self._service, claim_refs(request)))
+        response = prepare_response(await answer_prepare(self._service, claim_refs(request)))
+        for entry in response.claims.values():
+            for device in entry.devices:
+                device.ClearField("share_id")  # v1beta1 has no field for it
+        return v1beta1.NodePrepareResourcesResponse.FromString(response.SerializeToString())
 
     async def NodeUnprepareResources(  # noqa: N802
         self, request: v1beta1.NodeUnprepareResourcesRequest, context: object
     ) -> v1beta1.NodeUnprepareResourcesResponse:
         del context
-        return unprepare_response_v1beta1(await answer_unprepare(self._service, claim_refs(request)))
+        response = unprepare_response(await answer_unprepare(self._service, claim_refs(request)))
+        return v1beta1.NodeUnprepareResourcesResponse.FromString(response.SerializeToString())
 
 
 class NodeService(Protocol):
@@ -214,11 +218,9 @@ async def answer_unprepare(service: NodeService, claims: Sequence[ClaimReference
 def error_text(error: Exception, doing: str) -> str:
     """Return one line about an exception, for the ``error`` of a claim and the Event that the kubelet makes of it.
 
-    It is never empty, and never longer than ``ERROR_BYTES``: a longer text is shortened in the middle.
-
-    Args:
-        error: for a ``DraKitError`` its public text is used; any other class is a bug.
-        doing: the operation that failed, for example ``prepare of ResourceClaim default/oven``.
+    It is never empty, and never longer than ``ERROR_BYTES``: a longer text is shortened in the middle. For a
+    ``DraKitError`` its public text is used; any other class is a bug in ``doing``, such as ``prepare of ResourceClaim
+    default/oven``.
     """
     line = _one_line(error.public if isinstance(error, DraKitError) else without_paths(str(error)))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
@@ -296,7 +298,16 @@ def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T
 def _devices(result: object) -> list[v1.Device]:
     if not isinstance(result, Sequence) or not all(isinstance(device, KubeletDevice) for device in result):
         raise InternalError(f"the node service returned {result!r} instead of prepared devices")
-    return [device_message(device) for device in result]
+    return [
+        v1.Device(
+            request_names=device.request_names,
+            pool_name=device.pool_name,
+            device_name=device.device_name,
+            cdi_device_ids=device.cdi_device_ids,
+            share_id=device.share_id,
+        )
+        for device in result
+    ]
 
 
 def _nothing(result: object) -> None:
@@ -318,21 +329,6 @@ def claim_refs(
     return [ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
 
 
-def device_message(device: KubeletDevice) -> v1.Device:
-    """Return v1's message for one prepared device.
-
-    Raises:
-        TypeError, ValueError: a field is not text, or is text that UTF-8 cannot encode.
-    """
-    return v1.Device(
-        request_names=device.request_names,
-        pool_name=device.pool_name,
-        device_name=device.device_name,
-        cdi_device_ids=device.cdi_device_ids,
-        share_id=device.share_id,
-    )
-
-
 def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.NodePrepareResourcesResponse:
     """Return v1's response: by claim UID, prepared devices or the text of an error."""
     response = v1.NodePrepareResourcesResponse()
@@ -345,25 +341,9 @@ def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.Nod
     return response
 
 
-def prepare_response_v1beta1(
-    answers: Mapping[str, Sequence[v1.Device] | str],
-) -> v1beta1.NodePrepareResourcesResponse:
-    """Return v1beta1's response: the same without share ids, for which it has no field."""
-    response = prepare_response(answers)
-    for entry in response.claims.values():
-        for device in entry.devices:
-            device.ClearField("share_id")
-    return v1beta1.NodePrepareResourcesResponse.FromString(response.SerializeToString())
-
-
 def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareResourcesResponse:
     """Return v1's response: by claim UID, None or the text of an error."""
     response = v1.NodeUnprepareResourcesResponse()
     for uid, error in answers.items():
         response.claims[uid].error = error or ""
     return response
-
-
-def unprepare_response_v1beta1(answers: Mapping[str, str | None]) -> v1beta1.NodeUnprepareResourcesResponse:
-    """Return v1beta1's response, the same as v1's."""
-    return v1beta1.NodeUnprepareResourcesResponse.FromString(unprepare_response(answers).SerializeToString())

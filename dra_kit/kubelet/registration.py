@@ -39,41 +39,26 @@ class RegistrationServer:
         endpoint: path of the service socket as the host sees it.
         supported_versions: what the service socket serves, newest first.
         socket: path of the registration socket, as returned by ``registration_socket``.
-        on_status: called with every verdict of the kubelet, in order, in its own thread.
 
     Attributes:
+        status: the kubelet's last verdict; None before the first and after the stop. A restarted kubelet repeats it.
         status_at: when the last verdict arrived; None before the first.
     """
 
-    def __init__(
-        self,
-        driver: str,
-        *,
-        endpoint: Path,
-        supported_versions: Sequence[str],
-        socket: Path,
-        on_status: Callable[[RegistrationStatus], None] | None = None,
-    ) -> None:
+    def __init__(self, driver: str, *, endpoint: Path, supported_versions: Sequence[str], socket: Path) -> None:
         info = pb.PluginInfo(
             type=PLUGIN_TYPE, name=driver, endpoint=str(endpoint), supported_versions=supported_versions
         )
         self._registration = _Registration(info, self._verdict)
         self._socket = SocketFile(socket)
-        self._on_status = on_status
-        self._status: RegistrationStatus | None = None
+        self.status: RegistrationStatus | None = None
         self.status_at: datetime | None = None
-        self._running: _Running | None = None
-
-    @property
-    def status(self) -> RegistrationStatus | None:
-        """The kubelet's last verdict; None before the first and after the stop. A restarted kubelet sends it again."""
-        return self._status
+        self._running: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
     def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listen and serve; the kubelet finds the socket within about a second.
 
-        Args:
-            bound: called when the socket is bound but does not have its final name yet.
+        ``bound`` is called when the socket is bound but does not have its final name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -84,7 +69,7 @@ class RegistrationServer:
         self._socket.bind(server.add_insecure_port)
         bound()
         server.start()
-        self._running = _Running(server, calls, ThreadPoolExecutor(1, thread_name_prefix="dra-registration-status"))
+        self._running = server, calls
         self._socket.publish()
 
     def stop(self, grace: float) -> None:
@@ -92,23 +77,13 @@ class RegistrationServer:
         running, self._running = self._running, None
         if running is not None:
             self._socket.remove()
-            running.server.stop(grace).wait()
-            running.calls.shutdown()
-            self._status = None
-            running.verdicts.shutdown(wait=False)  # a callback may be waiting for the caller of this
+            server, calls = running
+            server.stop(grace).wait()
+            calls.shutdown()
+            self.status = None
 
     def _verdict(self, status: RegistrationStatus) -> None:
-        self._status, self.status_at = status, datetime.now(UTC)
-        running = self._running
-        if self._on_status is not None and running is not None:
-            running.verdicts.submit(_report, self._on_status, status)
-
-
-class _Running(Struct, frozen=True):
-    server: grpc.Server
-    calls: ThreadPoolExecutor
-    # a callback that blocks does not occupy a thread of the calls
-    verdicts: ThreadPoolExecutor
+        self.status, self.status_at = status, datetime.now(UTC)
 
 
 class _Registration(pb_grpc.RegistrationServicer):
@@ -130,10 +105,3 @@ class _Registration(pb_grpc.RegistrationServicer):
             logger.error("the kubelet rejects driver %s: %s", self._info.name, request.error)
         self._verdict(RegistrationStatus(registered=request.plugin_registered, error=request.error))
         return pb.RegistrationStatusResponse()
-
-
-def _report(on_status: Callable[[RegistrationStatus], None], status: RegistrationStatus) -> None:
-    try:
-        on_status(status)
-    except Exception:
-        logger.exception("the callback for the kubelet's registration status failed")

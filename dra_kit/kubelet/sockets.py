@@ -111,11 +111,8 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
     socket is this driver's if its name follows from a dead service socket or is the one without a UID. Others stay,
     because names alone do not distinguish drivers (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
 
-    Args:
-        kubelet_dir: the kubelet's root directory.
-        driver: the driver's name.
-        alone: no other instance exists. Otherwise sockets without their final names stay: a socket that is being
-            created also refuses connections, between bind(2) and listen(2).
+    Unless this instance is ``alone``, sockets without their final names stay: a socket that is being created also
+    refuses connections, between bind(2) and listen(2).
     """
     directory, fixed = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir) / f"{driver}-reg.sock"
     stale = [fixed]
@@ -235,9 +232,8 @@ class SocketFile:
     def bind(self, listen: Callable[[str], object]) -> None:
         """Remove a leftover and have the server bind; call ``publish`` once the server serves.
 
-        Args:
-            listen: binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
-                server.
+        ``listen`` binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
+        server.
 
         Raises:
             ConfigurationError: the path is too long, holds something other than a leftover socket, or its directory

@@ -57,7 +57,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
-from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
+from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
@@ -270,7 +270,7 @@ class NodeAgent:
             await self._publisher.try_out()
 
     def _calls_under_way(self) -> str:
-        return "; ".join(HangingCallCheck(self._loop, _A_MOMENT)())
+        return "; ".join(hanging_calls(self._loop, _A_MOMENT))
 
     def _discover_problem(self) -> str:
         if self._inventory.problem:
@@ -435,7 +435,7 @@ class NodeAgent:
         """Return a line for each call of the author's code that has hung for ``patience`` seconds. Thread-safe."""
         health = [] if self._health is None else self._health.hanging(patience)
         discover = [] if self._decommission is not None else self._discovery.hanging(patience)  # no undo waits for it
-        return [*HangingCallCheck(self._loop, patience)(), *discover, *health]
+        return [*hanging_calls(self._loop, patience), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Simulate a problem with a device, for drills and tests. Thread-safe.
@@ -455,7 +455,7 @@ class NodeAgent:
             if self._health is None:
                 raise ConfigurationError(f"driver {self._driver.name} has no health source; write Driver(…, health=…)")
             await self._health.inject(device, pool, reason, None if message is None else (message, None))
-            await self._publisher.published()
+            await self._publisher.up_to_date.wait()
 
         return asyncio.run_coroutine_threadsafe(inject(), self._loop)
 

@@ -296,7 +296,7 @@ class RemainderWatch:
         claims = {*(record.reference for record in store.claims()), *store.lost(), *store.needing()}
         claims |= self._checkpoint.claims(self._driver)
         effects = [self._title(effect) for effect in store.effects() if not effect.claims]
-        slices = not (self._publisher.is_up_to_date or self._publisher.last_error)
+        slices = not (self._publisher.up_to_date.is_set() or self._publisher.last_error)
         return Remainder(sorted(set(map(str, claims))), effects, slices=slices, processes=self._others())
 
     def _log(self, left: Remainder) -> None:

@@ -187,7 +187,7 @@ class NodeStatus:
             "parts": {
                 name: {
                     "state": str(part.state),
-                    "restarts": part.restarts,
+                    "restarts": 0,  # a part that fails stops the process; readers of earlier releases expect the field
                     "error": part.error,
                     "waitsFor": part.waits_for,
                     "after": list(part.after),

@@ -87,24 +87,13 @@ def _place_of(thread: int) -> str:
     return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))
 
 
-class HangingCallCheck:
-    """Checks for hung calls, for the liveness probe, from any thread; a call that returns no longer counts.
+def hanging_calls(loop: asyncio.AbstractEventLoop, patience: float) -> list[str]:
+    """Return a line for each call of a loop that has not returned for ``patience`` seconds, oldest first.
 
-    Args:
-        loop: the loop whose calls are checked.
-        patience: seconds after which a call counts as hung.
+    A line has the claim, if there is one, the method, and the age. May be called from any thread.
     """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
-        self._loop = loop
-        self._patience = patience
-
-    def __call__(self) -> list[str]:
-        """Return a line for each call that hangs, oldest first: the claim, if there is one, the method, and its age."""
-        now = time.monotonic()
-        return [
-            _line(item, now - item.since) for item in running_calls(self._loop) if now - item.since > self._patience
-        ]
+    now = time.monotonic()
+    return [_line(item, now - item.since) for item in running_calls(loop) if now - item.since > patience]
 
 
 def _line(item: RunningCall, age: float) -> str:

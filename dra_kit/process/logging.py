@@ -93,7 +93,7 @@ def configure(format: LogFormat = "text", level: str | int = "INFO", stream: Tex
 
 
 @contextmanager
-def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
+def log_as_json() -> Iterator[None]:
     """Log JSON from the first line of a process on, also Python's warnings and exceptions of threads and finalizers.
 
     :func:`configure` sets another level later.
@@ -107,7 +107,7 @@ def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
     def unraisable(args: sys.UnraisableHookArgs) -> None:
         logger.error("exception ignored", extra={"where": repr(args.object)}, exc_info=args.exc_value)
 
-    configure("json", stream=stream)
+    configure("json")
     logging.captureWarnings(capture=True)
     hooks = threading.excepthook, sys.unraisablehook
     threading.excepthook, sys.unraisablehook = thread_failed, unraisable

@@ -45,11 +45,7 @@ class MetricDescription(Struct, frozen=True):
         return self.of_each([(labels, value)])
 
     def of_each(self, series: Iterable[tuple[Sequence[str], float]]) -> Metric:
-        """Return a counter or gauge for one scrape.
-
-        Args:
-            series: the values of the labels, in their order, and the current value.
-        """
+        """Return a counter or gauge for one scrape; each of its series has the labels' values in order, and a value."""
         metric = (CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily)(
             self.name, self.help, labels=self.labels
         )
@@ -191,9 +187,7 @@ class Metrics:
     def read(self, readings: Callable[[], Iterable[Metric]], *, driver: str) -> None:
         """Read metrics of a part of the process on each scrape, and those of the operating system about the process.
 
-        Args:
-            readings: returns the current metrics, in its own thread.
-            driver: the label that all of them get.
+        ``readings`` is called in its own thread. All metrics get the label ``driver``.
         """
         self.registry.register(_DriverCollector(readings, driver))
         if not self._reads:

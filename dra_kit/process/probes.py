@@ -7,11 +7,11 @@ import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 from aiohttp import web
 
+from dra_kit.author.calls import call_threadsafe
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
 from dra_kit.process.metrics import CONTENT_TYPE, Metrics
@@ -81,8 +81,7 @@ class Probes:
                 asyncio.run(self._serve(stop, lambda: loop.call_soon_threadsafe(serving)))
             except BaseException as caught:  # noqa: BLE001 - passed to the caller of the part
                 error = caught
-            with suppress(RuntimeError):  # the loop of the process is closed, and the waiter with it
-                loop.call_soon_threadsafe(finish, error)
+            call_threadsafe(loop, lambda: finish(error))
 
         thread = threading.Thread(target=work, name=self.name, daemon=True)
         thread.start()
@@ -134,11 +133,8 @@ class Probes:
 def unready_parts(supervisor: Supervisor, names: Container[str] | None = None) -> list[str]:
     """Return a line for each part that is not ready, and one while the process stops; may be called from any thread.
 
-    Parts that have not started because another is not ready have no line of their own.
-
-    Args:
-        supervisor: runs the parts.
-        names: of the parts that count; None for all.
+    Parts that have not started because another is not ready have no line of their own. Only the parts of ``names``
+    count; None for all.
     """
     lines = ["the process is stopping"] if supervisor.stopping.is_set() else []
     for name, status in supervisor.status().items():

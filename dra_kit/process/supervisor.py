@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from dra_kit.author.calls import author_exc_info, author_location, describe_error
-from dra_kit.errors import ConfigurationError, DraKitError, InternalError
+from dra_kit.author.calls import error_fields, error_text, unexpected_exc_info
+from dra_kit.errors import ConfigurationError, InternalError
 
 logger: logging.Logger = logging.getLogger(__name__)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -40,7 +40,7 @@ class PartState(StrEnum):
 
     WAITING = "waiting"  # not ready yet: it is starting, or waits for an earlier part
     READY = "ready"
-    FAILED = "failed"  # permanently, or until its next restart
+    FAILED = "failed"
     STOPPED = "stopped"
 
 
@@ -54,7 +54,6 @@ class PartStatus(Struct, frozen=True):
     """
 
     state: PartState
-    restarts: int = 0
     error: str = ""
     waits_for: str = ""
     after: tuple[str, ...] = ()
@@ -63,21 +62,19 @@ class PartStatus(Struct, frozen=True):
 class _Entry(Struct):
     part: Part
     after: Sequence[_Entry]
-    restart: Sequence[float]
     stops_first: bool
     waits_for: Callable[[], str]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: PartState | None = None
-    restarts: int = 0
     error: str = ""
 
     @property
     def status(self) -> PartStatus:
         state = self.ended or (PartState.READY if self.ready.is_set() else PartState.WAITING)
         if state is not PartState.WAITING:
-            return PartStatus(state, self.restarts, self.error)
+            return PartStatus(state, self.error)
         after = tuple(entry.part.name for entry in self.after if not entry.ready.is_set())
-        return PartStatus(state, self.restarts, self.error, "" if after else self.waits_for(), after)
+        return PartStatus(state, self.error, "" if after else self.waits_for(), after)
 
     def starts_after(self, part: Part) -> bool:
         """Return whether this is the part, or starts only when that part is ready."""
@@ -107,7 +104,6 @@ class Supervisor:
         part: Part,
         *,
         after: Part | Sequence[Part] = (),
-        restart: Sequence[float] = (),
         stops_first: bool = False,
         waits_for: Callable[[], str] = str,
     ) -> None:
@@ -116,8 +112,6 @@ class Supervisor:
         Args:
             part: the part to run.
             after: parts added earlier that must be ready before this one starts; without them, it starts at once.
-            restart: seconds to wait before the first, second ... restart, the last value repeats; empty means that the
-                process stops when the part does.
             stops_first: it is stopped, and drains, before the parts without this flag, including those added later.
             waits_for: returns what the part waits for while it is not ready; called from any thread.
 
@@ -132,7 +126,7 @@ class Supervisor:
             if entry is None or entry.part is not other:
                 raise InternalError(f"part {part.name!r} waits for {other.name!r}, which was not added before it")
             former.append(entry)
-        self._entries[part.name] = _Entry(part, former, tuple(restart), stops_first, waits_for)
+        self._entries[part.name] = _Entry(part, former, stops_first, waits_for)
 
     def before(self, part: Part) -> frozenset[str]:
         """Return the names of the parts that do not wait for this one."""
@@ -141,18 +135,6 @@ class Supervisor:
     def status(self) -> Mapping[str, PartStatus]:
         """Return the status of each part, in starting order; may be called from any thread."""
         return {name: entry.status for name, entry in self._entries.items()}
-
-    async def wait_ready(self) -> bool:
-        """Wait until every part was ready once, or the process is stopping; return whether all are ready."""
-        stopping = asyncio.ensure_future(self.stopping.wait())
-        ready = asyncio.gather(*(entry.ready.wait() for entry in self._entries.values()))
-        try:
-            await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
-            return not self.stopping.is_set() and all(entry.ready.is_set() for entry in self._entries.values())
-        finally:
-            stopping.cancel()
-            ready.cancel()
-            await asyncio.gather(stopping, ready, return_exceptions=True)
 
     def stop(self) -> None:
         """Ask the process to stop; :meth:`run` returns when all parts have stopped."""
@@ -183,59 +165,27 @@ class Supervisor:
     async def _supervise(self, entry: _Entry) -> None:
         for former in entry.after:
             await former.ready.wait()
-        loop = asyncio.get_running_loop()
-        attempt = 0
-        while True:
-            began = loop.time()
-            error = await self._run_once(entry)
-            if error is None:
-                return
-            if entry.restart and loop.time() - began > entry.restart[-1]:
-                attempt = 0  # it worked for a while: this is a new failure
-            self._report(entry, error, again=attempt > 0)
-            if self.stopping.is_set() or not entry.restart:
-                self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
-                self.stopping.set()
-                return
-            await asyncio.sleep(entry.restart[min(attempt, len(entry.restart) - 1)])
-            attempt += 1
-            entry.restarts += 1
-            entry.ended = None
-
-    async def _run_once(self, entry: _Entry) -> Exception | None:
-        """Run a part once; return why it failed, or None if it was asked to stop."""
-        error: Exception
         try:
             await entry.part.run(entry.ready)
-            error = InternalError(f"part {entry.part.name!r} ended by itself: it should run until it is stopped")
+            end = "ended by itself: it should run until it is stopped"
         except asyncio.CancelledError:
-            error = InternalError(f"part {entry.part.name!r} was cancelled from within")
-        except Exception as failure:  # noqa: BLE001 - the boundary of a part: any error is reported
-            error = failure
-            if self.stopping.is_set():
-                entry.ended = PartState.FAILED
-                return error
+            end = "was cancelled from within"
+        except Exception as error:  # noqa: BLE001 - the boundary of a part: any error is reported
+            self._failed(entry, error)
+            return
         if self.stopping.is_set():
             entry.ended = PartState.STOPPED
-            return None
+        else:
+            self._failed(entry, InternalError(f"part {entry.part.name!r} {end}"))
+
+    def _failed(self, entry: _Entry, error: Exception) -> None:
         entry.ready.clear()
         entry.ended = PartState.FAILED
-        return error
-
-    @staticmethod
-    def _report(entry: _Entry, error: Exception, *, again: bool) -> None:
-        expected = isinstance(error, DraKitError)
-        text = str(error) if expected else describe_error(error)
-        repeated = again and text == entry.error
-        entry.error = text
-        fields: dict[str, object] = {"part": entry.part.name, "error": text}
-        if place := author_location(error):
-            fields["at"] = place
-        if isinstance(error, DraKitError):
-            # a restarted part that fails for the same reason again has nothing new to report
-            logger.log(logging.DEBUG if repeated else logging.ERROR, "part failed", extra=fields | {"code": error.code})
-        else:
-            logger.error("part failed", extra=fields, exc_info=author_exc_info(error))
+        entry.error = error_text(error)
+        fields = {"part": entry.part.name, **error_fields(error)}
+        logger.error("part failed", extra=fields, exc_info=unexpected_exc_info(error))
+        self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
+        self.stopping.set()
 
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()

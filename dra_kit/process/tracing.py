@@ -24,9 +24,7 @@ _begin: Callable[[str, Mapping[str, str | int]], AbstractContextManager[object]]
 def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
     """Open a span of a trace for the duration of the block; an exception in it is recorded.
 
-    Args:
-        name: the operation, a short constant text.
-        attributes: its attributes; underscores in names become dots: ``claim_uid`` becomes ``dra.claim.uid``.
+    Underscores in the names of attributes become dots: ``claim_uid`` is ``dra.claim.uid``.
     """
     return _NOTHING if _begin is None else _begin(name, attributes)
 

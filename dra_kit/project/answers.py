@@ -147,10 +147,6 @@ class Answers(Struct, frozen=True):
                 f"kind {self.kind!r} is invalid; use one of {', '.join(get_args(Kind))}", code="invalid-name"
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the answers by the names of copier.yml."""
-        return asdict(self)
-
 
 def read_answers(folder: Path) -> tuple[Answers, str]:
     """Return the answers from which a project was created, and the version of dra-kit that created it.
@@ -176,4 +172,4 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
 
 def answers_file(answers: Answers, version: str) -> dict[str, Any]:
     """Return the content of the file of answers."""
-    return {_VERSION: version, **answers.as_dict()}
+    return {_VERSION: version, **asdict(answers)}

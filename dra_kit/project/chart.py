@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
@@ -185,12 +186,7 @@ def lines_of(values: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def with_value(text: str, path: ValuePath, value: Any) -> str:
-    """Return the text with one value set; it replaces the old value, or is added to its group.
-
-    Args:
-        text: a YAML mapping, or an empty text.
-        path: the keys of the value, outermost first.
-        value: any value that YAML can represent.
+    """Return a YAML mapping, or an empty text, with one value set; it replaces the old value, or is added to its group.
 
     Comments are lost only if the text has aliases, or is a single mapping in braces.
     """
@@ -273,9 +269,7 @@ def driver_values(written: str, facts: Mapping[str, str], rights: Mapping[str, M
 
 
 def _without_head(text: str) -> str:
-    lines = text.splitlines()
-    while lines and (not lines[0].strip() or lines[0].startswith("#")):
-        del lines[0]
+    lines = dropwhile(lambda line: not line.strip() or line.startswith("#"), text.splitlines())
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -349,10 +343,7 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
     """Return the rights of the driver's effects, policy, cluster provider, binder and taint rules.
 
-    Args:
-        driver: the driver.
-        settings: returns the driver's settings, on which the namespaces of objects depend; called only with such
-            effects.
+    The settings, on which the namespaces of objects depend, are requested only for such effects.
 
     Returns:
         ``node`` and ``controller`` as in ``values.yaml``, without empty parts.

@@ -14,7 +14,6 @@ from dra_kit.project.chart_values import ChartValues
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # every helm 3 supports it
 _GLOBAL: Final = {"type": "object", "description": "Values that helm shares between a chart and its subcharts"}
-_DEFINITIONS: Final = "#/$defs/"
 _LEFT_OUT: Final = {"$defs", "title", "default", "description"}
 
 
@@ -41,18 +40,16 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
 
 
 def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return a schema of pydantic as draft 7, without references, titles, defaults and docstrings.
+    """Return a schema of pydantic, or a part of it, as draft 7, without titles, defaults and docstrings.
 
-    Args:
-        part: the schema or a part of it.
-        definitions: the definitions to insert for references; recursive ones accept anything.
+    References are replaced by their definitions; recursive ones accept anything.
     """
     if isinstance(part, list):
         return [plain(item, definitions) for item in part]
     if not isinstance(part, dict):
         return part
     if "$ref" in part:
-        name = part["$ref"].removeprefix(_DEFINITIONS)
+        name = part["$ref"].removeprefix("#/$defs/")
         return plain(definitions.get(name, {}), {key: item for key, item in definitions.items() if key != name})
     found: dict[str, Any] = {}
     for name, value in part.items():
@@ -69,10 +66,8 @@ def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
     """Return a list of types for an ``anyOf`` of types, for shorter messages of helm."""
     choices = part.get("anyOf", [])
     if choices and all(choice.keys() == {"type"} for choice in choices):
-        return {
-            **{name: value for name, value in part.items() if name != "anyOf"},
-            "type": [c["type"] for c in choices],
-        }
+        del part["anyOf"]
+        part["type"] = [choice["type"] for choice in choices]
     return part
 
 
@@ -110,7 +105,12 @@ def value_tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str
         group = path[0] if len(path) > 1 else ""
         what = described.get(path) or described.get(path[:-1] if len(path) > 2 else path, "")
         shown = json.dumps(default, ensure_ascii=False) if default not in ("", [], {}, None) else ""
-        cells = [f"`{'.'.join(path)}`", _type(_at(schema, path)), f"`{shown}`" if shown else "", _cell(what)]
+        cells = [
+            f"`{'.'.join(path)}`",
+            _type(_at(schema, path)),
+            f"`{shown}`" if shown else "",
+            what.replace("|", r"\|"),
+        ]
         groups.setdefault(group, []).append(f"| {' | '.join(cells)} |")
     parts = []
     for group, rows in groups.items():
@@ -146,10 +146,6 @@ def _type(part: Mapping[str, Any]) -> str:
     bounds = [f"from {part['minimum']}"] if "minimum" in part else []
     bounds += [f"to {part['maximum']}"] if "maximum" in part else []
     return " ".join([" or ".join(kinds), *bounds])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
 
 
 ValuePath: TypeAlias = tuple[str, ...]

@@ -17,10 +17,8 @@ Directory: TypeAlias = Annotated[str, Field(pattern=r"^/.*[^/]$")]
 Labels: TypeAlias = dict[str, str]
 Cidr: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 """Addresses of a network, ``10.0.0.1/32`` or ``fd00::/8``."""
-ProbePort: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 GracePeriod: TypeAlias = Annotated[int, Field(ge=30)]
 """At least as long as the shutdown of the process takes."""
-Setting: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 def _optional(schema: dict[str, Any]) -> None:
@@ -150,7 +148,7 @@ class RoleValues(ChartValueGroup):
     """Values of all roles."""
 
     service_account: ServiceAccountValues
-    probe_port: ProbePort
+    probe_port: Annotated[int, Field(ge=0, le=65535)]
     extra_args: list[str]
     extra_env: list[EnvironmentVariable]
     extra_volumes: list[Object]
@@ -203,7 +201,7 @@ class NodeValues(RoleValues):
     state_dir: Annotated[str, Field(pattern=r"^(/.*[^/])?$")]
     check_device_nodes: bool
     pod_resources: bool
-    settings: dict[Setting, str | float | bool]
+    settings: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], str | float | bool]
     extra_rules: list[PolicyRule]
     namespaced_rules: dict[str, list[PolicyRule]]
     own_objects_only: bool

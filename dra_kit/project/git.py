@@ -58,13 +58,9 @@ class _Repository(Struct, frozen=True):
 
 
 def merge_text(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
-    """Return the three-way merge of a text, and whether it has conflicts.
+    """Return the three-way merge of the author's and the template's text, and whether it has conflicts.
 
-    Args:
-        mine: the author's text.
-        base: the common ancestor.
-        new: the template's text.
-        label: name of the base in conflict markers.
+    In conflict markers, ``label`` names the base, their common ancestor.
 
     Raises:
         ConfigurationError: git is not installed, or fails.

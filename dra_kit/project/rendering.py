@@ -10,6 +10,7 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import yaml
 from jinja2 import Environment, StrictUndefined
+from msgspec.structs import asdict
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
@@ -179,22 +181,17 @@ def version_range(version: str) -> str:
 
 
 def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
-    """Return the text of each file, by its path in the project.
+    """Return the text of each file, by its path in a project that requires a version of dra-kit.
 
     Files whose name ends in ``.jinja`` are rendered, all others are copied; paths are rendered too. The rules are
     those of copier, which can render the same template (``_envops`` in copier.yml).
-
-    Args:
-        template: the folder with copier.yml.
-        answers: the answers to its questions.
-        version: the version of dra-kit that the project requires.
     """
     environment = Environment(  # noqa: S701 - no HTML
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["to_nice_yaml"] = _nice_yaml
+    environment.filters["to_nice_yaml"] = partial(yaml.safe_dump, sort_keys=False)
     context: dict[str, Any] = {
-        **answers.as_dict(),
+        **asdict(answers),
         "dra_kit_range": version_range(version),
         "_copier_answers": answers_file(answers, version),
         "_copier_conf": SimpleNamespace(answers_file=FILE),
@@ -208,11 +205,6 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
             path, text = path.removesuffix(_SUFFIX), environment.from_string(text).render(context)
         files[PurePosixPath(path)] = text
     return files
-
-
-def _nice_yaml(value: object) -> str:
-    text: str = yaml.safe_dump(value, sort_keys=False)
-    return text
 
 
 _PACKAGE: Final = Path(__file__).parents[1]

@@ -32,19 +32,16 @@ def installed_components(found: Iterable[Distribution] | None = None) -> list[Co
         by_name.setdefault(normalized(distribution.name), distribution)
     components = []
     for name, item in sorted(by_name.items()):
-        requires = tuple(sorted(set(_requires(item)) & by_name.keys()))
-        components.append(Component(name, item.version, licence=_licence(item), requires=requires))
+        # without the requirements of extras
+        requires = {required(text) for text in item.requires or () if "extra ==" not in text}
+        present = tuple(sorted(requires & by_name.keys()))
+        components.append(Component(name, item.version, licence=_licence(item), requires=present))
     return components
 
 
 def required(requirement: str) -> str:
     """Return the name of the distribution in a requirement (PEP 508), such as ``kopf`` in ``kopf>=1.37``."""
     return normalized(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
-
-
-def _requires(distribution: Distribution) -> Iterator[str]:
-    """Return the requirements, except those of extras."""
-    return (required(text) for text in distribution.requires or () if "extra ==" not in text)
 
 
 def _licence(distribution: Distribution) -> str:
@@ -66,7 +63,6 @@ class Component(Struct, frozen=True):
 
     Attributes:
         name: the normalized name, as in the output of current ``pip freeze``: ``kubernetes-asyncio``.
-        version: the version.
         hashes: SHA-256 of the files that it may be installed from, if known.
         licence: its SPDX expression, or another licence text from its metadata; empty if there is none.
         requires: names of the distributions that it requires; None if unknown.

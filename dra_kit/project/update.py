@@ -20,7 +20,6 @@ class FileChange(Struct, frozen=True):
     """The update of one file.
 
     Attributes:
-        path: the path in the project.
         outcome: ``added``, ``changed`` or ``removed`` as in the template; ``merged`` with the author's edits;
             ``conflict`` if both changed the same lines, which are marked; ``kept`` as the author's version, although
             the template differs.
@@ -53,12 +52,18 @@ def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project:
         change, text = _plan(folder, path, base.get(path), files.get(path), project)
         if change is not None:
             planned.append((change, text))
-    for change, text in planned:
-        _carry_out(folder, change, text)
+    place = folder
     try:
+        for change, text in planned:
+            place = folder / change.path
+            if change.outcome == "removed":
+                place.unlink()
+            elif change.outcome != "kept":
+                write(folder, change.path, text)
+        place = folder / BASE
         write_base(folder, files)
     except OSError as error:
-        raise _unwritten(folder / BASE, error) from None
+        raise ConfigurationError(f"{place} cannot be written: {error.strerror}; fix this and update again") from None
     return [change for change, _ in planned]
 
 
@@ -106,17 +111,3 @@ def _read(place: Path) -> str | None:
             f"{place} cannot be merged with the template: it is not UTF-8 (byte {error.start}); convert it to UTF-8"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _carry_out(folder: Path, change: FileChange, text: str) -> None:
-    try:
-        if change.outcome == "removed":
-            (folder / change.path).unlink()
-        elif change.outcome != "kept":
-            write(folder, change.path, text)
-    except OSError as error:
-        raise _unwritten(folder / change.path, error) from None
-
-
-def _unwritten(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{path} cannot be written: {error.strerror}; fix this and update again")

@@ -37,7 +37,6 @@ class Discovery:
     """A part of a process that runs the provider's generator, and restarts it on request.
 
     Args:
-        source: the source whose provider is run.
         current: receives the inventories.
         look_again_after: seconds after a pool is suddenly empty until it is checked again.
         believed_after: seconds until an empty pool is accepted from a plain generator that blocks and cannot restart.
@@ -85,9 +84,7 @@ class Discovery:
         self._thread.restart()
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds.
-
-        The line names the position in ``discover``.
+        """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds, with its position.
 
         After its first yield, it may wait for hardware changes for any time. May be called from any thread.
         """
@@ -180,7 +177,6 @@ class InventoryAcceptor:
     """Validates inventories and detects changes; used only in the thread of ``discover``.
 
     Args:
-        source: the source of the inventories.
         dropped: called with each dropped device, with its name and the rule that it violates.
     """
 

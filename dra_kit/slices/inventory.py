@@ -29,12 +29,7 @@ def validate_inventory(
     """Return what ``discover`` yielded as an inventory whose pools all have names and valid devices of this scope.
 
     Objects that no constructor validated are validated here: pydantic's ``model_copy`` and ``model_construct`` bypass
-    constructors.
-
-    Args:
-        source: the source of this inventory.
-        yielded: what ``discover`` yielded.
-        dropped: called with each dropped device, with its name and the rule that it violates.
+    constructors. ``dropped`` is called with the name of each dropped device and the rule that it violates.
 
     Raises:
         InvalidDevice: it is neither a sequence of devices nor an Inventory, holds a pool that cannot be served in
@@ -104,10 +99,6 @@ class _Validation:
 
 def validate_device(item: object, serving: ProviderCapabilities) -> Device:
     """Return a validated device, no matter how it was created.
-
-    Args:
-        item: the object to validate.
-        serving: the features that can be served.
 
     Raises:
         InvalidDevice: it is not a device, or violates a rule.
@@ -226,13 +217,12 @@ def device_identity(device: Device) -> DeviceIdentity:
     Raises:
         InvalidDevice: it returned something other than JSON values by name.
     """
-    title = f"{type(device).__name__} {short_repr(device.name)}"
     try:
         given = copy_json(dict(device.identity()))
         hashes = {key: _hash(value) for key, value in cast("dict[str, JsonValue]", given).items()}
     except Exception as error:  # the author's code may raise anything
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InvalidDevice(f"{title}: identity: {text}; return a dict of JSON values by name") from error
+        raise InvalidDevice(f"{_title(device)}: identity: {text}; return a dict of JSON values by name") from error
     return DeviceIdentity(hashes, _fingerprint(device))
 
 
@@ -256,7 +246,6 @@ class ProviderSource(Struct, frozen=True):
     """A provider, and how its devices are published.
 
     Attributes:
-        provider: the author's provider.
         serving: the features that can be published.
         unnamed: the name of a pool without a name; None if each pool must have one.
         drops_invalid: an invalid device is dropped, not the whole inventory.
@@ -272,23 +261,14 @@ class ProviderSource(Struct, frozen=True):
 
 def node_source(driver: Driver[Any, Any], node_name: str) -> ProviderSource:
     """Return the source of a driver's devices on a node; a pool without a name gets the name of the node."""
-    return ProviderSource(
-        driver.provider,
-        ProviderCapabilities("node", binds=driver.binder is not None),
-        node_name,
-        driver.invalid_devices == "drop",
-        driver.rescan_every,
-    )
+    return _source(driver, driver.provider, node_name)
 
 
 def cluster_source(driver: Driver[Any, Any]) -> ProviderSource | None:
     """Return the source of a driver's devices that belong to no node, if it has a provider for them."""
-    if driver.cluster_provider is None:
-        return None
-    return ProviderSource(
-        driver.cluster_provider,
-        ProviderCapabilities("cluster", binds=driver.binder is not None),
-        None,
-        driver.invalid_devices == "drop",
-        driver.rescan_every,
-    )
+    return None if driver.cluster_provider is None else _source(driver, driver.cluster_provider, None)
+
+
+def _source(driver: Driver[Any, Any], provider: DeviceProvider[Any, Any, Any], unnamed: str | None) -> ProviderSource:
+    serving = ProviderCapabilities(provider.provider_scope, binds=driver.binder is not None)
+    return ProviderSource(provider, serving, unnamed, driver.invalid_devices == "drop", driver.rescan_every)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ def plan(
     desired: DesiredSlices,
     existing: Sequence[v1.ResourceSlice],
     *,
-    features: SliceFeatures,
+    separate_counter_slices: bool,
     accepted: Mapping[str, AcceptedSlice] | None = None,
 ) -> SlicePlan:
     """Return what must be written so that the API server holds ``desired``; pure.
@@ -35,7 +35,8 @@ def plan(
         desired: all pools that the publisher is responsible for.
         existing: the stored slices in the publisher's scope. Those of other drivers are ignored; those of this
             driver which do not belong to a desired pool are deleted.
-        features: what the API server supports.
+        separate_counter_slices: whether counter sets must be in slices without devices (Kubernetes 1.35 and newer) or
+            must not (1.34).
         accepted: the last write of each slice by slice name, if known. A slice whose stored form resulted from exactly
             this content is not changed, although the API server dropped fields from it.
 
@@ -53,7 +54,7 @@ def plan(
     creates: list[v1.ResourceSlice] = []
     for pool in desired.pools:
         stored = [item for item in ours if item.spec.pool.name == pool.name]
-        contents = pack(pool, separate_counter_slices=features.separate_counter_slices)
+        contents = pack(pool, separate_counter_slices=separate_counter_slices)
         part = _PoolPlanner(desired, pool, contents, stored, accepted or {}).plan()
         deletes += part.deletes
         updates += part.updates
@@ -203,15 +204,6 @@ def _keep_unknown_fields(wanted: v1.ResourceSliceSpec, stored: v1.ResourceSliceS
     return wanted.model_copy(update=fields)
 
 
-class SliceFeatures(Protocol):
-    """What planning needs to know about the API server."""
-
-    @property
-    def separate_counter_slices(self) -> bool:
-        """Whether counter sets must be in slices without devices (Kubernetes 1.35 and newer) or must not (1.34)."""
-        ...
-
-
 class DesiredPool(Struct, frozen=True):
     """One pool, regardless of the number of slices it needs.
 
@@ -243,7 +235,6 @@ class DesiredSlices(Struct, frozen=True):
     """All pools that one publisher of one driver is responsible for.
 
     Args:
-        driver: the driver's name.
         owner: the object whose deletion deletes the slices; the Node for node-local devices.
         pools: a pool missing here is withdrawn; a pool without devices stays, as one empty slice.
     """

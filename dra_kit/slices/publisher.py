@@ -8,7 +8,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Protocol
@@ -30,13 +29,13 @@ from dra_kit.slices.planning import (
     AcceptedSlice,
     DesiredPool,
     DesiredSlices,
-    SliceFeatures,
     SlicePlan,
     dropped_fields,
     generate_name,
     is_stored_alike,
     plan,
 )
+from dra_kit.text import counted
 
 logger: logging.Logger = logging.getLogger(__name__)
 SETTLE: Final = 0.05
@@ -54,12 +53,12 @@ class Publisher:
     """The part of a process that publishes.
 
     Args:
-        scope: the slices to publish.
-        client: reads and writes slices.
         check_after_write: seconds after a write until the slices are checked again.
         record: the record of earlier publishers of these slices, to be continued; None for a new one.
 
     Attributes:
+        wanted: the inventory to publish; None before the first inventory.
+        up_to_date: set while the desired inventory is published.
         last_error: why the last publication failed; empty if it did not.
         record: counts of its publications so far.
     """
@@ -77,10 +76,10 @@ class Publisher:
         self._scope = scope
         self._client = client
         self._check_after_write = check_after_write
-        self._wanted: Inventory[Device] | None = None
+        self.wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()  # any reason to check
         self._renewed = asyncio.Event()  # the desired inventory
-        self._up_to_date = asyncio.Event()  # the desired inventory is published
+        self.up_to_date: Final = asyncio.Event()
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
         self._uids: set[str] = set()  # known UIDs of our slices
@@ -89,32 +88,18 @@ class Publisher:
         self.last_error: str = ""
         self.record: PublicationCounts = record or PublicationCounts()
 
-    @property
-    def wanted(self) -> Inventory[Device] | None:
-        """The inventory to publish; None before the first inventory."""
-        return self._wanted
-
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on; one that results in the same slices triggers no requests."""
-        before, self._wanted = self._wanted, inventory
+        before, self.wanted = self.wanted, inventory
         if before is not None and _published_alike(inventory, before):
             return
-        self._up_to_date.clear()
+        self.up_to_date.clear()
         self._renewed.set()
         self._changed.set()
 
-    @property
-    def is_up_to_date(self) -> bool:
-        """Whether the desired inventory has been published; may be read from any thread."""
-        return self._up_to_date.is_set()
-
-    async def published(self) -> None:
-        """Wait until the desired inventory is published."""
-        await self._up_to_date.wait()
-
     def look_again(self) -> None:
         """Check again: something may have changed on the server."""
-        if self._wanted is not None:
+        if self.wanted is not None:
             self._changed.set()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -144,7 +129,7 @@ class Publisher:
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
             if not self._renewed.is_set():
-                self._up_to_date.set()
+                self.up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
         """Wait until there is work to do.
@@ -172,18 +157,17 @@ class Publisher:
             KubeError: the API server rejected a request or did not respond.
             ConfigurationError: the inventory cannot be published on this server; the devices that can be are published.
         """
-        if self._wanted is None:
+        if self.wanted is None:
             return False
         if self._scope.is_superseded():
             self._accepted, self._uids = {}, set()  # how the new server stores them is not an edit by others
             return False
-        listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [parse_slice(item) for item in listed.items]
+        existing = await self._existing()
         lost = self._find_losses(existing)
         edited = self._find_edits(existing)
         features = await self._scope.features()
         try:
-            steps, refused = await self._planned(self._wanted, existing, features)
+            steps, refused = await self._planned(self.wanted, existing, features)
             if not lost:  # otherwise it is already counted
                 self._count_undone(edited, steps)
             await self._execute(steps)
@@ -211,13 +195,11 @@ class Publisher:
             KubeError: the API server would reject it, or does not respond.
             ConfigurationError: the inventory, or a part of it, cannot be published on this server.
         """
-        if self._wanted is None:
+        if self.wanted is None:
             return
-        listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
-        existing = [parse_slice(item) for item in listed.items]
-        steps, refused = await self._planned(self._wanted, existing, await self._scope.features())
+        steps, refused = await self._planned(self.wanted, await self._existing(), await self._scope.features())
         writes: list[Callable[[], Awaitable[object]]] = [
-            *(partial(_try_delete, self._client, item) for item in steps.deletes),
+            *(partial(self._delete, item, dry_run=True) for item in steps.deletes),
             *(partial(self._client.update, RESOURCE_SLICES, item.to_json(), dry_run=True) for item in steps.updates),
             *(partial(self._client.create, RESOURCE_SLICES, item.to_json(), dry_run=True) for item in steps.creates),
         ]
@@ -232,17 +214,22 @@ class Publisher:
         if refused is not None:
             raise refused
 
+    async def _existing(self) -> list[v1.ResourceSlice]:
+        listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
+        return [parse_slice(item) for item in listed.items]
+
     async def _planned(
         self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], features: ServerFeatures
     ) -> tuple[SlicePlan, ConfigurationError | None]:
         """Return what to write, and why that is not the complete inventory."""
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
-        steps = plan(desired, existing, features=features, accepted=self._accepted)
-        counted = slice_with_counters(steps)
-        if counted is not None and not await stores_counters(self._client, counted):
+        separate = features.separate_counter_slices
+        steps = plan(desired, existing, separate_counter_slices=separate, accepted=self._accepted)
+        sample = slice_with_counters(steps)
+        if sample is not None and not await stores_counters(self._client, sample):
             refused = refused or counters_dropped(desired, features)
-            steps = plan(without_counters(desired), existing, features=features, accepted=self._accepted)
+            steps = plan(without_counters(desired), existing, separate_counter_slices=separate, accepted=self._accepted)
         return steps, refused
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
@@ -286,17 +273,11 @@ class Publisher:
     async def _execute(self, steps: SlicePlan) -> None:
         """Write what is planned; a Conflict means that another client was faster, and the slices must be read again."""
         for item in steps.deletes:
-            metadata = item.metadata
-            self._accepted.pop(metadata.name, None)
-            self._uids.discard(metadata.uid)
-            try:
-                await self._client.delete(
-                    RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
-                )
+            self._accepted.pop(item.metadata.name, None)
+            self._uids.discard(item.metadata.uid)
+            if await self._delete(item):
                 self.record.writes["delete"] += 1
                 self._scope.on_write(SliceWrite.DELETED)
-            except NotFound:
-                pass  # already gone, as desired
         for item in steps.updates:
             # without a response the stored state is unknown, and must not be taken for an edit by another client
             self._accepted.pop(item.metadata.name, None)
@@ -310,6 +291,15 @@ class Publisher:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
             self.record.writes["create"] += 1
             self._scope.on_write(SliceWrite.CREATED)
+
+    async def _delete(self, item: v1.ResourceSlice, *, dry_run: bool = False) -> bool:
+        """Delete a slice if it is still the same; return whether it existed."""
+        name, uid, version = item.metadata.name, item.metadata.uid, item.metadata.resource_version
+        try:
+            await self._client.delete(RESOURCE_SLICES, name, uid=uid, resource_version=version, dry_run=dry_run)
+        except NotFound:
+            return False
+        return True
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = parse_slice(answer)
@@ -325,14 +315,6 @@ class Publisher:
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": dropped.path, "feature_gate": dropped.feature_gate},
                 )
-
-
-async def _try_delete(client: Client, item: v1.ResourceSlice) -> None:
-    metadata = item.metadata
-    with suppress(NotFound):  # already gone, as desired
-        await client.delete(
-            RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version, dry_run=True
-        )
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapping[str, int]:
@@ -449,15 +431,15 @@ def without_counters(desired: DesiredSlices) -> DesiredSlices:
     return replace(desired, pools=tuple(pools))
 
 
-def counters_dropped(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
+def counters_dropped(desired: DesiredSlices, features: ServerFeatures) -> ConfigurationError:
     """Return the message about the other devices."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
-    devices = "1 device" if count == 1 else f"{count} devices"
     return ConfigurationError(
-        f"{devices} of pool {', '.join(pools)} not published: they consume counters, which the API server (Kubernetes "
-        f"{features}) does not store, so that devices that exclude each other could be allocated together; enable the "
-        "feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by default from 1.36)",
+        f"{counted(count, 'device')} of pool {', '.join(pools)} not published: they consume counters, which the API "
+        f"server (Kubernetes {features}) does not store, so that devices that exclude each other could be allocated "
+        "together; enable the feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by "
+        "default from 1.36)",
         code="counters-dropped",
     )
 

@@ -133,7 +133,7 @@ async def playing(credentials: Credentials, client: Client) -> AsyncIterator[Pla
         tasks = [group.create_task(watcher.follow(resource)) for resource in watcher.objects]
         await watcher.synced()
         try:
-            yield Player(credentials.server, session, watcher)
+            yield Player(credentials.connection.server, session, watcher)
         finally:
             for task in tasks:
                 task.cancel()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from dra_kit.project.answers import FILE, Answers
 from dra_kit.project.rendering import BASE, project_template, write
@@ -62,7 +63,7 @@ def test_copier_itself_refuses_a_name_that_new_refuses(tmp_path: Path) -> None:
 @projects
 def test_copier_makes_the_same(answers: Answers, tmp_path: Path) -> None:
     copier = Path(sys.executable).with_name("copier")
-    data = [word for name, value in answers.as_dict().items() for word in ("--data", f"{name}={value}")]
+    data = [word for name, value in asdict(answers).items() for word in ("--data", f"{name}={value}")]
     subprocess.run([copier, "copy", "--defaults", "--quiet", *data, project_template(), tmp_path / "made"], check=True)
     made = {str(path): text for path, text in committed(tmp_path / "made").items()}
     told = made.pop(FILE)

@@ -154,7 +154,7 @@ class Server:
         stores = request.method != "GET" and "/exec?" not in request.path
         query = {"dryRun": "All"} if dry_run and stores else {}
         query |= {"fieldManager": "tests", "force": "true"} if request.media == APPLY else {}
-        url = self._credentials.server + request.path
+        url = self._credentials.connection.server + request.path
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._credentials.ssl or True)) as session,
             session.request(request.method, url, json=request.body, headers=headers, params=query) as answer,

@@ -31,8 +31,8 @@ from dra_kit.apiserver.api import AdmissionAttributes
 from dra_kit.apiserver.status_errors import StatusError, forbidden_object, internal
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
-from dra_kit.kubernetes.resource.defaulting import apply_defaults
-from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
+from dra_kit.kubernetes.resource.new_object import apply_defaults
+from dra_kit.kubernetes.resource.schema.types import TypeMismatch
 from dra_kit.kubernetes.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10

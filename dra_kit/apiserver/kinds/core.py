@@ -16,7 +16,11 @@ from dra_kit.apiserver.kinds.kind import (
     AGE,
     NAME,
     Column,
+    DnsLabelNameStrategy,
     Kind,
+    StatusStrategy,
+    Strategy,
+    StrategyContext,
     count_cell,
     labels_cell,
     number_cell,
@@ -25,11 +29,9 @@ from dra_kit.apiserver.kinds.kind import (
     text_cell,
 )
 from dra_kit.apiserver.kinds.pods import LOST_NODE
-from dra_kit.apiserver.kinds.strategy import DnsLabelNameStrategy, StatusStrategy, Strategy, StrategyContext
 from dra_kit.apiserver.selectors import flag
-from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, too_long
-from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object
 from dra_kit.kubernetes.values.json import Object
 
 _IMMORTAL: Final = {"default", "kube-public", "kube-system"}

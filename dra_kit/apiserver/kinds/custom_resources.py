@@ -7,11 +7,20 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, text_cell, value_at_path
-from dra_kit.apiserver.kinds.strategy import StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import (
+    AGE,
+    NAME,
+    Column,
+    Kind,
+    StatusStrategy,
+    Strategy,
+    StrategyContext,
+    text_cell,
+    value_at_path,
+)
 from dra_kit.apiserver.selectors import reader
 from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
-from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE
+from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE
 from dra_kit.kubernetes.values.json import Object
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"

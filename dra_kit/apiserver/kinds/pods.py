@@ -12,13 +12,11 @@ from typing import Any, ClassVar, Final
 from msgspec import Struct
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, format_age, readers
-from dra_kit.apiserver.kinds.strategy import Strategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, Strategy, StrategyContext, format_age, readers
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
-from dra_kit.kubernetes.resource.defaulting import set_pod_defaults
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
-from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
 from dra_kit.kubernetes.values.json import Object, value_at
 from dra_kit.kubernetes.values.quantity import Quantity

@@ -22,8 +22,7 @@ from dra_kit.apiserver.authorization import (
     shown,
     uncovered_rules,
 )
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import PathSegmentNameStrategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote, invalid, required, unsupported
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems

@@ -15,17 +15,27 @@ from typing_extensions import override
 
 from dra_kit.apiserver.authentication import NODE_NAME
 from dra_kit.apiserver.authorization import AuthorizationAttributes, AuthorizationDecision, denied
-from dra_kit.apiserver.kinds.kind import AGE, NAME, NONE, Column, Kind, format_age, number_cell, readers
-from dra_kit.apiserver.kinds.strategy import StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import (
+    AGE,
+    NAME,
+    NONE,
+    Column,
+    Kind,
+    StatusStrategy,
+    Strategy,
+    StrategyContext,
+    format_age,
+    number_cell,
+    readers,
+)
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, to_v1
-from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
 from dra_kit.kubernetes.resource.matching import Node, node_matches
-from dra_kit.kubernetes.resource.new_object import validate_new_object
-from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object
+from dra_kit.kubernetes.resource.schema.types import prune
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
 from dra_kit.kubernetes.resource.validation.claims import (

@@ -6,10 +6,21 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import AGE, NAME, NONE, SELECTOR, TEMPLATE, Column, Kind, labels_cell, number_cell
-from dra_kit.apiserver.kinds.strategy import StatusStrategy, StrategyContext
-from dra_kit.kubernetes.resource.defaulting import set_pull_policies
+from dra_kit.apiserver.kinds.kind import (
+    AGE,
+    NAME,
+    NONE,
+    SELECTOR,
+    TEMPLATE,
+    Column,
+    Kind,
+    StatusStrategy,
+    StrategyContext,
+    labels_cell,
+    number_cell,
+)
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid
+from dra_kit.kubernetes.resource.new_object import set_pull_policies
 from dra_kit.kubernetes.values.json import Object
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
 from dra_kit.apiserver.api import ApiRequest
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.requests import MEDIA_TYPES, PROTOBUF
 from dra_kit.apiserver.status_errors import StatusError, bad_request, unsupported_media_type
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
 from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
-from dra_kit.kubernetes.resource.schema.decode import (
+from dra_kit.kubernetes.resource.schema.types import (
     StrictDecoding,
     TypeMismatch,
     decode,
-    raw_object_texts,
     reaches_raw,
 )
-from dra_kit.kubernetes.values.json import Object, loads
+from dra_kit.kubernetes.values.json import Object, loads, raw_object_texts
 
 BODY_MAX: Final = REQUESTS.file_bytes
 
@@ -70,22 +67,7 @@ def parse_json(body: bytes) -> Any:
         ValueError: it is none, or nested too deeply, or has too many values.
     """
     check_json(body, REQUESTS)
-    value = loads(body)
-    return _whole(value) if _HALF.search(body) else value
-
-
-_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-def _whole(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        case dict():
-            return {_whole(key): _whole(item) for key, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-    return value
+    return loads(body)
 
 
 def parse_yaml(body: bytes) -> TextDocument | None:

@@ -8,8 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.status_errors import (
     bad_request,
     conflict,
@@ -22,7 +21,7 @@ from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
 from dra_kit.apiserver.verbs.read import ListSelection
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
-from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
+from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
 _ORPHAN: Final = "orphan"

@@ -7,8 +7,7 @@ from typing import Any, Final, Protocol
 
 from dra_kit.apiserver import patches as json_patch
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.managed_fields import ApplyConflict, after_apply, entries, format_path, managers_of, repetitions
 from dra_kit.apiserver.patches import (
     StrategicPatchFailed,
@@ -26,7 +25,7 @@ from dra_kit.apiserver.verbs.write import WriteRequest, create_object, replace_o
 from dra_kit.kubernetes.manifests.files import UnreadableText
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
-from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, json_type
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, json_type
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object
 
 _ATTEMPTS: Final = 5

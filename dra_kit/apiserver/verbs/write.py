@@ -14,8 +14,7 @@ from msgspec import Struct
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
 from dra_kit.apiserver.authorization import AuthorizationAttributes as Authorized
 from dra_kit.apiserver.authorization import require_allowed
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.managed_fields import FieldManager, Operation, tracked_fields
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.status_errors import (
@@ -29,9 +28,9 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import read_object
-from dra_kit.kubernetes.resource.defaulting import apply_defaults
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.new_object import apply_defaults
 from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
 from dra_kit.kubernetes.values.json import Object
 

@@ -60,12 +60,10 @@ class TooManyDevicesError(ConfigurationError):
 
     default_code = "invalid-globs"
 
-    def __init__(
-        self, path: str, problem: str, *, remedy: str = "narrow the globs, or give the entry a pattern"
-    ) -> None:
-        super().__init__(f"{path}: {problem}", remedy=remedy)
+    def __init__(self, path: str, problem: str) -> None:
         self.path = path
-        self.rule: str = f"{problem}; {remedy}"
+        self.rule: str = f"{problem}; narrow the globs, or give the entry a pattern"
+        super().__init__(f"{path}: {self.rule}")
 
 
 def find_devices(entries: Sequence[GlobEntry], root: Path) -> list[GlobMatch]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Final
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.verdicts import RELEASED, Reason, ReasonKind
@@ -14,9 +13,8 @@ from dra_kit.kubernetes.allocator.picks import CounterLedger
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, DeviceCapacity
+from dra_kit.kubernetes.values.amount import NANO
 from dra_kit.kubernetes.values.quantity import Quantity
-
-_NANO: Final = -9
 
 
 def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: ClusterView) -> Iterator[Reason]:
@@ -30,10 +28,15 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
     fractional = cluster.gates.fractional_capacity_range
     requested = choice.capacity or {}
     offers = device.device.capacity
-    for name in requested.keys() - offers.keys():
-        yield Reason(ReasonKind.CAPACITY, f"has no capacity {name}", f"without capacity {name}",
-                     remedy=f"without a request for capacity {name}")  # fmt: skip
-    if not requested.keys() <= offers.keys():
+    missing = [name for name in requested if name not in offers]
+    for name in missing:
+        yield Reason(
+            ReasonKind.CAPACITY,
+            f"has no capacity {name}",
+            brief=f"without capacity {name}",
+            remedy=f"without a request for capacity {name}",
+        )
+    if missing:
         return
     share = capacity_share(requested, device, fractional=fractional)
     if share is None:
@@ -45,18 +48,17 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
             yield Reason(
                 ReasonKind.CAPACITY,
                 f"gives {name} only {allowed}, not {requested[name]}",
-                f"{name} not available in this amount",
+                brief=f"{name} not available in this amount",
                 found=allowed,
                 wanted=f"≠ {requested[name]}",
                 remedy=f"with another amount of {name}",
                 details={"capacity": name, "requested": str(requested[name]), "allowed": allowed},
             )
         if not refused:
-            text = "has a capacity whose default amount its own policy does not allow"
             yield Reason(
                 ReasonKind.CAPACITY,
-                text,
-                "with a capacity that must be requested",
+                "has a capacity whose default amount its own policy does not allow",
+                brief="with a capacity that must be requested",
                 remedy="with an amount of each capacity",
             )
         return
@@ -74,7 +76,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         yield Reason(
             ReasonKind.CAPACITY,
             f"{name} is short by {short}: {_needed(name, wanted, choice, offers[name])}, {there}",
-            f"short of {name}",
+            brief=f"short of {name}",
             found=f"has {rest}" if untouched else f"{rest} left",
             wanted=f"< {wanted}",
             remedy=f"with an amount of {name} in capacity.requests"
@@ -127,7 +129,8 @@ class PoolCounters:
                 text = f"counters of its pool are overdrawn: {', '.join(overdrawn)}"
             else:
                 text = "devices in use that draw on its counters have no compatibility group in common with it"
-            yield Reason(ReasonKind.COUNTERS, text, "blocked by devices in use of the same hardware", remedy=RELEASED)
+            brief = "blocked by devices in use of the same hardware"
+            yield Reason(ReasonKind.COUNTERS, text, brief=brief, remedy=RELEASED)
 
     def _short(self, counter_set: str, name: str, unit: Quantity, short: int) -> Reason:
         whole, left = self._whole[counter_set, name], max(self._left[counter_set, name], 0)
@@ -137,7 +140,7 @@ class PoolCounters:
         return Reason(
             ReasonKind.COUNTERS,
             f"{counter_set} is short of {name} by {lacking}: {unit} needed, {rest} left{by}",
-            f"short of {name} in a shared counter",
+            brief=f"short of {name} in a shared counter",
             found=f"{rest} left",
             wanted=f"< {unit}",
             remedy=RELEASED if claims else "",
@@ -170,5 +173,5 @@ def _needed(name: str, amount: str, choice: RequestAlternative, offer: DeviceCap
 
 def _like(model: Quantity, nanos: int) -> str:
     """Return billionths as a quantity with the suffixes of ``model``."""
-    number = Quantity(Decimal(nanos).scaleb(_NANO))
+    number = Quantity(Decimal(nanos).scaleb(NANO))
     return str(number if not model.sign else model + (number - model))

@@ -15,8 +15,10 @@ from dra_kit.diagnosis.explain.drivers import REMOVAL_PAGE, drivers_of, is_being
 from dra_kit.diagnosis.explain.matching import wrong_selectors
 from dra_kit.diagnosis.explain.remedies import (
     AllocationTrials,
+    ChangedClaim,
     WorkBudget,
     WorkBudgetExceeded,
+    named_choices,
     suggest_changes,
     with_constraints,
 )
@@ -33,12 +35,12 @@ from dra_kit.diagnosis.explain.verdicts import (
     groups_of,
 )
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.matching import Node
-from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceConstraint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
@@ -77,7 +79,7 @@ class ClaimExplainer:
         try:
             self._budget.compiled(_characters(claim))
             requests += self._requests(claim)
-            nodes += self._outcomes([claim], hopeless=nodes_without_devices(claim, requests, self.cluster.nodes))
+            nodes += self.outcomes([claim], hopeless=nodes_without_devices(claim, requests, self.cluster.nodes))
         except WorkBudgetExceeded:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
         explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
@@ -118,10 +120,7 @@ class ClaimExplainer:
     ) -> tuple[SuggestedChange, ...]:
         """Return changes that would help a claim, best first; none after an error, which they cannot fix.
 
-        Args:
-            explanation: the explanation of the claim.
-            beside: other unallocated claims of its pod.
-            nodes: names of the nodes suitable for the pod; None means all.
+        With the other unallocated claims of its pod, they help on one of these nodes (None for all).
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
@@ -132,34 +131,35 @@ class ClaimExplainer:
         trials = AllocationTrials(self.cluster, self._evaluator, self._budget, beside, nodes)
         return suggest_changes(explanation.claim, explanation.requests, trials)
 
-    def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
-        """Return the allocator's verdict on each node, or on some, for unallocated claims of one pod.
-
-        Raises:
-            Unsupported: Kubernetes could decide this, and dra-kit cannot.
-            WorkBudgetExceeded: it is too much work.
-        """
-        return tuple(self._outcomes(claims, nodes))
-
-    def _outcomes(
+    def outcomes(
         self,
         claims: Sequence[ResourceClaim],
         nodes: Sequence[str] | None = None,
         hopeless: Collection[str] = frozenset(),
     ) -> Iterator[NodeOutcome]:
+        """Yield the allocator's verdict on each of these nodes (None for all) for unallocated claims of one pod.
+
+        On the ``hopeless`` nodes, which have too few devices, it is given without a search.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkBudgetExceeded: it is too much work.
+        """
         attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
         selected = None if nodes is None else frozenset(nodes)
         for node in self.cluster.nodes:
-            if selected is None or node.name in selected:
-                yield self._without_devices(node) if node.name in hopeless else _on(attempt, node)
-
-    def _without_devices(self, node: Node) -> NodeOutcome:
-        """Return the verdict on a node that has too few devices for a request, without a search."""
-        try:
-            self.cluster.snapshot.pools(node, self.cluster.gates)
-        except AllocationError as error:
-            return NodeOutcome(node, error=error)
-        return NodeOutcome(node)
+            if selected is not None and node.name not in selected:
+                continue
+            allocations = None
+            try:
+                if node.name in hopeless:
+                    self.cluster.snapshot.pools(node, self.cluster.gates)  # its error, if it has one
+                else:
+                    allocations = attempt.on(node)
+            except AllocationError as error:
+                yield NodeOutcome(node, error=error)
+            else:
+                yield NodeOutcome(node, allocations)
 
     def _requests(self, claim: ResourceClaim) -> Iterator[JudgedRequest]:
         for request in claim.spec.devices.requests:
@@ -212,26 +212,14 @@ class ClaimExplainer:
 
 def _characters(claim: ResourceClaim) -> int:
     """Count the characters of a claim's selectors."""
-    asked: list[ExactDeviceRequest | DeviceSubRequest] = []
-    for request in claim.spec.devices.requests:
-        asked += [request.exactly] if request.exactly is not None else []
-        asked += request.first_available
-    return sum(
-        len(selector.cel.expression) for each in asked for selector in each.selectors if selector.cel is not None
-    )
+    selectors = [selector for _, asked in named_choices(claim) for selector in asked.selectors]
+    return sum(len(selector.cel.expression) for selector in selectors if selector.cel is not None)
 
 
 def _missed(claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> tuple[str, ...]:
     """List what was not examined when the budget ended."""
     missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
     return (*missed, "which nodes have devices for all requests", "what would have to change")
-
-
-def _on(attempt: AllocationAttempt, node: Node) -> NodeOutcome:
-    try:
-        return NodeOutcome(node, attempt.on(node))
-    except AllocationError as error:
-        return NodeOutcome(node, error=error)
 
 
 def _shortages(requests: Sequence[JudgedRequest]) -> Iterator[str]:
@@ -286,12 +274,8 @@ def _silent_drivers(judged: JudgedChoice) -> str:
 def _named_drivers(choice: RequestAlternative) -> list[str]:
     """Return the drivers that the selectors of a choice require, in order."""
     found = [compared(part) for text in (*choice.class_selectors, *choice.selectors) for part in conditions(text)]
-    wanted = [
-        each.constant.strip("\"'")
-        for each in found
-        if each is not None and each.path == "device.driver" and each.sign == "=="
-    ]
-    return list(dict.fromkeys(wanted))
+    of_driver = [each for each in found if each is not None and each.path == "device.driver" and each.sign == "=="]
+    return list(dict.fromkeys(each.constant.strip("\"'") for each in of_driver))
 
 
 def _all_shortage(judged: JudgedChoice) -> str:
@@ -376,16 +360,16 @@ def constraint_blockers(
     found = False
     for constraint in constraints:
         others = tuple(each for each in constraints if each is not constraint)
-        if trials.fits(with_constraints(claim, others), nodes):
+        if trials.fits(ChangedClaim(with_constraints(claim, others)), nodes):
             found = True
             yield f"{_rule(constraint)}{_there_is(constraint, requests, nodes[:1])}"
     if found:
         return
-    if constraints and trials.fits(with_constraints(claim, ()), nodes):
+    if constraints and trials.fits(ChangedClaim(with_constraints(claim, ())), nodes):
         names = ", ".join(_attribute(constraint) for constraint in constraints)
         yield f"no set of devices satisfies all constraints at once: {names}"
         return
-    if places := disjoint_requests(requests):
+    if places := disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests}):
         yield f"no node has devices for all requests: {places}"
     elif len(requests) > 1:
         yield (
@@ -473,11 +457,6 @@ def _shown(value: Scalar) -> str:
 
 
 _NAMES: Final = 3
-
-
-def disjoint_requests(requests: Sequence[JudgedRequest]) -> str:
-    """Return the nodes where each request finds devices; empty if a node has enough for all of them."""
-    return disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
 
 
 def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:

@@ -19,7 +19,7 @@ from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate
+from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -80,7 +80,6 @@ class ClusterView:
         rules: all DeviceTaintRules.
         nodes: Nodes in the order of the documents; without any, the nodes named by slices.
         knows_nodes: whether ``nodes`` come from Node objects.
-        snapshot: the state for the allocator.
 
     Raises:
         ConfigurationError: an object does not have the shape of the API.
@@ -173,15 +172,6 @@ class ClusterView:
         except ValueError:
             return None
 
-    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
-        """Return a ResourceClaimTemplate; None if there is none.
-
-        Raises:
-            ConfigurationError: it does not have the shape of the API.
-        """
-        document = self.find("ResourceClaimTemplate", namespace, name)
-        return None if document is None else _model(ResourceClaimTemplate, document)
-
     def _named_nodes(self) -> list[str]:
         names = {slice_.spec.node_name for slice_ in self.slices}
         names |= {device.node_name for slice_ in self.slices if slice_.usual is None for device in slice_.devices}
@@ -211,11 +201,15 @@ def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) 
     except ValidationError as error:
         metadata = document.get("metadata") or {}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"{kind} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
+            f"{kind} {name}: {first_problem(error)}; it is not an object that an API server would store"
         ) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem of a value as ``path.of.field: problem``."""
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 KINDS: Final = (
@@ -249,10 +243,7 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
 
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
-_CONTAINER: Final = ("name", "resources", "restartPolicy")
-_POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
-_NODE_STATUS: Final = ("allocatable", "declaredFeatures")
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
@@ -263,7 +254,6 @@ class ClusterDocuments(Struct, frozen=True):
         documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
         alpha: whether the alpha features of resource.k8s.io are on.
-        gaps: the missing rights.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
@@ -313,7 +303,8 @@ def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
     match kind:
         case "Node":
             spec = _only(document.get("spec") or {}, ("taints", "unschedulable"))
-            return saved | {"spec": spec, "status": _only(document.get("status") or {}, _NODE_STATUS)}
+            status = _only(document.get("status") or {}, ("allocatable", "declaredFeatures"))
+            return saved | {"spec": spec, "status": status}
         case "Pod":
             return saved | {
                 "spec": _pod_spec(document["spec"]),
@@ -349,11 +340,12 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     ports = [port for port in container.get("ports") or () if port.get("hostPort")]
     words = role_words(container)
-    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
+    saved = _only(container, ("name", "resources", "restartPolicy"))
+    return saved | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    saved = _only(status, _POD_STATUS)
+    saved = _only(status, ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"))
     for field_ in _CONTAINER_STATUSES:
         if status.get(field_):
             saved[field_] = [_container_status(entry) for entry in status[field_]]
@@ -378,6 +370,12 @@ def _only(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: document[name] for name in names if name in document}
 
 
+def container_statuses(pod: ObjectView) -> list[Mapping[str, Any]]:
+    """Return the statuses of a pod's init containers, then of its regular ones."""
+    status = pod.get("status") or {}
+    return [entry for field_ in _CONTAINER_STATUSES for entry in status.get(field_) or ()]
+
+
 def _document_key(document: ObjectView) -> tuple[str, str]:
     metadata = document.get("metadata") or {}
     return metadata.get("namespace", ""), metadata.get("name", "")
@@ -385,10 +383,5 @@ def _document_key(document: ObjectView) -> tuple[str, str]:
 
 def role_words(container: ObjectView) -> list[str]:
     """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
-    words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
-    return [_DECOMMISSION] if _DECOMMISSION in words else []
-
-
-_DECOMMISSION: Final = "decommission"
-_WORDS: Final = 3
-"""Words at the start of a container's command line that may name the role."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return ["decommission"] if "decommission" in words[:3] else []  # an interpreter and dra-kit may come before it

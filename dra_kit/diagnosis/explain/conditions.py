@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from dra_kit.diagnosis.explain.verdicts import Reason, ReasonKind
+from dra_kit.diagnosis.selector_mistakes.expression import COMPARISONS, SWAPPED, conjuncts
 from dra_kit.kubernetes.cel.explanation import Conjunct
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
@@ -16,9 +17,7 @@ from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, Select
 
 _SHOWN: Final = 100
 _VALUES: Final = 3
-_SIGNS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _OPPOSITE: Final = {"==": "≠", "!=": "=", "<": "≥", "<=": ">", ">": "≤", ">=": "<"}
-_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _METHODS: Final = {"isGreaterThan": ">", "isLessThan": "<"}
 _MAPS: Final = frozenset({"attributes", "capacity"})
 _PATH: Final = re.compile(r"""device\s*\.\s*(?:attributes|capacity)\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]\s*\.\s*""")
@@ -57,17 +56,10 @@ def _short(condition: str) -> str:
 def conditions(text: str) -> tuple[str, ...]:
     """Return the conditions that a selector joins with ``&&``."""
     try:
-        waiting = [parse(text)]
+        root = parse(text)
     except (CompileFailure, RecursionError):
         return (text,)
-    found: list[str] = []
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, CallNode) and node.function == "_&&_":
-            waiting.extend(reversed(node.arguments))
-        else:
-            found.append(node.text(text))
-    return tuple(found)
+    return tuple(node.text(text) for node in conjuncts(root))
 
 
 @lru_cache(maxsize=1024)
@@ -95,7 +87,15 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
         details["error"] = conjunct.error
     if comparison is not None and conjunct.result is not None and comparison.path in values:
         found, name = values[comparison.path], comparison.name
-        return Reason(check, f"{name} is {found}, {wish}", f"wrong {name}", found, wanted, remedy, details)
+        return Reason(
+            check,
+            f"{name} is {found}, {wish}",
+            brief=f"wrong {name}",
+            found=found,
+            wanted=wanted,
+            remedy=remedy,
+            details=details,
+        )
     text, brief = f"not `{short}`", f"not `{short}`"
     if check is ReasonKind.CLASS:
         text = f"the class requires `{short}`"
@@ -106,7 +106,7 @@ def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
     elif conjunct.values:
         found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
         text = f"{text} ({found_values})"
-    return Reason(check, text, brief, remedy=remedy, details=details)
+    return Reason(check, text, brief=brief, remedy=remedy, details=details)
 
 
 class _Form(NamedTuple):
@@ -155,7 +155,7 @@ def _comparison(node: SyntaxNode, text: str) -> SelectorComparison | None:
         return None if name is None else SelectorComparison(name, inner.text(text), "==", "false")
     if node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
         return _between(node.target, _METHODS[node.function], node.arguments[0], text)
-    sign = _SIGNS.get(node.function)
+    sign = COMPARISONS.get(node.function)
     if sign is None or len(node.arguments) != 2:
         return None
     left, right = node.arguments
@@ -168,7 +168,7 @@ def _comparison(node: SyntaxNode, text: str) -> SelectorComparison | None:
         if isinstance(right, LiteralNode) and right.value == 0:
             return _between(left.target, sign, left.arguments[0], text)
         return None
-    return _between(left, sign, right, text) or _between(right, _MIRRORED[sign], left, text)
+    return _between(left, sign, right, text) or _between(right, SWAPPED[sign], left, text)
 
 
 def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> SelectorComparison | None:
@@ -184,8 +184,7 @@ def _name(node: SyntaxNode) -> str | None:
     if isinstance(operand, IdentNode):
         # a variable of cel.bind may be the attributes of a domain
         return node.field if operand.name != "device" or node.field not in _MAPS else None
-    indexes = isinstance(operand, CallNode) and operand.function == "_[_]" and len(operand.operands) == 2
-    if not indexes or not isinstance(operand, CallNode):
+    if not isinstance(operand, CallNode) or operand.function != "_[_]" or len(operand.operands) != 2:
         return None
     base, key = operand.operands
     is_map = isinstance(base, SelectNode) and base.field in _MAPS and isinstance(base.operand, IdentNode)

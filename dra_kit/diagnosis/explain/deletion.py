@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.cluster import ClusterView, container_statuses
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -37,14 +37,12 @@ class PodDeletion(Struct, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
-def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> PodDeletion | None:
-    """Return what the deletion of a pod waits for; None if the pod is not being deleted.
+def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> PodDeletion:
+    """Return what the deletion of a pod waits for.
 
     ``drivers`` are those of its devices, on its node.
     """
     metadata, node = pod["metadata"], str(pod["spec"].get("nodeName") or "")
-    if not metadata.get("deletionTimestamp"):
-        return None
     since, problems, remedies = _since(metadata), [], []
     if finalizers := metadata.get("finalizers"):
         problems.append(f"then it waits for its finalizers, which their controllers remove: {', '.join(finalizers)}")
@@ -98,8 +96,7 @@ def _since(metadata: ObjectView) -> str:
 
 def _running(pod: ObjectView) -> Iterator[str]:
     """Yield the names of containers that run."""
-    status = pod.get("status") or {}
-    for entry in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for entry in container_statuses(pod):
         state = entry.get("state")
         if state is not None and not {"waiting", "terminated"} & state.keys():
             yield str(entry.get("name", ""))

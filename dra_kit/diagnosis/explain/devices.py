@@ -17,16 +17,13 @@ from dra_kit.diagnosis.explain.capacity import PoolCounters, capacity_reasons
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.matching import SelectorMismatches
 from dra_kit.diagnosis.explain.verdicts import RELEASED, DeviceVerdict, JudgedChoice, Reason, ReasonKind, feature
-from dra_kit.errors import AllocationError, CelCompileError
+from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.picks import PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, Likeness, SliceLikeness, likeness_of
-from dra_kit.kubernetes.allocator.state import DeviceUsage
-from dra_kit.kubernetes.cel.environment import STORED
-from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -48,7 +45,8 @@ def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: C
         on_node = _OnNode(judge_, node, pools)
         for pool, slice_ in ((each, slice_) for each in pools for slice_ in each.slices):
             for reached, positions in on_node.reached(slice_):
-                known, matters = found.get(reached), on_node.matters(slice_, pool)
+                known = found.get(reached)
+                matters = bool(pool.invalid or slice_.spec.skip_node_operations)
                 if known is None:
                     known = found[reached] = _Judged(slice_, positions, on_node.reasons(slice_, positions, pool))
                     known.node_matters, here = matters, known.fitting
@@ -131,7 +129,7 @@ class DeviceJudge:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
-        self.alikeness: EquivalentDevices = EquivalentDevices(choice, cluster.gates, cluster.snapshot.usage)
+        self.alikeness: EquivalentDevices = EquivalentDevices(choice, cluster, evaluator)
         self.matching: SelectorMismatches = SelectorMismatches(cluster, choice, evaluator, self.alikeness.usual)
         self.known: dict[Class, _Reasons] = {}
         self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
@@ -164,7 +162,7 @@ class DeviceJudge:
         yield Reason(
             ReasonKind.ALLOCATED,
             f"allocated to {by}",
-            "allocated",
+            brief="allocated",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},
@@ -205,10 +203,6 @@ class _OnNode:
         except ValueError:
             return True  # the allocator reports the error
 
-    def matters(self, slice_: AdvertisedSlice, pool: NodePool) -> bool:
-        """Return whether verdicts may differ from other nodes."""
-        return bool(pool.invalid or slice_.spec.skip_node_operations)
-
     def reasons(
         self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
     ) -> Sequence[tuple[Reason, ...]]:
@@ -233,7 +227,7 @@ class _OnNode:
     def _of_device(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
-            return (Reason(ReasonKind.POOL, text, "in an invalid pool"), *self._judge.matching.mismatches(device))
+            return (Reason(ReasonKind.POOL, text, brief="in an invalid pool"), *self._judge.matching.mismatches(device))
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
@@ -264,7 +258,7 @@ class _OnNode:
                     mismatches = ()
             except AllocationError as error:
                 if error.kind == "node-selector-invalid":
-                    return _Reasons((Reason(ReasonKind.ERROR, str(error), "with an invalid node selector"),))
+                    return _Reasons((Reason(ReasonKind.ERROR, str(error), brief="with an invalid node selector"),))
         if mismatches is None:  # without mismatches, a device of this node matches
             mismatches = tuple(self._judge.matching.mismatches(device))
         return self._with_bar(mismatches, device, pool, alike)
@@ -275,8 +269,8 @@ class _OnNode:
         try:
             bar = self._bar(device, pool, alike)
         except AllocationError as error:
-            text = "error in the capacity request"
-            return _Reasons((*mismatches, Reason(ReasonKind.ERROR, str(error), text)))
+            reason = Reason(ReasonKind.ERROR, str(error), brief="error in the capacity request")
+            return _Reasons((*mismatches, reason))
         if bar is None:
             return _Reasons(mismatches)
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
@@ -308,7 +302,7 @@ class _OnNode:
             yield Reason(
                 ReasonKind.FEATURE,
                 f"needs a kubelet that can skip calls of its driver, unlike that of node {self._node.name}",
-                "not served by the node's kubelet",
+                brief="not served by the node's kubelet",
             )
         yield from capacity_reasons(self._judge.choice, device, cluster)
         if not device.demands:
@@ -328,7 +322,7 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
     return Reason(
         ReasonKind.TAINT,
         f"tainted {shown}{by}",
-        "tainted",
+        brief="tainted",
         found=shown,
         remedy=f"with a toleration of the taint {taint.key}",
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
@@ -355,12 +349,12 @@ class EquivalentDevices:
         usual: what selectors read of usual devices; None if unknown.
     """
 
-    def __init__(self, choice: RequestAlternative, gates: AllocatorRules, usage: DeviceUsage) -> None:
+    def __init__(self, choice: RequestAlternative, cluster: ClusterView, evaluator: CelEvaluator) -> None:
         self._choice = choice
-        self._gates = gates
-        self._usage = usage
-        self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
-        self._reads = _reads(choice)
+        self._gates = cluster.gates
+        self._usage = cluster.snapshot.usage
+        self._blocked = frozenset() if choice.admin_access else self._usage.blocked(self._gates)
+        self._reads = _reads(choice, evaluator)
         self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
@@ -414,14 +408,11 @@ class EquivalentDevices:
         )
 
 
-def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
+def _reads(choice: RequestAlternative, evaluator: CelEvaluator) -> tuple[DeviceRead, ...] | None:
     """Return what the selectors read of a device; None if unknown."""
     found: dict[DeviceRead, None] = {}
     for expression in (*choice.class_selectors, *choice.selectors):
-        try:
-            reads = compile_selector(expression, environment=STORED).reads
-        except CelCompileError:
-            return None
+        reads = evaluator.selector_reads(expression)
         if reads is None:
             return None
         found.update(dict.fromkeys(reads))
@@ -447,15 +438,14 @@ def unreachable_devices(
                 if (slice_, position) in devices:
                     continue
                 # another slice may have a device of the same name
-                reached_ids = reached_ids or {*_ids(slices), *(_id(*place) for place in devices)}
+                reached_ids = reached_ids or {
+                    *(_id(each, number) for each in slices for number in range(len(each))),
+                    *(_id(*place) for place in devices),
+                }
                 if (*pool, device.name) not in reached_ids:
                     reason = _reason(cluster, slice_, device, current)
                     scope = slice_.spec.node_name or device.node_name
                     yield DeviceVerdict(advertised, position, (scope,) if scope else (), (reason,))
-
-
-def _ids(slices: Iterable[LazySlice]) -> Iterator[tuple[str, str, str]]:
-    return (_id(slice_, position) for slice_ in slices for position in range(len(slice_)))
 
 
 def _id(slice_: LazySlice, position: int) -> tuple[str, str, str]:
@@ -469,7 +459,7 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
         return Reason(
             ReasonKind.POOL,
             f"its pool {spec.pool.name} is incomplete: {len(current)} of {announced} slices are published",
-            "in an incomplete pool",
+            brief="in an incomplete pool",
             details={"slices": len(current), "announced": announced},
         )
     if not cluster.gates.partitionable_devices and (spec.shared_counters or spec.per_device_node_selection is not None):
@@ -479,9 +469,9 @@ def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Se
         return feature("compatibility groups", "DRADeviceCompatibilityGroups")
     node = spec.node_name or device.node_name
     if node and node not in cluster.node_names:
-        return Reason(ReasonKind.NODE, f"on node {node}, which does not exist", "on a node that does not exist")
+        return Reason(ReasonKind.NODE, f"on node {node}, which does not exist", brief="on a node that does not exist")
     if spec.node_selector is not None or device.node_selector is not None:
         if not cluster.knows_nodes:
-            return Reason(ReasonKind.NODE, "for nodes that could not be read", "for unknown nodes")
-        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", "for no node of the cluster")
-    return Reason(ReasonKind.NODE, "offered to no node", "for no node of the cluster")
+            return Reason(ReasonKind.NODE, "for nodes that could not be read", brief="for unknown nodes")
+        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", brief="for no node of the cluster")
+    return Reason(ReasonKind.NODE, "offered to no node", brief="for no node of the cluster")

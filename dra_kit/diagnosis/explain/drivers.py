@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from dra_kit.diagnosis.explain.cluster import ClusterView, role_words
+from dra_kit.kubernetes.resource.objects import is_deleted, is_terminal
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -21,7 +22,6 @@ NODE_PODS: Final = "app.kubernetes.io/component=node"
 REMOVAL_PAGE: Final = "docs/how-to/remove-a-driver.md"
 _NAME: Final = "app.kubernetes.io/name"
 _HOSTNAMES: Final = frozenset({"metadata.name", "kubernetes.io/hostname"})
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 Presence: TypeAlias = Literal["works", "removing", "absent", "silent", "unknown"]
 
 
@@ -29,8 +29,6 @@ class DriverOnNode(Struct, frozen=True):
     """The driver of a claim's devices on a node.
 
     Attributes:
-        driver: the name of the driver.
-        node: the name of the node.
         presence: ``works``: it publishes devices of the node; ``removing``: its pod there runs ``decommission``;
             ``absent``: it has neither slices nor a pod there; ``silent``: it has a pod, but no slices;
             ``unknown``: its devices belong to no node, so slices do not show where it is registered.
@@ -122,10 +120,9 @@ def _pods(cluster: ClusterView, driver: str) -> Iterator[ObjectView]:
     found = []
     for pod in cluster.documents("Pod"):
         labels = pod["metadata"].get("labels") or {}
-        ended = (pod.get("status") or {}).get("phase") in _ENDED
-        if labels.get(_NAME) == driver and labels.get(label) == value and not ended:
+        if labels.get(_NAME) == driver and labels.get(label) == value and not is_terminal(pod):
             found.append(pod)
-    yield from sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
+    yield from sorted(found, key=is_deleted)
 
 
 def _node_of(claim: ResourceClaim) -> str:

@@ -22,7 +22,6 @@ class ExtendedResource(Struct, frozen=True):
     """An extended resource that a pod requests (KEP-5004).
 
     Attributes:
-        name: the name of the resource.
         device_class: the DeviceClass that provides it on nodes without a device plugin for it; empty if none does.
         by_claim: names of the nodes on which kube-scheduler creates a claim for it.
         by_plugin: names of the nodes on which a device plugin provides it.

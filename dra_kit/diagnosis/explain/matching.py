@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.conditions import reason_of
-from dra_kit.diagnosis.explain.verdicts import JudgedChoice, JudgedRequest, Reason, ReasonKind, feature
+from dra_kit.diagnosis.explain.verdicts import JudgedRequest, Reason, ReasonKind, feature
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.diagnosis.selector_mistakes.expression import (
@@ -49,11 +50,6 @@ class _Selector:
         """
         return SelectorExplainer(compile_selector(self.expression), self._meter)
 
-    @cached_property
-    def is_admitted(self) -> bool:
-        """See :attr:`dra_kit.kubernetes.cel.explanation.SelectorExplainer.is_admitted`."""
-        return self.explainer.is_admitted
-
 
 class _Place(Struct, frozen=True):
     """The position of a usual device whose model is not created yet."""
@@ -76,10 +72,7 @@ class SelectorMismatches:
         self._evaluator = evaluator
         self._usual = usual
         self._sees_sharing = cluster.gates.variant.knows_sharing
-        class_name = f"class {choice.device_class.metadata.name}"
-        of_class = [(ReasonKind.CLASS, class_name, expression) for expression in choice.class_selectors]
-        of_request = [(ReasonKind.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors]
-        self._selectors = [_Selector(*each, evaluator) for each in (*of_class, *of_request)]
+        self._selectors = [_Selector(*each, evaluator) for each in _selectors(choice)]
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
     def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
@@ -144,38 +137,38 @@ class SelectorMismatches:
             explainer = selector.explainer
             view = view or self._view(_at(device))
             # what does not cost too much as a whole is what its conditions are, where none of them fails
-            found = explainer.unmet(view) if selector.is_admitted else None
+            found = explainer.unmet(view) if explainer.is_admitted else None
             if found is None or None in [conjunct.result for conjunct in found]:
                 if self._evaluator.selects(expression, _at(device), sees_sharing=self._sees_sharing):
                     return ()
                 found = explainer.unmet(view) if found is None else found
         except CelCompileError as error:
             text, remedy_ = f"a selector of {where} is not valid CEL: {error}", self._remedy(expression, where)
-            return (Reason(ReasonKind.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
+            return (Reason(ReasonKind.ERROR, text, brief=f"invalid selector of {where}", remedy=remedy_),)
         except CelRuntimeError as error:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
         return tuple([reason_of(conjunct, check, where) for conjunct in found])
 
     def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
-        """Suggest what to write instead of a selector that fails."""
-        try:
-            view = self._view(device) if device is not None else None
-        except CelRuntimeError:
-            view = None
-        return selector_remedy(self._cluster, expression, where, view)
+        """Return what to write instead of a selector that fails for a device, or for all (None)."""
+        help_ = next((mistake.help for mistake in _mistakes(expression, self._cluster.advertised) if mistake.help), "")
+        if not help_ and device is not None:
+            with suppress(CelRuntimeError):
+                view, parsed = self._view(device), compiled(expression, STORED)
+                read = blamed(parsed, view)
+                if read is not None:
+                    help_ = (check_presence_first if read.domain == view.driver else begin_with_driver)(parsed, read)
+        return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
 
     def _view(self, device: AdvertisedDevice) -> Device:
         return self._evaluator.view(device, sees_sharing=self._sees_sharing)
 
 
 def _error(error: CelRuntimeError, where: str, expression: str, remedy: str) -> Reason:
+    text, brief = f"a selector of {where} fails: {error.message}", f"error in a selector of {where}"
     if error.kind == "no-such-key":
-        text = f"has no {error.key}, which a selector of {where} reads without has()"
-        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=remedy, details={"selector": expression})
-    text = f"a selector of {where} fails: {error.message}"
-    return Reason(
-        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=remedy, details={"selector": expression}
-    )
+        text, brief = f"has no {error.key}, which a selector of {where} reads without has()", f"without {error.key}"
+    return Reason(ReasonKind.ERROR, text, brief=brief, remedy=remedy, details={"selector": expression})
 
 
 def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -184,10 +177,12 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
     found: list[str] = []
     remedies: list[str] = []
     for judged in choices:
+        if judged.choice is None or not judged.devices:
+            continue
         reasons = [reason for verdict in judged.devices for reason in verdict.reasons]
         failed = [reason.remedy for reason in reasons if reason.check is ReasonKind.ERROR and reason.remedy]
-        if failed or (judged.devices and not any(verdict.matches for verdict in judged.devices)):
-            for where, text in _selectors(judged):
+        if failed or not any(verdict.matches for verdict in judged.devices):
+            for _, where, text in _selectors(judged.choice):
                 for mistake in _mistakes(text, cluster.advertised):
                     found.append(f"{where}: {mistake.message}")
                     remedies += [_marked(mistake.help, where)] if mistake.help else []
@@ -195,24 +190,11 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
     return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(remedies))
 
 
-def selector_remedy(cluster: ClusterView, expression: str, where: str, device: Device | None = None) -> str:
-    """Return what to write instead of a selector that fails for a device, or for all (None)."""
-    help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
-    if not help_ and device is not None:
-        parsed = compiled(expression, STORED)
-        read = blamed(parsed, device)
-        if read is not None:
-            help_ = (check_presence_first if read.domain == device.driver else begin_with_driver)(parsed, read)
-    return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
-
-
-def _selectors(judged: JudgedChoice) -> Iterator[tuple[str, str]]:
+def _selectors(choice: RequestAlternative) -> Iterator[tuple[ReasonKind, str, str]]:
     """Yield the selectors that a device must pass, each with the class or request that it belongs to."""
-    if judged.choice is not None:
-        yield from (
-            (f"class {judged.choice.device_class.metadata.name}", text) for text in judged.choice.class_selectors
-        )
-        yield from ((f"request {judged.name}", text) for text in judged.choice.selectors)
+    class_name = f"class {choice.device_class.metadata.name}"
+    yield from ((ReasonKind.CLASS, class_name, expression) for expression in choice.class_selectors)
+    yield from ((ReasonKind.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes
-from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, model_of_claim
+from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, container_statuses, model_of_claim
 from dra_kit.diagnosis.explain.deletion import PodDeletion, driver_warnings, pod_deletion
 from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of
 from dra_kit.diagnosis.explain.extended_resources import (
@@ -26,7 +26,15 @@ from dra_kit.diagnosis.explain.extended_resources import (
 from dra_kit.diagnosis.explain.remedies import WorkBudgetExceeded
 from dra_kit.diagnosis.explain.verdicts import ClaimExplanation
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, parse_label_selector
-from dra_kit.kubernetes.resource.objects import PodClaim, pod_claims
+from dra_kit.kubernetes.resource.objects import (
+    PodClaim,
+    containers,
+    init_containers,
+    is_deleted,
+    is_sidecar,
+    is_terminal,
+    pod_claims,
+)
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
 from dra_kit.kubernetes.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection, pod_requests
@@ -34,11 +42,11 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.text import did_you_mean
 
-_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 UNSCHEDULABLE: Final = "FailedScheduling"
 """Reason of kube-scheduler's Event on a pod that no node takes."""
 NOT_PREPARED: Final = "FailedPrepareDynamicResources"
 """Reason of the kubelet's Event on a pod whose devices it cannot prepare."""
+_HOSTNAME: Final = "kubernetes.io/hostname"
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 
 
@@ -67,8 +75,8 @@ class _PodExplainer:
         events = tuple(self._events())
         node = str(self._pod["spec"].get("nodeName") or "")
         phase = (self._pod.get("status") or {}).get("phase")
-        deleted = bool(self._pod["metadata"].get("deletionTimestamp"))
-        if phase in _TERMINAL and not (deleted and node):
+        deleted = is_deleted(self._pod)
+        if is_terminal(self._pod) and not (deleted and node):
             return PodExplanation(self._name, "ended", node, problems=(f"its phase is {phase}",), events=events)
         claims = [self._claim(entry) for entry in pod_claims(self._pod)]
         if node and deleted:
@@ -77,9 +85,9 @@ class _PodExplainer:
             failing = phase == "Pending" and any(event.reason == NOT_PREPARED for event in events)
             outcome: Outcome = "not-prepared" if failing else "runs" if phase == "Running" else "scheduled"
             problems: tuple[str, ...] = ()
-            containers = failing_containers(self._pod)
-            if containers:  # which are only started once everything is prepared, despite earlier Events
-                outcome, problems = "not-running", (*containers, *self._of_devices(containers, claims))
+            failures = failing_containers(self._pod)
+            if failures:  # containers are only started once everything is prepared, despite earlier Events
+                outcome, problems = "not-running", (*failures, *self._of_devices(failures, claims))
             elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
                 outcome = "bypassed"
             problems += tuple(driver_warnings(self._drivers(node, claims)))
@@ -94,7 +102,6 @@ class _PodExplainer:
     ) -> PodExplanation:
         """Explain a pod that is being deleted: what its kubelet waits for."""
         deletion = pod_deletion(self._cluster, self._pod, self._drivers(node, claims))
-        assert deletion is not None  # noqa: S101 - the caller looked
         stuck = bool(deletion.waits_for or deletion.remedies)
         outcome: Outcome = "terminating" if stuck else "ending"
         return PodExplanation(
@@ -103,28 +110,45 @@ class _PodExplainer:
 
     def _drivers(self, node: str, claims: Sequence[PodClaimExplanation]) -> list[DriverOnNode]:
         """Return the drivers whose devices the pod has, on its node."""
-        found = [
-            driver
-            for claim in claims
-            if claim.explanation is not None
-            for driver in drivers_of(self._cluster, claim.explanation.claim, node)
-        ]
+        found = [driver for each in _explanations(claims) for driver in drivers_of(self._cluster, each.claim, node)]
         return list({each.driver: each for each in found}.values())
 
     def _never_prepared(self, name: str, claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
+        """Yield why the kubelet of a node never starts the pod, and what to write instead.
+
+        Only kube-scheduler allocates. For pods that have a node, kube-controller-manager reserves claims that are
+        allocated (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
+        """
         node = next((each for each in self._cluster.nodes if each.name == name), Node(name))
-        known = [(claim.entry, claim.explanation.claim) for claim in claims if claim.explanation is not None]
-        return claims_never_prepared(known, node)
+        bad = False
+        for claim in claims:
+            if claim.explanation is None:
+                continue
+            allocation = claim.explanation.claim.status.allocation
+            if allocation is None:
+                bad = True
+                yield (
+                    f"claim {claim.entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
+                )
+            elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
+                bad = True
+                yield f"claim {claim.entry} is allocated for other nodes"
+        if bad:
+            hostname = node.labels.get(_HOSTNAME, name)
+            yield (
+                "spec.nodeName bypasses kube-scheduler, so the kubelet never starts the pod; "
+                f"instead of nodeName: {name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
+            )
 
     def _loads(self) -> dict[str, NodeLoad]:
         pods = self._cluster.documents("Pod")
         placed = [(pod["spec"]["nodeName"], pod) for pod in pods if pod["spec"].get("nodeName")]
         return node_loads(self._cluster.documents("Node"), placed)
 
-    def _of_devices(self, containers: list[str], claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
+    def _of_devices(self, failures: list[str], claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
         """Yield whether devices are the cause of failing containers; the kubelet prepares devices first."""
-        known = [claim.explanation for claim in claims if claim.explanation is not None]
-        if devices_cannot_be_injected(containers):
+        known = _explanations(claims)
+        if any("CDI device" in failure for failure in failures):  # a message of the runtime
             yield "the container runtime cannot inject its devices: is the driver's CDI spec on the node, and valid?"
         elif known and all(each.outcome == "allocated" for each in known):
             yield "its devices are allocated and prepared: they are not why its containers do not run"
@@ -133,7 +157,7 @@ class _PodExplainer:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
         gated = bool(self._pod["spec"].get("schedulingGates"))
         loads = self._loads()
-        known = [claim.explanation for claim in claims if claim.explanation is not None]
+        known = _explanations(claims)
         pending = [each.claim for each in known if each.outcome != "allocated"]
         found = provisions(self._pod, self._cluster.documents("DeviceClass"), self._allocatable(loads))
         for provision in found:
@@ -167,15 +191,14 @@ class _PodExplainer:
         return PodExplanation(
             self._name,
             outcome,
-            "",
-            tuple(claims),
-            tuple(problems),
-            rejections,
-            fitting,
-            events,
-            self._resources(loads),
-            tuple(foreword(self._pod)),
-            missed if outcome in {"devices-fit", "unknown", "stopped"} else (),
+            claims=tuple(claims),
+            problems=tuple(problems),
+            rejections=rejections,
+            fitting=fitting,
+            events=events,
+            resources=self._resources(loads),
+            foreword=tuple(foreword(self._pod)),
+            not_looked_at=missed if outcome in {"devices-fit", "unknown", "stopped"} else (),
         )
 
     def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
@@ -221,7 +244,7 @@ class _PodExplainer:
         if not open_nodes:
             yield "no node is suitable, regardless of devices"
             return
-        if any(not each.explanation.finds_devices for each in claims if each.explanation is not None):
+        if not all(each.finds_devices for each in _explanations(claims)):
             return
         places = {
             f"claim {claim.entry or 'of extended resources'}": {
@@ -314,6 +337,10 @@ class _PodExplainer:
         yield from last.values()
 
 
+def _explanations(claims: Sequence[PodClaimExplanation]) -> list[ClaimExplanation]:
+    return [claim.explanation for claim in claims if claim.explanation is not None]
+
+
 def _with(pending: Sequence[ResourceClaim], provision: ResourceProvision) -> list[ResourceClaim]:
     return [*pending, *([provision.claim] if provision.claim is not None else [])]
 
@@ -346,46 +373,15 @@ def _amount(milli: int) -> str:
     return str(Quantity(f"{milli}m"))
 
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
-
-
-def claims_never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> Iterator[str]:
-    """Yield why the kubelet of a node never starts a pod, and what to write instead.
-
-    Only kube-scheduler allocates. For pods that have a node, kube-controller-manager reserves claims that are allocated
-    (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
-    """
-    bad = False
-    for entry, claim in claims:
-        allocation = claim.status.allocation
-        if allocation is None:
-            bad = True
-            yield f"claim {entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
-        elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
-            bad = True
-            yield f"claim {entry} is allocated for other nodes"
-    if bad:
-        hostname = node.labels.get(_HOSTNAME, node.name)
-        yield (
-            "spec.nodeName bypasses kube-scheduler, so the kubelet never starts the pod; "
-            f"instead of nodeName: {node.name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
-        )
-
-
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of waiting containers that are not failures."""
 
 
 def failing_containers(pod: ObjectView) -> list[str]:
     """Return each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
-    status = pod.get("status") or {}
-    entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    return [f"container {entry.get('name', '')}: {text}" for entry in entries if (text := _failure(entry))]
-
-
-def devices_cannot_be_injected(failures: list[str]) -> bool:
-    """Return whether a container fails because of its devices: the runtime's message mentions CDI."""
-    return any("CDI device" in failure for failure in failures)
+    return [
+        f"container {entry.get('name', '')}: {text}" for entry in container_statuses(pod) if (text := _failure(entry))
+    ]
 
 
 def _failure(entry: Mapping[str, Any]) -> str:
@@ -438,7 +434,8 @@ def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         yield f"the anti-affinity of other pods ({others[0]}{more})"
-    if any(port.get("hostPort") for container in _lasting(spec) for port in container.get("ports") or ()):
+    lasting = [*filter(is_sidecar, init_containers(pod)), *containers(pod)]
+    if any(port.get("hostPort") for container in lasting for port in container.get("ports") or ()):
         yield "host ports"
     if spec.get("schedulingGroup"):
         yield "its scheduling group"
@@ -449,12 +446,6 @@ def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
     yield from cluster.not_known
 
 
-def _lasting(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the containers that run as long as the pod: its sidecars, then its regular containers."""
-    yield from (each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always")
-    yield from spec.get("containers") or ()
-
-
 def _other_scheduler(pod: ObjectView) -> str:
     name = str(pod["spec"].get("schedulerName") or _DEFAULT)
     return "" if name == _DEFAULT else name
@@ -463,9 +454,8 @@ def _other_scheduler(pod: ObjectView) -> str:
 def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
     """Return whether the anti-affinity of a pod that has a node may exclude this one."""
     spec = other["spec"]
-    ended = (other.get("status") or {}).get("phase") in _TERMINAL
     terms = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED)
-    if not terms or not spec.get("nodeName") or ended:
+    if not terms or not spec.get("nodeName") or is_terminal(other):
         return False
     return any(_means(term, other, pod) for term in terms)
 
@@ -521,8 +511,6 @@ class PodExplanation(Struct, frozen=True):
             devices, which the kubelet cannot prepare; ``not-running``: its devices are prepared, and a container fails;
             ``devices-fit``: its devices allow it to run, but not everything was checked; ``unknown``: the result
             depends on nodes that could not be read; ``stopped``: the search took too much work.
-        node: its node.
-        claims: the claims that it needs.
         problems: other reasons why it does not run than the devices of one claim, one sentence each.
         rejections: why nodes are unsuitable regardless of its devices, by node name.
         fitting: nodes on which it could run.

@@ -55,7 +55,7 @@ class _Candidate(Struct, frozen=True):
     miss: SuggestedChange
     rank: int
     short: bool
-    helps: Callable[[], bool]
+    helps: Callable[[], bool] = lambda: True
     fewer: Callable[[], SuggestedChange | None] = lambda: None
 
     @property
@@ -98,44 +98,44 @@ def _candidates(
     nodes = trials.promising(requests)
     for constraint in constraints:
         changed = with_constraints(claim, [each for each in constraints if each is not constraint])
-        if trials.fits(changed, nodes):
+        if trials.fits(ChangedClaim(changed), nodes):
             name = constraint.match_attribute or constraint.distinct_attribute
             rule = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
             miss = SuggestedChange(f"without the constraint {rule}: {name}", "", None, enough=True)
-            yield _Candidate(miss, _LESS, False, lambda: True)
+            yield _Candidate(miss, _LESS, short=False)
 
 
 def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
     """Yield the highest possible lower count."""
     if judged.choice is None or judged.choice.all_devices or judged.choice.count < 2:
         return
-    possible = _most(judged, _Changed(claim), judged.fitting, trials)
+    possible = _most(judged, ChangedClaim(claim), judged.fitting, trials)
     if possible:
-        yield _Candidate(
-            SuggestedChange(f"with count: {possible}", judged.name, None, enough=True), _LESS, False, lambda: True
-        )
+        miss = SuggestedChange(f"with count: {possible}", judged.name, None, enough=True)
+        yield _Candidate(miss, _LESS, short=False)
 
 
-class _Changed(Struct, frozen=True):
-    """A changed claim, and changes around it."""
+class ChangedClaim(Struct, frozen=True):
+    """A claim, changed or not, and changes around it.
+
+    Attributes:
+        released: no other claim holds devices.
+        device_class: replaces the class of this name.
+    """
 
     claim: ResourceClaim
     released: bool = False
     device_class: DeviceClass | None = None
 
-    def fits(self, nodes: Sequence[str], trials: AllocationTrials) -> bool:
-        """Return whether one of some nodes has devices for it."""
-        return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
 
-
-def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
+def _most(judged: JudgedChoice, changed: ChangedClaim, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
     """Return the highest available count below the requested one."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     nodes = [node for node, _ in Counter(numbers).most_common()]
     possible, refused = 0, min(judged.choice.count, max(numbers.values(), default=0) + 1)
     while refused - possible > 1:
         middle = (possible + refused) // 2
-        if replace(changed, claim=with_count(changed.claim, judged.name, middle)).fits(nodes, trials):
+        if trials.fits(replace(changed, claim=with_count(changed.claim, judged.name, middle)), nodes):
             possible = middle
         else:
             refused = middle
@@ -179,27 +179,24 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTr
         rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
         changed = _after(claim, judged, changes_)
         if changed is None:
-            yield _Candidate(miss, rank, short, lambda: True)
+            yield _Candidate(miss, rank, short)
             continue
-        yield _Candidate(
-            miss,
-            rank,
-            short,
-            partial(changed.fits, nodes, trials),
-            partial(_fewer, judged, miss, changed, numbers, trials),
-        )
+        fewer = partial(_fewer, judged, miss, changed, numbers, trials)
+        yield _Candidate(miss, rank, short, partial(trials.fits, changed, nodes), fewer)
 
 
 def _fewer(
-    judged: JudgedChoice, miss: SuggestedChange, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials
+    judged: JudgedChoice,
+    miss: SuggestedChange,
+    changed: ChangedClaim,
+    numbers: Mapping[str, int],
+    trials: AllocationTrials,
 ) -> SuggestedChange | None:
     """Return a change combined with a lower count; None if that does not help either."""
     possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
-    return (
-        SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
-        if possible
-        else None
-    )
+    if not possible:
+        return None
+    return SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
 
 
 def _can_change(reason: Reason) -> bool:
@@ -218,10 +215,10 @@ def _rank(reason: Reason) -> int:
     return _CLASS if reason.check is ReasonKind.CLASS else _REQUEST
 
 
-def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> _Changed | None:
+def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> ChangedClaim | None:
     """Return the claim after the changes that reasons suggest; None if they cannot be tried."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
-    changed = _Changed(claim)
+    changed = ChangedClaim(claim)
     for reason in reasons:
         if reason.remedy == RELEASED:
             changed = replace(changed, released=True)
@@ -250,15 +247,7 @@ _STEPS: Final = 200_000
 
 
 class AllocationTrials:
-    """Tries changed claims in a cluster.
-
-    Args:
-        cluster: the cluster.
-        evaluator: caches the results of selectors.
-        budget: limits the work of the trials.
-        beside: other claims of the pod.
-        nodes: names of the nodes to consider; None means all.
-    """
+    """Tries changed claims in a cluster, with the other claims of the pod, on these nodes (None for all)."""
 
     def __init__(
         self,
@@ -289,30 +278,17 @@ class AllocationTrials:
         names = sorted(counts, key=lambda name: (-served[name], -counts[name]))
         return [*self.allowed(names)][:_NODES]
 
-    def fits(
-        self,
-        claim: ResourceClaim,
-        nodes: Sequence[str],
-        *,
-        released: bool = False,
-        device_class: DeviceClass | None = None,
-    ) -> bool:
-        """Return whether one of some nodes has devices for a claim.
-
-        Args:
-            claim: the claim, changed or not.
-            nodes: names of the nodes, best first.
-            released: assume that no claim holds devices.
-            device_class: replaces the class of this name.
+    def fits(self, changed: ChangedClaim, nodes: Sequence[str]) -> bool:
+        """Return whether one of some nodes, best first, has devices for a claim.
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
             WorkBudgetExceeded: it is too much work.
         """
-        classes = () if device_class is None else (device_class,)
-        snapshot = self._cluster.snapshot.overlaid(classes=classes, released=released)
+        classes = () if changed.device_class is None else (changed.device_class,)
+        snapshot = self._cluster.snapshot.overlaid(classes=classes, released=changed.released)
         allocator = Allocator(snapshot, self._cluster.gates, evaluator=self._evaluator, max_steps=_STEPS)
-        attempt = allocator.attempt([claim, *self._beside], is_aborted=self._budget.asked)
+        attempt = allocator.attempt([changed.claim, *self._beside], is_aborted=self._budget.asked)
         for name in [*self.allowed(nodes)][:_NODES]:
             try:
                 if attempt.on(self._nodes[name]) is not None:
@@ -346,7 +322,7 @@ def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
 
 def without_condition(claim: ResourceClaim, choice: str, condition: str) -> ResourceClaim | None:
     """Return the claim without one condition of its own selectors; None if the text does not let it be removed."""
-    asked = next((asked for name, asked in _choices(claim) if name == choice), None)
+    asked = next((asked for name, asked in named_choices(claim) if name == choice), None)
     selectors = _without(asked.selectors, condition) if asked is not None else None
     if selectors is None:
         return None
@@ -376,13 +352,12 @@ def _without(selectors: Sequence[DeviceSelector], condition: str) -> tuple[Devic
     return tuple(changed) if found else None
 
 
-def _choices(claim: ResourceClaim) -> list[tuple[str, _Choice]]:
-    found: list[tuple[str, _Choice]] = []
+def named_choices(claim: ResourceClaim) -> Iterator[tuple[str, _Choice]]:
+    """Yield the requests of a claim by ``request``, and their alternatives by ``request/subrequest``."""
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
-            found.append((request.name, request.exactly))
-        found += [(f"{request.name}/{asked.name}", asked) for asked in request.first_available]
-    return found
+            yield request.name, request.exactly
+        yield from ((f"{request.name}/{asked.name}", asked) for asked in request.first_available)
 
 
 def _with_choice(claim: ResourceClaim, choice: str, change: Callable[[_Choice], _Choice]) -> ResourceClaim:

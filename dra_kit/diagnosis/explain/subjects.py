@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.errors import NotFound
+from dra_kit.kubernetes.resource.objects import object_key, phase
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.text import did_you_mean
@@ -34,12 +35,11 @@ def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | N
     """
     if (gap := cluster.gap(_KINDS[kind])) is not None and (namespace is None or not cluster.documents(_KINDS[kind])):
         raise NotFound(f"{gap.plural} could not be read: {gap.text}")
-    unallocated = (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
-    return [
-        ExplainSubject(kind, at, name)
-        for at, name in (_pending_pods(cluster) if kind == "pod" else unallocated)
-        if namespace in {None, at}
-    ]
+    if kind == "pod":
+        pending = [object_key(pod) for pod in cluster.documents("Pod") if phase(pod) == "Pending"]
+    else:
+        pending = [key for key, claim in cluster.claims.items() if claim.status.allocation is None]
+    return [ExplainSubject(kind, at, name) for at, name in pending if namespace in {None, at}]
 
 
 def subjects_of_manifests(
@@ -51,9 +51,9 @@ def subjects_of_manifests(
         The subjects, and the objects with those claims.
     """
     if given.get("Pod"):
-        return [_subject("pod", pod) for pod in given["Pod"]], given
+        return [ExplainSubject("pod", *object_key(pod)) for pod in given["Pod"]], given
     claims = [*given.get("ResourceClaim", ()), *map(_claim_of, given.get("ResourceClaimTemplate", ()))]
-    return [_subject("claim", claim) for claim in claims], {**given, "ResourceClaim": claims}
+    return [ExplainSubject("claim", *object_key(claim)) for claim in claims], {**given, "ResourceClaim": claims}
 
 
 def claim_of(cluster: ClusterView, subject: ExplainSubject) -> ResourceClaim:
@@ -78,17 +78,6 @@ def pod_of(cluster: ClusterView, subject: ExplainSubject) -> ObjectView:
     if pod is None:
         raise _missing(cluster, subject)
     return pod
-
-
-def _pending_pods(cluster: ClusterView) -> Iterator[tuple[str, str]]:
-    for pod in cluster.documents("Pod"):
-        if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
-            yield pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
-
-
-def _subject(kind: SubjectKind, document: ObjectView) -> ExplainSubject:
-    metadata = document["metadata"]
-    return ExplainSubject(kind, metadata["namespace"], metadata["name"])
 
 
 def _claim_of(template: ObjectView) -> ObjectView:

@@ -308,13 +308,11 @@ def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) ->
 
 
 def _render_verdict(page: ReportWriter, explanation: PodExplanation) -> None:
-    where = ", ".join(explanation.fitting[:3])
-    if len(explanation.fitting) > 3:
-        where += f" and {len(explanation.fitting) - 3} more nodes"
     deletion = explanation.deletion
     since, waits = (deletion.since, deletion.text) if deletion is not None else ("", "")
-    values = {"node": explanation.node, "where": where, "since": since, "deletion": waits}
-    verdict = _VERDICTS[explanation.outcome].format(**values)
+    verdict = _VERDICTS[explanation.outcome].format(
+        node=explanation.node, where=_first_nodes(explanation.fitting), since=since, deletion=waits
+    )
     text = f"pod {explanation.name} {verdict}"
     if explanation.undecided:
         page.undecided(text, explanation.not_looked_at)
@@ -330,9 +328,6 @@ def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:
     return "; ".join(parts) + ("; …" if len(counts) > _REASONS else "")
 
 
-_WIDTHS: Final = (80, 120)
-
-
 class ReportWriter:
     """Collects lines for a terminal.
 
@@ -344,7 +339,7 @@ class ReportWriter:
 
     def __init__(self, width: int, *, colour: bool, everything: bool = False) -> None:
         self._colour = colour
-        self._width = min(max(width, _WIDTHS[0]), _WIDTHS[1])
+        self._width = min(max(width, 80), 120)
         self.everything = everything
         self._lines: list[str] = []
 
@@ -383,7 +378,6 @@ class ReportWriter:
 
 
 _MOST_NODES: Final = 3
-_DRIVER: Final = "device.driver"
 
 
 class DeviceLocation(Struct, frozen=True):
@@ -396,9 +390,12 @@ class DeviceLocation(Struct, frozen=True):
         """Return the names of the nodes: all of them, or the first ones."""
         if not self.nodes:
             return "no node"
-        if everything or len(self.nodes) <= _MOST_NODES:
-            return ", ".join(self.nodes)
-        return f"{', '.join(self.nodes[:_MOST_NODES])} and {len(self.nodes) - _MOST_NODES} more nodes"
+        return ", ".join(self.nodes) if everything else _first_nodes(self.nodes)
+
+
+def _first_nodes(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MOST_NODES} more nodes" if len(nodes) > _MOST_NODES else ""
+    return ", ".join(nodes[:_MOST_NODES]) + more
 
 
 def by_place(verdicts: Sequence[DeviceVerdict]) -> list[DeviceLocation]:
@@ -476,6 +473,6 @@ def _exclusion(reasons: tuple[Reason, ...]) -> _Exclusion | None:
     found = [
         _Exclusion(by_driver, str(reason.details["of"]))
         for reason in reasons
-        if (by_driver := _DRIVER in reason.details.get("values", ())) or reason.check is ReasonKind.CLASS
+        if (by_driver := "device.driver" in reason.details.get("values", ())) or reason.check is ReasonKind.CLASS
     ]
     return max(found, default=None)

@@ -53,6 +53,7 @@ class Reason:
 
     check: ReasonKind = dataclasses.field(hash=False)
     text: str
+    _: dataclasses.KW_ONLY
     brief: str = dataclasses.field(hash=False)
     found: str = dataclasses.field(default="", hash=False)
     wanted: str = dataclasses.field(default="", hash=False)
@@ -64,8 +65,6 @@ class DeviceVerdict(Struct, eq=False):
     """The verdict on one device for one choice of a request. Never changed.
 
     Attributes:
-        slice_: the slice of the device.
-        position: its position in the slice.
         nodes: names of the nodes that reach it, or of its intended nodes if they are unknown.
         reasons: why it does not fit, in the scheduler's order; empty if the allocator can choose it.
     """
@@ -175,7 +174,6 @@ class ClaimExplanation(Struct, frozen=True):
     """Why a claim has its devices, gets them, or does not.
 
     Attributes:
-        claim: the claim.
         outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: the same, as
             far as is known; ``unknown``: the result depends on nodes that could not be read; ``error``: the scheduler
             fails on every node; ``stopped``: the search took too much work.
@@ -230,9 +228,8 @@ RELEASED: Final = "once other claims release their devices"
 
 def feature(what: str, gate: str) -> Reason:
     """Return the reason against a device that has ``what``, which needs a feature gate that is off."""
-    return Reason(
-        ReasonKind.FEATURE, f"has {what}, and the feature gate {gate} is off", f"with {what}", details={"gate": gate}
-    )
+    text = f"has {what}, and the feature gate {gate} is off"
+    return Reason(ReasonKind.FEATURE, text, brief=f"with {what}", details={"gate": gate})
 
 
 UNMATCHED: Final = frozenset(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.diagnosis.lint.devices import (
     LintContext,
@@ -34,9 +34,6 @@ from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.manifests.positions import TextSpan
-from dra_kit.kubernetes.resource import v1
-
-_HELM: Final = "{{"
 
 
 class LintResult(Struct, frozen=True):
@@ -56,7 +53,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read_documents(file)
-        if reading.problem and not file.explicit and _HELM in file.text:
+        if reading.problem and not file.explicit and "{{" in file.text:
             continue  # a Helm template, not a manifest yet
         manifests += map(lint_object, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():
@@ -66,47 +63,45 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
             ]
         if reading.problem:
             findings.append(finding("syntax", file, reading.place, f"the file cannot be read: {reading.problem}"))
-    findings += _findings(manifests, surroundings)
+    classes = known_classes(manifests, surroundings)
+    findings += _findings(manifests, replace(surroundings, classes=classes))
     unique = dict.fromkeys(findings)
     ordered = sorted(unique, key=lambda found: (order[found.file], found.line, found.column))
     return LintResult(ordered, len(order), sum(1 for made in manifests if made.kind))
 
 
 def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> Iterator[LintFinding]:
-    classes = known_classes(manifests, surroundings)
-    of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests, classes))
+    of_pods = list(pod_problems(manifests, surroundings))
     dangling = {(id(made), problem.path) for made, problem in of_pods}
     for made in manifests:
         for problem in (
             *made.problems,
             *validate(made, surroundings.gates),
-            *class_problems(made, classes, surroundings),
-            *count_problems(made, classes, surroundings),
-            *capacity_problems(made, classes, surroundings),
-            *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
+            *class_problems(made, surroundings),
+            *count_problems(made, surroundings),
+            *capacity_problems(made, surroundings),
+            *constraint_problems(made, surroundings),
             *opaque_config_problems(made, surroundings),
-            *misplaced_configs(made, classes, surroundings),
-            *refused_replacements(made, classes, surroundings),
+            *misplaced_configs(made, surroundings),
+            *refused_replacements(made, surroundings),
         ):
             # a dangling reference is reported once, with a suggestion
             if problem.rule != "invalid-value" or (id(made), problem.path) not in dangling:
                 yield _at_field(made, problem)
-        yield from _of_expressions(made, classes, surroundings)
+        yield from _of_expressions(made, surroundings)
     for made, problem in of_pods:
         yield _at_field(made, problem)
 
 
-def _of_expressions(
-    made: LintedObject, classes: dict[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[LintFinding]:
+def _of_expressions(made: LintedObject, surroundings: LintContext) -> Iterator[LintFinding]:
     found = list(expressions(made, surroundings.gates))
-    drivers = drivers_intended(made, found, classes)
+    drivers = drivers_intended(made, found, surroundings)
     wrong: set[str] = set()
     for expression in found:
         for mistake in mistakes(expression, surroundings.advertised, drivers.get(expression.path, "")):
             wrong.add(expression.path)
             yield _in_expression(made, expression, mistake)
-    for expression, mistake in selector_mistakes(made, found, classes, surroundings):
+    for expression, mistake in selector_mistakes(made, found, surroundings):
         # a problem of an expression is reported once, by the most precise rule
         if expression.path not in wrong:
             yield _in_expression(made, expression, mistake)

@@ -26,6 +26,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     guarded,
     plain_reads,
     reads,
+    string_constant,
 )
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
@@ -57,10 +58,9 @@ def known_classes(manifests: Sequence[LintedObject], surroundings: LintContext) 
     return {**surroundings.classes, **found}
 
 
-def class_problems(
-    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[FieldProblem]:
+def class_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield requests of classes that do not exist."""
+    classes = surroundings.classes
     for body in written_choices(manifest):
         if not body.asked.device_class_name or body.asked.device_class_name in classes:
             continue
@@ -75,10 +75,7 @@ def class_problems(
 
 
 def selector_mistakes(
-    manifest: LintedObject,
-    expressions: Sequence[ManifestExpression],
-    classes: Mapping[str, v1.DeviceClass | None],
-    surroundings: LintContext,
+    manifest: LintedObject, expressions: Sequence[ManifestExpression], surroundings: LintContext
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield the mistakes that the evaluation of a class's or claim's selectors shows."""
     if isinstance(manifest.obj, v1.DeviceClass):
@@ -89,7 +86,7 @@ def selector_mistakes(
     vain: dict[str, bool] = {}  # whether no alternative in a list is satisfied
     for body in written_choices(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
-        device_class = classes.get(body.asked.device_class_name)
+        device_class = surroundings.class_of(body)
         if device_class is None:
             continue  # the devices that the class selects are unknown
         before, mistakes = selectors_of(device_class.spec.selectors), list[tuple[ManifestExpression, Mistake]]()
@@ -106,14 +103,14 @@ def selector_mistakes(
 
 
 def drivers_intended(
-    manifest: LintedObject, expressions: Sequence[ManifestExpression], classes: Mapping[str, v1.DeviceClass | None]
+    manifest: LintedObject, expressions: Sequence[ManifestExpression], surroundings: LintContext
 ) -> dict[str, str]:
     """Return the drivers of the devices that expressions read, by path, if other selectors determine them."""
     found: dict[str, set[str]] = {}
     for expression in expressions:
         found.setdefault(expression.path.rpartition("[")[0], set()).add(driver_of(expression))
     for body in written_choices(manifest):
-        device_class = classes.get(body.asked.device_class_name)
+        device_class = surroundings.class_of(body)
         for selector in device_class.spec.selectors if device_class is not None else ():
             named = driver_of(compiled(selector.cel.expression, STORED)) if selector.cel is not None else ""
             for path in (f"{body.path}.selectors", _flat(body.path).removesuffix("[")):
@@ -173,9 +170,12 @@ def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[Selector, ...]
     return tuple(made)
 
 
-def selectors_for(choice: WrittenChoice, device_class: v1.DeviceClass) -> tuple[v1.DeviceSelector, ...]:
-    """Return the selectors that a device must pass for a choice: those of its class, then its own."""
-    return (*device_class.spec.selectors, *choice.asked.selectors)
+def known_devices(choice: WrittenChoice, surroundings: LintContext) -> Sequence[tuple[KnownDevice, int]]:
+    """Return the known devices for a choice, with their numbers; none if there may be others."""
+    device_class = surroundings.class_of(choice)
+    if device_class is None:
+        return ()
+    return known_matching((*device_class.spec.selectors, *choice.asked.selectors), surroundings)
 
 
 def known_matching(
@@ -208,16 +208,20 @@ class LintContext(Struct, frozen=True):
     Attributes:
         gates: the feature gates of the API server.
         advertised: the known devices, if any.
-        classes: DeviceClasses of the cluster, by name.
+        classes: DeviceClasses by name: those of the cluster, and during a check those of the files; None if ambiguous.
         complete: whether ``classes`` are all classes of the cluster.
         configs: decoders of opaque configuration, by driver.
     """
 
     gates: FeatureGates = field(default_factory=FeatureGates.default)
     advertised: Advertised | None = None
-    classes: Mapping[str, v1.DeviceClass] = field(default_factory=dict)
+    classes: Mapping[str, v1.DeviceClass | None] = field(default_factory=dict)
     complete: bool = False
     configs: Mapping[str, ConfigDecoder[Any]] = field(default_factory=dict)
+
+    def class_of(self, choice: WrittenChoice) -> v1.DeviceClass | None:
+        """Return the class of a choice; None if it is unknown or ambiguous."""
+        return self.classes.get(choice.asked.device_class_name)
 
 
 FOREIGN: Final = Device(driver="another-driver.invalid")
@@ -257,10 +261,7 @@ def evaluated(
 ) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield the mistakes that the evaluation of selectors for the known devices shows.
 
-    Args:
-        chain: the selectors, which all compile.
-        advertised: the known devices.
-        foreign_reported: whether failures for devices of other drivers are already reported.
+    With ``foreign_reported``, failures for devices of other drivers are already reported.
     """
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
@@ -276,7 +277,8 @@ def evaluated(
         read = blamed(expression, device.view)
         if read is not None and foreign_reported and read.domain != device.driver:
             continue
-        key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
+        cause = f"{read.kind}/{read.domain}/{read.name}" if read is not None else error.message
+        key = (chain.expressions.index(expression), error.kind, cause)
         failures.setdefault(key, []).append((device, number, error))
     for (index, _, _), found in failures.items():
         yield chain.expressions[index], _failed(chain.expressions[index], found, advertised)
@@ -328,11 +330,9 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestEx
 def _values(expression: ManifestExpression, start: int, end: int, advertised: Advertised) -> str:
     """Describe the values of devices for a condition."""
     texts = []
-    nodes = (
-        [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
-    )
-    written = [node.value for node in nodes if isinstance(node, LiteralNode) and isinstance(node.value, str)]
-    for read in reads(expression.root) if expression.root else ():
+    nodes = [node for node in expression.nodes() if start <= node.start and node.end <= end]
+    written = list(filter(None, map(string_constant, nodes)))
+    for read in reads(expression):
         if start <= read.node.start and read.node.end <= end and read.domain and read.name:
             trait = advertised.names(read.kind, read.domain).get(read.name)
             if trait is not None:
@@ -360,10 +360,6 @@ def _failure(chain: SelectorChain, device: Device) -> tuple[ManifestExpression, 
         except CelRuntimeError as error:
             return expression, error
     return None
-
-
-def _named(read: Read | None) -> str:
-    return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
 
 
 def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:

@@ -23,7 +23,6 @@ class Rule(Struct, frozen=True):
 
     Attributes:
         id: its name in output; the meaning of an id never changes.
-        level: the severity of its findings.
         about: what it finds, in one sentence.
         fix: what ``--fix`` writes if the fix is certain; empty if it never is.
     """
@@ -34,179 +33,155 @@ class Rule(Struct, frozen=True):
     fix: str = ""
 
 
-_FILES: Final = (
-    Rule("syntax", "error", "The file is not valid YAML or JSON."),
-    Rule("duplicate-key", "warning", "A mapping has the same key twice. kubectl silently uses the last one."),
-    Rule("not-an-object", "warning", "A document has neither apiVersion nor kind, and was not checked."),
-    Rule(
-        "unknown-kind",
-        "error",
-        "The apiVersion has no such kind, or one of them is misspelt.",
-        "a kind or group with one typo; the group of a kind of resource.k8s.io; v1alpha3 as v1beta1",
-    ),
-    Rule(
-        "deprecated-version",
-        "warning",
-        "The apiVersion is deprecated: later Kubernetes releases do not serve it.",
-        "v1, with all fields that move; not for DeviceTaintRule, which is in v1 only since 1.37",
-    ),
-)
-_STRUCTURE: Final = (
-    Rule(
-        "unknown-field",
-        "error",
-        "The API has no such field there: kubectl rejects it, other clients drop it.",
-        "a name with one typo; the level where it belongs",
-    ),
-    Rule(
-        "wrong-type",
-        "error",
-        "A value has the wrong type for its field.",
-        "quotes added or removed; a single value as a list",
-    ),
-    Rule(
-        "invalid-value",
-        "error",
-        "A value violates a rule of the API server: a limit, a format, a required field.",
-        "a value of an enumeration, if one letter is wrong",
-    ),
-    Rule("zero-count", "warning", "A request has count 0, which the API server reads as 1."),
-    Rule("feature-gate", "warning", "A field is dropped by an API server whose feature gate for it is off."),
-)
-_COMPILING: Final = (
-    Rule("cel-compile", "error", "A CEL expression does not compile."),
-    Rule("cel-cost", "error", "A CEL expression is too long or may cost too much: the API server refuses it."),
-    Rule(
-        "single-equals",
-        "error",
-        "`=`, `===` or `=~` where CEL compares with `==` or `matches()`.",
-        "`==` or `!=`; not for `=~`",
-    ),
-    Rule(
-        "word-operator",
-        "error",
-        "`and`, `or`, `not` or `is` where CEL has `&&`, `||`, `!` and `==`.",
-        "`&&` or `||`; not for `not` and `is`, whose precedence differs",
-    ),
-    Rule(
-        "python-constant",
-        "error",
-        "`True`, `False` or `None` where CEL has `true`, `false` and `null`.",
-        "the constant",
-    ),
-    Rule("missing-device", "error", "`attributes`, `capacity` or `driver` without `device.` before it.", "`device.`"),
-    Rule("unknown-device-field", "error", "`device` has no such field.", "a name with one typo"),
-    Rule("unknown-function", "error", "CEL has no function of that name.", "a name with one typo"),
-    Rule("hyphenated-name", "error", "A name with a hyphen, which CEL reads as a subtraction."),
-    Rule(
-        "attribute-without-domain",
-        "error",
-        "An attribute or capacity without its domain.",
-        "the driver, if the selector, its class or the known devices determine it",
-    ),
-    Rule(
-        "domain-with-name",
-        "error",
-        "A qualified name is used as domain. The name belongs after the bracket.",
-        "the name after the bracket",
-    ),
-    Rule(
-        "quantity-comparison",
-        "error",
-        "A quantity is compared with `<`, or with a number or string.",
-        "the method, for quantities with a unit",
-    ),
-    Rule(
-        "quantity-argument",
-        "error",
-        "A function that takes a quantity gets a string or number.",
-        "`quantity(…)` around a string with a unit",
-    ),
-    Rule(
-        "version-comparison",
-        "error",
-        "A version is compared with `<`, or a function that takes a version gets a string.",
-        "the method; `semver(…)` around a complete version",
-    ),
-    Rule("version-as-text", "warning", "A value that looks like a version is compared as a string."),
-    Rule("sign-method", "error", "`sign` is called as a method, but is a function.", "the function"),
-    Rule("list-attribute", "error", "`includes` or a macro on an attribute, which needs DRAListTypeAttributes."),
-    Rule("invalid-constant", "error", "A string is not a valid quantity or semantic version."),
-)
-_DEVICES: Final = (
-    Rule(
-        "foreign-devices",
-        "warning",
-        "A selector fails for devices of other drivers, which makes the allocation fail.",
-        "`device.driver == …` before it, for a driver with known devices",
-    ),
-    Rule("unknown-driver", "warning", "No driver of that name is known.", "a name with one typo"),
-    Rule("unknown-domain", "warning", "No device has attributes or capacities in that domain.", "a name with one typo"),
-    Rule(
-        "missing-domain",
-        "error",
-        "A selector fails because no device has anything in a domain that it reads.",
-        "a name with one typo",
-    ),
-    Rule(
-        "unknown-attribute",
-        "error",
-        "No device has that attribute.",
-        "a name with one typo; the only domain that has it",
-    ),
-    Rule(
-        "unknown-capacity", "error", "No device has that capacity.", "a name with one typo; the only domain that has it"
-    ),
-    Rule(
-        "attribute-type",
-        "error",
-        "An attribute is compared with a value of another type.",
-        "the value converted to that type, if possible",
-    ),
-    Rule("optional-attribute", "error", "A selector fails for a device that lacks an attribute or capacity."),
-    Rule("cel-runtime", "error", "A selector fails for a device for another reason."),
-    Rule("matches-nothing", "warning", "No device matches a class, or any alternative of a request."),
-    Rule("too-few-devices", "warning", "A request asks for more devices than match it."),
-    Rule("too-much-capacity", "error", "A request asks for more of a capacity than any device that matches it has."),
-    Rule("opaque-config", "error", "The driver rejects the opaque configuration."),
-    Rule(
-        "config-for-other-devices",
-        "error",
-        "Opaque configuration of a request, alternative or class has a kind that none of its devices accepts.",
-    ),
-    Rule("class-config-replaced", "error", "A claim's configuration replaces one that its DeviceClass enforces."),
-)
-_REFERENCES: Final = (
-    Rule(
-        "unknown-class",
-        "warning",
-        "A request names a DeviceClass that is not known.",
-        "a name with one typo, if all classes are known (`--from`)",
-    ),
-    Rule("unknown-claim", "error", "A container names a claim that its pod does not have.", "a name with one typo"),
-    Rule(
-        "unknown-request",
-        "error",
-        "A container names a request that the claim does not have.",
-        "a name with one typo; the request of a way to satisfy it",
-    ),
-    Rule("unused-claim", "warning", "No container of a pod uses one of its claims."),
-    Rule("unused-request", "warning", "No container of a pod uses one of the requests of its claim."),
-    Rule("whole-claim", "warning", "A container names a whole claim whose requests are configured differently."),
-    Rule(
-        "claim-reference",
-        "error",
-        "A pod names a claim as a template, a template as a claim, both, or neither.",
-        "the field for the kind in the files",
-    ),
-    Rule("missing-claim", "warning", "A pod names a claim or template that the files have under another name."),
-)
+def _error(id_: str, about: str, fix: str = "") -> Rule:
+    return Rule(id_, "error", about, fix)
+
+
+def _warning(id_: str, about: str, fix: str = "") -> Rule:
+    return Rule(id_, "warning", about, fix)
+
+
 GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
-    "Files": _FILES,
-    "Structure": _STRUCTURE,
-    "CEL": _COMPILING,
-    "Devices": _DEVICES,
-    "References": _REFERENCES,
+    "Files": (
+        _error("syntax", "The file is not valid YAML or JSON."),
+        _warning("duplicate-key", "A mapping has the same key twice. kubectl silently uses the last one."),
+        _warning("not-an-object", "A document has neither apiVersion nor kind, and was not checked."),
+        _error(
+            "unknown-kind",
+            "The apiVersion has no such kind, or one of them is misspelt.",
+            "a kind or group with one typo; the group of a kind of resource.k8s.io; v1alpha3 as v1beta1",
+        ),
+        _warning(
+            "deprecated-version",
+            "The apiVersion is deprecated: later Kubernetes releases do not serve it.",
+            "v1, with all fields that move; not for DeviceTaintRule, which is in v1 only since 1.37",
+        ),
+    ),
+    "Structure": (
+        _error(
+            "unknown-field",
+            "The API has no such field there: kubectl rejects it, other clients drop it.",
+            "a name with one typo; the level where it belongs",
+        ),
+        _error(
+            "wrong-type",
+            "A value has the wrong type for its field.",
+            "quotes added or removed; a single value as a list",
+        ),
+        _error(
+            "invalid-value",
+            "A value violates a rule of the API server: a limit, a format, a required field.",
+            "a value of an enumeration, if one letter is wrong",
+        ),
+        _warning("zero-count", "A request has count 0, which the API server reads as 1."),
+        _warning("feature-gate", "A field is dropped by an API server whose feature gate for it is off."),
+    ),
+    "CEL": (
+        _error("cel-compile", "A CEL expression does not compile."),
+        _error("cel-cost", "A CEL expression is too long or may cost too much: the API server refuses it."),
+        _error(
+            "single-equals",
+            "`=`, `===` or `=~` where CEL compares with `==` or `matches()`.",
+            "`==` or `!=`; not for `=~`",
+        ),
+        _error(
+            "word-operator",
+            "`and`, `or`, `not` or `is` where CEL has `&&`, `||`, `!` and `==`.",
+            "`&&` or `||`; not for `not` and `is`, whose precedence differs",
+        ),
+        _error(
+            "python-constant", "`True`, `False` or `None` where CEL has `true`, `false` and `null`.", "the constant"
+        ),
+        _error("missing-device", "`attributes`, `capacity` or `driver` without `device.` before it.", "`device.`"),
+        _error("unknown-device-field", "`device` has no such field.", "a name with one typo"),
+        _error("unknown-function", "CEL has no function of that name.", "a name with one typo"),
+        _error("hyphenated-name", "A name with a hyphen, which CEL reads as a subtraction."),
+        _error(
+            "attribute-without-domain",
+            "An attribute or capacity without its domain.",
+            "the driver, if the selector, its class or the known devices determine it",
+        ),
+        _error(
+            "domain-with-name",
+            "A qualified name is used as domain. The name belongs after the bracket.",
+            "the name after the bracket",
+        ),
+        _error(
+            "quantity-comparison",
+            "A quantity is compared with `<`, or with a number or string.",
+            "the method, for quantities with a unit",
+        ),
+        _error(
+            "quantity-argument",
+            "A function that takes a quantity gets a string or number.",
+            "`quantity(…)` around a string with a unit",
+        ),
+        _error(
+            "version-comparison",
+            "A version is compared with `<`, or a function that takes a version gets a string.",
+            "the method; `semver(…)` around a complete version",
+        ),
+        _warning("version-as-text", "A value that looks like a version is compared as a string."),
+        _error("sign-method", "`sign` is called as a method, but is a function.", "the function"),
+        _error("list-attribute", "`includes` or a macro on an attribute, which needs DRAListTypeAttributes."),
+        _error("invalid-constant", "A string is not a valid quantity or semantic version."),
+    ),
+    "Devices": (
+        _warning(
+            "foreign-devices",
+            "A selector fails for devices of other drivers, which makes the allocation fail.",
+            "`device.driver == …` before it, for a driver with known devices",
+        ),
+        _warning("unknown-driver", "No driver of that name is known.", "a name with one typo"),
+        _warning("unknown-domain", "No device has attributes or capacities in that domain.", "a name with one typo"),
+        _error(
+            "missing-domain",
+            "A selector fails because no device has anything in a domain that it reads.",
+            "a name with one typo",
+        ),
+        _error(
+            "unknown-attribute", "No device has that attribute.", "a name with one typo; the only domain that has it"
+        ),
+        _error("unknown-capacity", "No device has that capacity.", "a name with one typo; the only domain that has it"),
+        _error(
+            "attribute-type",
+            "An attribute is compared with a value of another type.",
+            "the value converted to that type, if possible",
+        ),
+        _error("optional-attribute", "A selector fails for a device that lacks an attribute or capacity."),
+        _error("cel-runtime", "A selector fails for a device for another reason."),
+        _warning("matches-nothing", "No device matches a class, or any alternative of a request."),
+        _warning("too-few-devices", "A request asks for more devices than match it."),
+        _error("too-much-capacity", "A request asks for more of a capacity than any device that matches it has."),
+        _error("opaque-config", "The driver rejects the opaque configuration."),
+        _error(
+            "config-for-other-devices",
+            "Opaque configuration of a request, alternative or class has a kind that none of its devices accepts.",
+        ),
+        _error("class-config-replaced", "A claim's configuration replaces one that its DeviceClass enforces."),
+    ),
+    "References": (
+        _warning(
+            "unknown-class",
+            "A request names a DeviceClass that is not known.",
+            "a name with one typo, if all classes are known (`--from`)",
+        ),
+        _error("unknown-claim", "A container names a claim that its pod does not have.", "a name with one typo"),
+        _error(
+            "unknown-request",
+            "A container names a request that the claim does not have.",
+            "a name with one typo; the request of a way to satisfy it",
+        ),
+        _warning("unused-claim", "No container of a pod uses one of its claims."),
+        _warning("unused-request", "No container of a pod uses one of the requests of its claim."),
+        _warning("whole-claim", "A container names a whole claim whose requests are configured differently."),
+        _error(
+            "claim-reference",
+            "A pod names a claim as a template, a template as a claim, both, or neither.",
+            "the field for the kind in the files",
+        ),
+        _warning("missing-claim", "A pod names a claim or template that the files have under another name."),
+    ),
 }
 """All rules by category."""
 RULES: Final[dict[str, Rule]] = {rule.id: rule for group in GROUPS.values() for rule in group}
@@ -220,11 +195,9 @@ class LintFinding:
     """A problem in a file.
 
     Attributes:
-        rule: the id of the rule that found it.
         message: what is wrong, in one line.
         help: what to write instead, in one line; empty if the message says it.
         path: the field, as the API server's errors name it; empty for the whole document.
-        file: the file's name.
         line: from 1.
         column: the column of the first marked character, from 1.
         end_column: the column after the last marked character, in the same line.
@@ -317,7 +290,8 @@ def fixed_as_text(fixed: Sequence[LintFinding]) -> list[str]:
 
 
 def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
-    level = _painted(found.level, _RED if found.level == "error" else _YELLOW, colour)
+    tint = _RED if found.level == "error" else _YELLOW
+    level = _painted(found.level, tint, colour)
     where = _painted(f"{escape_unprintable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
     yield f"{where} {level}: {escape_unprintable(found.message)} [{found.rule}]"
     number = str(found.line)
@@ -329,7 +303,7 @@ def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
         indent = "".join("\t" if character == "\t" else " " for character in source[: column - 1])
         bar = _painted("|", _BLUE, colour)
         yield f"  {_painted(number, _BLUE, colour)} {bar} {source}"
-        yield f"  {gutter} {bar} {indent}{_painted(mark, _RED if found.level == 'error' else _YELLOW, colour)}"
+        yield f"  {gutter} {bar} {indent}{_painted(mark, tint, colour)}"
     if found.help:
         yield f"  {gutter} {_painted('help:', _BLUE, colour)} {escape_unprintable(found.help)}"
     yield ""

@@ -26,7 +26,6 @@ from dra_kit.kubernetes.manifests.text import parse_documents
 
 _PASSES: Final = 50
 """Fixes that exclude each other wait for the next pass. No rule undoes another one's fix."""
-_TEMPLATE: Final = "{{"
 
 
 class FixedFiles(Struct):
@@ -57,7 +56,7 @@ def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = No
         before = len(made.fixed)
         for index, file in enumerate(made.files):
             mine = found.get(file.name, ())
-            if mine and _TEMPLATE in file.text:
+            if mine and "{{" in file.text:
                 if file.name not in made.templates:
                     made.templates.append(file.name)
             elif mine:

@@ -25,7 +25,6 @@ class ValueChange(Struct, frozen=True):
 
     Attributes:
         keys: the keys and indices that lead to the field in its document.
-        value: the new value.
         part: the range of characters that ``value`` replaces in a string; None replaces all of it.
     """
 
@@ -48,7 +47,6 @@ class Fix(Struct, frozen=True):
 
     Attributes:
         document: the number of the document in its file, from 0.
-        edits: the edits of the file's text.
         changes: the changes of the document's value that the edits must result in.
     """
 
@@ -102,14 +100,18 @@ def fix_of(document: ManifestDocument, remedies: Iterable[Remedy]) -> Fix | None
     changes: list[ValueChange] = []
     for remedy in remedies:
         made = _made(document, remedy)
-        if made is None:
+        if made is None or made[0] is None:
             return None
         edits.append(made[0])
         changes.append(made[1])
     return Fix(document.number, tuple(edits), tuple(changes)) if edits else None
 
 
-def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, ValueChange] | None:
+_Made: TypeAlias = tuple[Edit | None, ValueChange] | None
+"""The edit and the change that apply a remedy; None if one of them is not certain."""
+
+
+def _made(document: ManifestDocument, remedy: Remedy) -> _Made:
     field = document.positions.find(remedy.path)
     if not field.exact:
         return None
@@ -122,17 +124,16 @@ def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, ValueChange
             if not isinstance(field.value, ScalarNode):
                 return None
             edit = replaced(document.positions, field.value, (start, end), text)
-            return None if edit is None else (edit, ValueChange(field.keys, text, (start, end)))
+            return edit, ValueChange(field.keys, text, (start, end))
         case Enclose(_, keys, under):
             return _enclosed(document, field, keys, under)
         case Unwrap(_, key):
             return _unwrapped(document, field, key)
         case Enlist():
-            found = enlist(document.file.text, field.value)
-            return None if found is None else (found, ValueChange(field.keys, [field.value.value]))
+            return enlist(document.file.text, field.value), ValueChange(field.keys, [field.value.value])
 
 
-def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> tuple[Edit, ValueChange] | None:
+def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> _Made:
     holder = document.positions.holder(field)
     if not isinstance(field.key, ScalarNode) or not isinstance(holder, Mapping) or name in holder:
         return None
@@ -142,20 +143,14 @@ def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> tup
     return edit, ValueChange(field.keys[:-1], value)
 
 
-def _rewritten(
-    document: ManifestDocument, field: FieldPosition, value: str | int | bool | None
-) -> tuple[Edit, ValueChange] | None:
+def _rewritten(document: ManifestDocument, field: FieldPosition, value: str | int | bool | None) -> _Made:
     if not isinstance(field.value, ScalarNode):
         return None
     edit = rewrite_scalar(document.file.text, field.value, value)
-    if edit is None:
-        return None
     return edit, ValueChange(field.keys, field.value.text if value is None else value)
 
 
-def _enclosed(
-    document: ManifestDocument, field: FieldPosition, keys: tuple[str, ...], under: str
-) -> tuple[Edit, ValueChange] | None:
+def _enclosed(document: ManifestDocument, field: FieldPosition, keys: tuple[str, ...], under: str) -> _Made:
     value: Any = field.value.value
     if not isinstance(value, Mapping) or not set(keys) <= value.keys():
         return None
@@ -163,18 +158,16 @@ def _enclosed(
     if not isinstance(inner, Mapping) or not inner.keys().isdisjoint(keys):
         return None
     edit = enclose(document.file.text, document.positions.root, field.value, keys, under)
-    if edit is None:
-        return None
     moved = {**inner, **{key: value[key] for key in keys}}
     rest = {key: item for key, item in value.items() if key not in keys}
     return edit, ValueChange(field.keys, {**rest, under: moved})
 
 
-def _unwrapped(document: ManifestDocument, field: FieldPosition, key: str) -> tuple[Edit, ValueChange] | None:
+def _unwrapped(document: ManifestDocument, field: FieldPosition, key: str) -> _Made:
     value: Any = field.value.value
     inner = value.get(key) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping) or not inner or not (value.keys() - {key}).isdisjoint(inner):
         return None
     edit = unwrap(document.file.text, field.value, key)
     rest = {name: item for name, item in value.items() if name != key}
-    return None if edit is None else (edit, ValueChange(field.keys, {**rest, **inner}))
+    return edit, ValueChange(field.keys, {**rest, **inner})

@@ -35,7 +35,7 @@ from dra_kit.kubernetes.resource.new_object import (
     check_new_object,
     complete_new_object,
 )
-from dra_kit.kubernetes.resource.schema.decode import decode
+from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import did_you_mean, unambiguous_correction
 
@@ -46,7 +46,6 @@ class LintedObject(Struct):
     """An object of a file.
 
     Attributes:
-        document: the document that contains it.
         kind: as written.
         api_version: as written.
         known: its kind; None if the object cannot be validated.
@@ -290,7 +289,6 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else ""
 
 
-_EXPRESSION: Final = re.compile(r"\.expression$")
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
@@ -340,7 +338,7 @@ def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> 
         return True
     if error.kind is ErrorKind.REQUIRED:
         return any(is_misspelt(manifest.problems, path) for path in paths)
-    return bool(_EXPRESSION.search(error.path)) and written.exact and written.value.value not in (None, "", [], {})
+    return error.path.endswith(".expression") and written.exact and written.value.value not in (None, "", [], {})
 
 
 def _keys(pairs: Any) -> dict[Any, str]:

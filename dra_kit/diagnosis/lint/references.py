@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.lint.devices import LintContext, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
 from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, correction, is_misspelt
 from dra_kit.kubernetes.resource import v1
@@ -36,13 +37,14 @@ class _Entry(Struct, frozen=True):
 
 
 def pod_problems(
-    pods: Sequence[LintedObject], others: Sequence[LintedObject], classes: Mapping[str, v1.DeviceClass | None]
+    manifests: Sequence[LintedObject], surroundings: LintContext
 ) -> Iterator[tuple[LintedObject, FieldProblem]]:
-    """Yield problems of the references from ``pods``, which have a pod spec, to claims and templates in ``others``."""
-    claims = [manifest for manifest in others if manifest.claim is not None]
+    """Yield problems of the references from pods to claims and templates."""
+    claims = [manifest for manifest in manifests if manifest.claim is not None]
     asked: dict[int, set[str] | None] = {}
-    for pod in pods:
-        assert pod.pod_spec is not None  # noqa: S101 - the caller chose
+    for pod in manifests:
+        if pod.pod_spec is None:
+            continue
         where, spec = pod.pod_spec
         problems: list[FieldProblem] = []
         entries = list(_entries(pod, where, spec, problems))
@@ -59,7 +61,7 @@ def pod_problems(
             elif mine and found is not None:
                 unknown = list(_requests(found, mine))
                 problems += unknown
-                problems += _whole(found, mine, classes)
+                problems += _whole(found, mine, surroundings)
                 before = asked.get(id(found), set())
                 named = {use.request for use in mine}
                 # no request means all requests, and a misspelt one may be any of them
@@ -183,20 +185,19 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
             yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 
-def _whole(
-    claim: LintedObject, uses: Sequence[_Use], classes: Mapping[str, v1.DeviceClass | None]
-) -> Iterator[FieldProblem]:
-    assert claim.claim is not None  # noqa: S101 - the caller chose
+def _whole(claim: LintedObject, uses: Sequence[_Use], surroundings: LintContext) -> Iterator[FieldProblem]:
     whole = [use for use in uses if not use.request]
-    differ = difference(claim.claim[1], classes) if whole else None
-    for use in whole if differ else ():
-        assert differ is not None  # noqa: S101 - else the loop is empty
-        text = (
-            f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
-            f"{differ.driver}: where their devices set one variable, the last one decides, "
-            "unless the name of the variable contains the device"
-        )
-        wish = f"name the request that the container needs: {{name: {use.claim}, request: {differ.one}}}"
+    found = _difference(claim, surroundings) if whole else None
+    if found is None:
+        return
+    driver, one, other = found
+    text = (
+        f"the requests {one} and {other} of {claim.kind} {claim.name} have different configs for "
+        f"{driver}: where their devices set one variable, the last one decides, "
+        "unless the name of the variable contains the device"
+    )
+    for use in whole:
+        wish = f"name the request that the container needs: {{name: {use.claim}, request: {one}}}"
         yield FieldProblem(use.path, "whole-claim", text, wish)
 
 
@@ -217,48 +218,31 @@ def _unused(claim: LintedObject, asked: set[str] | None) -> Iterator[FieldProble
             )
 
 
-class ConfigDifference(Struct, frozen=True):
-    """Two requests of a claim with different configs for one driver."""
-
-    driver: str
-    one: str
-    other: str
-
-
-def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass | None]) -> ConfigDifference | None:
-    """Return the first difference between the configs of a claim's requests, by the precedence of the API.
+def _difference(claim: LintedObject, surroundings: LintContext) -> tuple[str, str, str] | None:
+    """Return a driver, and the first two requests of a claim whose configs for it differ, by the API's precedence.
 
     A request without config for a driver may get a device of another driver, and differs from none.
     """
+    assert claim.claim is not None  # noqa: S101 - the caller chose
+    of_claim = [
+        v1.DeviceAllocationConfiguration(source="FromClaim", requests=config.requests, opaque=config.opaque)
+        for config in claim.claim[1].devices.config
+    ]
     seen: dict[str, tuple[str, str]] = {}
-    for request, device_class in _choices(spec):
-        entries = [*_of_class(request, classes.get(device_class)), *_of_claim(spec)]
+    for choice in written_choices(claim):
+        device_class = surroundings.class_of(choice)
+        entries = [
+            v1.DeviceAllocationConfiguration(source="FromClass", requests=(choice.request,), opaque=config.opaque)
+            for config in (device_class.spec.config if device_class is not None else ())
+        ]
+        entries += of_claim
         for driver in dict.fromkeys(entry.opaque.driver for entry in entries if entry.opaque is not None):
-            configs = configs_for_driver(entries, request, driver)
+            configs = configs_for_driver(entries, choice.request, driver)
             if not configs or configs[-1].opaque is None:
                 continue
             text = json.dumps(configs[-1].opaque.parameters, sort_keys=True, default=str)
-            name = base_request(request)
+            name = base_request(choice.request)
             before, other = seen.setdefault(driver, (text, name))
             if before != text and other != name:
-                return ConfigDifference(driver, other, name)
+                return driver, other, name
     return None
-
-
-def _choices(spec: v1.ResourceClaimSpec) -> Iterator[tuple[str, str]]:
-    """Yield requests, or ``request/subrequest``, and the class of each."""
-    for request in spec.devices.requests:
-        if request.exactly is not None:
-            yield request.name, request.exactly.device_class_name
-        for alternative in request.first_available:
-            yield f"{request.name}/{alternative.name}", alternative.device_class_name
-
-
-def _of_class(request: str, device_class: v1.DeviceClass | None) -> Iterator[v1.DeviceAllocationConfiguration]:
-    for config in device_class.spec.config if device_class is not None else ():
-        yield v1.DeviceAllocationConfiguration(source="FromClass", requests=(request,), opaque=config.opaque)
-
-
-def _of_claim(spec: v1.ResourceClaimSpec) -> Iterator[v1.DeviceAllocationConfiguration]:
-    for config in spec.devices.config:
-        yield v1.DeviceAllocationConfiguration(source="FromClaim", requests=config.requests, opaque=config.opaque)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_device
 from dra_kit.author.config_problems import ConfigKeyProblem
-from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_matching, selectors_for, written_choices
+from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_devices, known_matching, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
 from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite, correction
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
@@ -20,24 +20,20 @@ from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import did_you_mean
 
 
-def misplaced_configs(
-    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[FieldProblem]:
+def misplaced_configs(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield configs whose kind no device of their class or request accepts.
 
     A config is skipped if the devices of a request are unknown or may belong to another driver, and for admin access,
     which gets no config. It is also skipped if a later config, which takes precedence, is for one of the devices.
     """
     if isinstance(manifest.obj, v1.DeviceClass):
-        own = [_Candidates("", known_matching(manifest.obj.spec.selectors, surroundings))]
+        own = _Candidates("", known_matching(manifest.obj.spec.selectors, surroundings))
         for index, entry in enumerate(manifest.obj.spec.config):
             stronger = [later.opaque for later in manifest.obj.spec.config[index + 1 :]]
-            yield from _misplaced(
-                f"spec.config[{index}]", entry.opaque, "this class", [(one, stronger) for one in own], surroundings
-            )
+            yield from _misplaced(f"spec.config[{index}]", entry.opaque, "this class", [(own, stronger)], surroundings)
     elif manifest.claim is not None:
         path, spec = manifest.claim
-        choices = [_candidates(choice, classes, surroundings) for choice in written_choices(manifest)]
+        choices = [_candidates(choice, surroundings) for choice in written_choices(manifest)]
         for index, config in enumerate(spec.devices.config):
             where, after = f"{path}.devices.config[{index}]", spec.devices.config[index + 1 :]
             for name in config.requests:
@@ -49,9 +45,7 @@ def misplaced_configs(
                 yield from _misplaced(where, config.opaque, f"request {name}", named, surroundings)
 
 
-def refused_replacements(
-    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[FieldProblem]:
+def refused_replacements(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield configs of a claim that may not replace those of the DeviceClass of a request that they are for."""
     if manifest.claim is None:
         return
@@ -63,7 +57,7 @@ def refused_replacements(
             continue
         for choice in choices:
             names = {choice.request, base_request(choice.request)}
-            device_class = classes.get(choice.asked.device_class_name)
+            device_class = surroundings.class_of(choice)
             if device_class is None or (entry.requests and names.isdisjoint(entry.requests)):
                 continue
             of_class = (
@@ -99,13 +93,9 @@ class _Candidates(Struct, frozen=True):
         return not {self.request, base_request(self.request)}.isdisjoint(requests)
 
 
-def _candidates(
-    choice: WrittenChoice, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> _Candidates:
-    device_class = classes.get(choice.asked.device_class_name)
-    if device_class is None or getattr(choice.asked, "admin_access", None):
-        return _Candidates(choice.request, ())
-    return _Candidates(choice.request, known_matching(selectors_for(choice, device_class), surroundings))
+def _candidates(choice: WrittenChoice, surroundings: LintContext) -> _Candidates:
+    gets_config = not getattr(choice.asked, "admin_access", None)
+    return _Candidates(choice.request, known_devices(choice, surroundings) if gets_config else ())
 
 
 _Stronger: TypeAlias = Sequence[v1.OpaqueDeviceConfiguration | None]
@@ -170,13 +160,13 @@ def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:
     return matches_device(kind.for_devices_, device.device, device.driver)
 
 
-def constraint_problems(manifest: LintedObject, advertised: Advertised) -> Iterator[FieldProblem]:
+def constraint_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield constraints on attributes that no device has."""
-    if manifest.claim is None or not advertised.total:
+    advertised = surroundings.advertised
+    if manifest.claim is None or advertised is None or not advertised.total:
         return
     path, spec = manifest.claim
-    asked = [body for request in spec.devices.requests for body in (request.exactly, *request.first_available) if body]
-    derived = {attribute.name for body in asked for attribute in body.derived_attributes}
+    derived = {attribute.name for body in written_choices(manifest) for attribute in body.asked.derived_attributes}
     for index, constraint in enumerate(spec.devices.constraints):
         where = f"{path}.devices.constraints[{index}]"
         for field, name in (
@@ -215,9 +205,7 @@ def _identifier(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def count_problems(
-    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[FieldProblem]:
+def count_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield requests for zero devices, or for more than there are."""
     for body in written_choices(manifest):
         if body.asked.allocation_mode != "ExactCount":
@@ -228,8 +216,7 @@ def count_problems(
             text = "the API server reads count 0 as 1"
             yield FieldProblem(path, "zero-count", text, "write how many devices are needed, or remove the request")
             continue
-        device_class = classes.get(body.asked.device_class_name)
-        known = known_matching(selectors_for(body, device_class), surroundings) if device_class is not None else []
+        known = known_devices(body, surroundings)
         found = sum(number for _, number in known)
         shared = any(device.view.allow_multiple_allocations for device, _ in known)
         if found and not shared and found < body.asked.count:
@@ -238,17 +225,13 @@ def count_problems(
             yield FieldProblem(path, "too-few-devices", text, f"write count: {found}")
 
 
-def capacity_problems(
-    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
-) -> Iterator[FieldProblem]:
+def capacity_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield requests for a capacity that no device has, or has enough of."""
     for body in written_choices(manifest):
-        device_class = classes.get(body.asked.device_class_name)
         requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
-        if device_class is None or not requests:
+        if not requests:
             continue
-        matching = known_matching(selectors_for(body, device_class), surroundings)
-        known = [device.device.capacity for device, _ in matching]
+        known = [device.device.capacity for device, _ in known_devices(body, surroundings)]
         for name, asked in requests.items() if known else ():
             path = f"{body.path}.capacity.requests[{name}]"
             there = [capacity[name].value for capacity in known if name in capacity]

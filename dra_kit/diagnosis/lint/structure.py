@@ -14,8 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
-from dra_kit.kubernetes.resource.schema.decode import READERS, TypeMismatch, zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaType, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    READERS,
+    SchemaType,
+    TypeMismatch,
+    item_type,
+    struct,
+    zero,
+)
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _STATUS: Final = "status"
@@ -93,8 +101,6 @@ class FieldProblem(msgspec.Struct, frozen=True):
     """A problem with a field.
 
     Attributes:
-        path: the field.
-        rule: the id of the rule.
         message: what is wrong.
         help: what to write instead; may be empty.
         key: whether the problem is the field's name rather than its value.
@@ -120,12 +126,9 @@ def correction(path: str, value: object, accepted: Iterable[object]) -> tuple[Re
 
 
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
-    """Return a value without nulls and invalid parts, and its structural problems; ``status`` is ignored.
+    """Return an object, or the part of it at a path, without nulls and invalid parts, and its structural problems.
 
-    Args:
-        value: an object, or a part of it.
-        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
-        path: the path of the part; empty for the whole object.
+    Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored.
     """
     problems: list[FieldProblem] = []
     return _cleaned(value, type_name, path, problems), problems

@@ -24,7 +24,7 @@ def enclose(text: str, root: Node, node: Node, keys: Sequence[str], under: str) 
         moved = [entry for entry in lines.entries if entry.key in keys]
         once = len(moved) == len(keys)  # not merged from elsewhere, no duplicates
         parts = _enclosed_block(text, root, lines, moved, under) if once else None
-        return None if parts is None else _lines(lines, parts, _newline(text))
+        return None if parts is None else _lines(text, lines, parts)
     return None if braces is None else _enclosed_flow(text, node, braces, keys, under)
 
 
@@ -65,10 +65,14 @@ def _into_braces(text: str, whole: Block, moved: list[BlockEntry], there: BlockE
     return [lines if entry is there else entry.lines for entry in whole.entries if entry not in moved]
 
 
-def _lines(whole: Block, parts: Sequence[str | None], newline: str) -> Edit | None:
+def _lines(text: str, whole: Block, parts: Sequence[str | None]) -> Edit | None:
+    """Replace the lines of a mapping; None if a part is not certain, or they are indented differently."""
     certain = [part for part in parts if part is not None]
-    made = whole.joined(certain, newline) if len(certain) == len(parts) else None
-    return None if made is None else Edit(whole.start, whole.end, made)
+    made = _newline(text).join(certain)
+    indented = made.startswith(" " * whole.column) and made[whole.column : whole.column + 1].strip()
+    if len(certain) < len(parts) or not indented:
+        return None
+    return Edit(whole.start, whole.end, made[whole.column :])
 
 
 def _enclosed_flow(text: str, node: Node, whole: Flow, keys: Sequence[str], under: str) -> Edit | None:
@@ -112,7 +116,7 @@ def unwrap(text: str, node: Node, key: str) -> Edit | None:
     if value is None or not node.start <= value.start < node.end:
         return None
     if lines is not None:
-        return _unwrapped_block(text, lines, key, value, _newline(text))
+        return _unwrapped_block(text, lines, key, value)
     inner = flow(text, value)
     if braces is None or inner is None:
         return None
@@ -127,7 +131,7 @@ def unwrap(text: str, node: Node, key: str) -> Edit | None:
     return Edit(braces.start, braces.end, braces.braces(made))
 
 
-def _unwrapped_block(text: str, whole: Block, key: str, value: Node, newline: str) -> Edit | None:
+def _unwrapped_block(text: str, whole: Block, key: str, value: Node) -> Edit | None:
     parts: list[str | None] = []
     for entry in whole.entries:
         if entry.key == key and entry.value is value:
@@ -137,7 +141,7 @@ def _unwrapped_block(text: str, whole: Block, key: str, value: Node, newline: st
             parts += made
         else:
             parts.append(entry.lines)
-    return _lines(whole, parts, newline)
+    return _lines(text, whole, parts)
 
 
 def _without_key(text: str, whole: Block, entry: BlockEntry, value: Node) -> list[str | None] | None:
@@ -171,7 +175,7 @@ def enlist(text: str, node: Node) -> Edit | None:
     if whole is not None:
         deeper = [shifted(entry.lines, _ITEM) or "" for entry in whole.entries]
         deeper[0] = f"{' ' * whole.column}- {deeper[0][whole.column + _ITEM :]}"
-        return _lines(whole, deeper, _newline(text))
+        return _lines(text, whole, deeper)
     scalar = isinstance(node, ScalarNode) and node.style in {"|", ">"}
     written = text[node.start : node.end]
     if scalar or is_block(text, node) or "\n" in written or not written:
@@ -221,12 +225,6 @@ class Block(Struct):
     end: int
     column: int
     entries: list[BlockEntry]
-
-    def joined(self, parts: list[str], newline: str) -> str | None:
-        """Return the lines that replace the mapping; None if they are indented differently."""
-        text = newline.join(parts)
-        indent = " " * self.column
-        return text[self.column :] if text.startswith(indent) and text[self.column : self.column + 1].strip() else None
 
 
 def is_block(text: str, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they run."""
+"""All rules, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     ManifestExpression,
     Mistake,
     character_index,
-    comparison,
+    comparison_of,
+    conjuncts,
+    string_constant,
 )
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
     attribute_without_domain,
     domain_with_name,
     hyphenated_name,
-    invalid_quantity,
-    invalid_version,
+    invalid_constant,
     list_attribute,
     missing_device,
     python_constant,
@@ -37,18 +38,14 @@ from dra_kit.diagnosis.selector_mistakes.text_rules import (
 )
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH
-from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode, walk
+from dra_kit.kubernetes.cel.tree import SyntaxNode
 from dra_kit.kubernetes.values.json import byte_length
 
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, regardless of the driver."""
-_KUBERNETES: Final = "resource.kubernetes.io"
-Check: TypeAlias = Callable[[ManifestExpression], Iterator[Mistake]]
-EXPLAINING: Final[tuple[Check, ...]] = (
-    single_equals,
-    word_operator,
+_NodeRule: TypeAlias = Callable[[SyntaxNode, ManifestExpression], Iterator[Mistake]]
+_EXPLAINING: Final[tuple[_NodeRule, ...]] = (
     python_constant,
-    missing_device,
     unknown_device_field,
     hyphenated_name,
     attribute_without_domain,
@@ -59,14 +56,7 @@ EXPLAINING: Final[tuple[Check, ...]] = (
     list_attribute,
     unknown_function,
 )
-"""Checks that explain why an expression does not compile."""
-ALWAYS: Final[tuple[Check, ...]] = (
-    domain_with_name,
-    invalid_quantity,
-    invalid_version,
-    version_as_text,
-)
-"""Checks for mistakes in expressions that compile."""
+"""Rules that explain why an expression does not compile."""
 
 
 def mistakes(
@@ -80,7 +70,7 @@ def mistakes(
         driver: the driver that the class selects; empty if unknown.
     """
     named = driver_of(expression) or driver
-    likely = _only(walk(expression.root), expression) if expression.root else ""
+    likely = _only(expression.nodes(), expression)
     of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
     if any(mistake.rule == "attribute-type" for mistake in of_devices):
@@ -95,27 +85,14 @@ def driver_of(expression: ManifestExpression) -> str:
     return _only(conjuncts(expression.root), expression) if expression.root else ""
 
 
-def conjuncts(root: SyntaxNode) -> Iterator[SyntaxNode]:
-    """Yield the operands of ``&&``."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, CallNode) and node.function == "_&&_":
-            waiting += node.arguments
-        else:
-            yield node
-
-
 def _only(nodes: Iterable[SyntaxNode], expression: ManifestExpression) -> str:
     """Return the only driver that nodes compare with; empty if there is none, or more than one."""
     found = set()
     for node in nodes:
-        sides = comparison(node)
-        for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides and sides[1] == "==" else ():
-            named = other.value if isinstance(other, LiteralNode) else None
-            if one.text(expression.text) == "device.driver" and isinstance(named, str):
-                found.add(named)
-    return next(iter(found)) if len(found) == 1 else ""
+        sides = comparison_of(node, lambda side: side.text(expression.text) == "device.driver")
+        if sides and sides[1] == "==" and (named := string_constant(sides[2])) is not None:
+            found.add(named)
+    return found.pop() if len(found) == 1 else ""
 
 
 def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised | None) -> Mistake:
@@ -128,7 +105,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
     has = bool(name) and advertised is not None and read in advertised.names(kind, name)
     if read in STANDARD and not has:
-        return replace(found, help=found.help.replace(SOME_DRIVER, _KUBERNETES), fix=())
+        return replace(found, help=found.help.replace(SOME_DRIVER, "resource.kubernetes.io"), fix=())
     sure = has or (bool(name) and name not in drivers)
     fix = tuple(replace(one, text=one.text.replace(SOME_DRIVER, name)) for one in found.fix) if sure else ()
     shown = name or likely or SOME_DRIVER
@@ -137,7 +114,11 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
 
 def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
     if expression.error is not None:
-        explained = [mistake for check in EXPLAINING for mistake in check(expression)]
+        explained = (
+            [*single_equals(expression), *word_operator(expression)]
+            if expression.root is None
+            else [*missing_device(expression), *_of_nodes(_EXPLAINING, expression)]
+        )
         yield from explained or [_compile_error(expression, expression.error)]
     elif expression.program is not None and expression.program.cost > MAX_COST:
         cost = expression.program.cost
@@ -145,8 +126,14 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         message = f"the estimated cost {estimate}; the API server accepts {MAX_COST:,}"
         wish = "avoid loops in loops, and matches() or contains() on long strings"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
-    for check in ALWAYS:
-        yield from check(expression)
+    yield from domain_with_name(expression)
+    yield from _of_nodes((invalid_constant, version_as_text), expression)
+
+
+def _of_nodes(rules: Iterable[_NodeRule], expression: ManifestExpression) -> Iterator[Mistake]:
+    for rule in rules:
+        for node in expression.nodes():
+            yield from rule(node, expression)
 
 
 def _compile_error(expression: ManifestExpression, error: CelCompileError) -> Mistake:

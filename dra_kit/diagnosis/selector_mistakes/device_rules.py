@@ -13,22 +13,23 @@ from typing import Any, Final, TypeAlias
 from dra_kit.diagnosis.selector_mistakes.expression import (
     EQUAL,
     ORDERED,
-    SWAPPED,
     Kind,
     ManifestExpression,
     Mistake,
     Read,
     Replacement,
-    comparison,
+    comparison_of,
     quoted,
     reads,
+    replacing,
+    string_constant,
     value_read,
 )
 from dra_kit.diagnosis.selector_mistakes.text_rules import as_version, compared, is_version
 from dra_kit.errors import CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.program import Selector
-from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode, walk
+from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
 from dra_kit.text import did_you_mean, unambiguous_correction
@@ -37,38 +38,34 @@ _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _TRUTH: Final = frozenset({"true", "false"})
-_NUMBERS: Final = frozenset({"int", "double"})
 
 
 def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
     """Yield what an expression reads and no known device has."""
-    if expression.root is None:
-        return
     yield from _drivers(expression, advertised)
-    for read in reads(expression.root):
+    for read in reads(expression):
         if read.domain and "/" not in read.domain and not read.last:
             yield from _name(expression, read, advertised)
     if expression.error is None:  # otherwise, type errors are already reported
-        for node in walk(expression.root):
+        for node in expression.nodes():
             yield from _type(expression, node, advertised)
 
 
 def _drivers(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
-    for node in walk(expression.root) if expression.root else ():
-        sides = comparison(node)
-        for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
-            is_driver = isinstance(one, SelectNode) and one.field == "driver" and isinstance(one.operand, IdentNode)
-            if is_driver and isinstance(other, LiteralNode) and isinstance(other.value, str):
-                wish = unknown_driver(other.value, advertised)
-                if wish is not None:
-                    message = f"no device belongs to a driver {json.dumps(other.value)}"
-                    suggestion = unambiguous_correction(other.value, advertised.drivers)
-                    fix = (
-                        (Replacement(other.start, other.end, quoted(suggestion, expression.text)),)
-                        if suggestion
-                        else ()
-                    )
-                    yield Mistake("unknown-driver", other.start, other.end, message, wish, fix)
+    for node in expression.nodes():
+        sides = comparison_of(node, _is_driver)
+        name = string_constant(sides[2]) if sides else None
+        wish = unknown_driver(name, advertised) if name is not None else None
+        if sides and name is not None and wish is not None:
+            constant = sides[2]
+            message = f"no device belongs to a driver {json.dumps(name)}"
+            suggestion = unambiguous_correction(name, advertised.drivers)
+            fix = replacing(constant, quoted(suggestion, expression.text)) if suggestion else ()
+            yield Mistake("unknown-driver", constant.start, constant.end, message, wish, fix)
+
+
+def _is_driver(node: SyntaxNode) -> bool:
+    return isinstance(node, SelectNode) and node.field == "driver" and isinstance(node.operand, IdentNode)
 
 
 def unknown_driver(name: str, advertised: Advertised) -> str | None:
@@ -132,7 +129,7 @@ def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tupl
     node = read.domain_node
     if not suggestion or not isinstance(node, LiteralNode) or node.value != read.domain:
         return ()
-    return (Replacement(node.start, node.end, quoted(suggestion, expression.text)),)
+    return replacing(node, quoted(suggestion, expression.text))
 
 
 def _renamed(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
@@ -157,23 +154,20 @@ def _fails(expression: ManifestExpression, read: Read, advertised: Advertised) -
 
 
 def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
-    sides = comparison(node)
-    if sides is None or not isinstance(node, CallNode):
+    sides = comparison_of(node, value_read)
+    if sides is None:
         return
     left, operator, right = sides
-    read = value_read(left)
-    if read is None:
-        left, operator, right = right, SWAPPED[operator], left
-        read = value_read(left)
-    given = _type_of(right)
+    read, given = value_read(left), _type_of(right)
     if read is None or read.kind != "attributes" or not read.domain or not read.name or given is None:
         return
     trait = advertised.names("attributes", read.domain).get(read.name)
-    if trait is None or any(_fits(given, of, ordered=node.function in ORDERED) for of in trait.types):
+    is_ordered = operator in ORDERED.values()
+    if trait is None or any(_fits(given, of, ordered=is_ordered) for of in trait.types):
         return
     found = " or ".join(sorted(trait.types))
     message = f"{read.name} is {_with_article(found)}, and never equal to {_with_article(given)}"
-    if node.function in ORDERED:
+    if is_ordered:
         message = f"{read.name} is {_with_article(found)}, which cannot be compared with {_with_article(given)}"
     wish = _wish(left.text(expression.text), operator, right, trait, expression.text)
     fix = _retyped(operator, right, trait, expression)
@@ -192,11 +186,11 @@ def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: Manifes
         made = value
     elif not isinstance(value, str) and of == "string" and text in trait.values:
         made = quoted(text, expression.text)
-    return (Replacement(right.start, right.end, made),) if made else ()
+    return replacing(right, made)
 
 
 def _fits(given: str, of: str, *, ordered: bool) -> bool:
-    if given in _NUMBERS and of == "int":
+    if given in {"int", "double"} and of == "int":
         return True
     return given == of and not (ordered and of in {"version", "bool"})
 
@@ -211,19 +205,17 @@ def _type_of(node: SyntaxNode) -> str | None:
 
 
 def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) -> str:
-    constant = right.value if isinstance(right, LiteralNode) else None
-    if "version" in trait.types and isinstance(constant, str):
-        version = as_version(constant)
-        return (
-            f"write {left} {operator} {version}"
-            if operator in {"==", "!="}
-            else (f"write {compared(left, operator, version)}")
-        )
-    if "int" in trait.types and isinstance(constant, str) and constant.lstrip("-").isdigit():
-        return f"write it without quotes: {constant}"
-    if "bool" in trait.types and isinstance(constant, str) and constant.lower() in {"true", "false"}:
-        return f"write it without quotes: {constant.lower()}"
-    if "string" in trait.types and constant is not None:
+    constant = string_constant(right)
+    if constant is not None:
+        if "version" in trait.types:
+            version = as_version(constant)
+            is_equality = operator in EQUAL.values()
+            return f"write {f'{left} {operator} {version}' if is_equality else compared(left, operator, version)}"
+        if "int" in trait.types and constant.lstrip("-").isdigit():
+            return f"write it without quotes: {constant}"
+        if "bool" in trait.types and constant.lower() in _TRUTH:
+            return f"write it without quotes: {constant.lower()}"
+    elif "string" in trait.types and isinstance(right, LiteralNode):
         return f"write it in quotes: {json.dumps(right.text(text))}; devices have {trait.shown()}"
     lists = [of for of in trait.types if of.startswith("list of ")]
     if lists:
@@ -296,22 +288,18 @@ class Trait:
 
     def __init__(self, kind: Kind) -> None:
         self._kind: Final = kind
-        self._where: list[tuple[_OfDriver, str]] = []
-
-    def add(self, devices: _OfDriver, name: str) -> None:
-        """Add the attribute or capacity of a driver's devices."""
-        self._where.append((devices, name))
+        self.where: list[tuple[_OfDriver, str]] = []  # drivers whose devices have it, and its name there
 
     @cached_property
     def types(self) -> frozenset[str]:
         """``bool``, ``int``, ``string``, ``version``, those with ``list of`` before them, or ``quantity``."""
-        return frozenset(type_ for devices, name in self._where for type_ in devices.types(self._kind, name))
+        return frozenset(type_ for devices, name in self.where for type_ in devices.types(self._kind, name))
 
     @cached_property
     def values(self) -> Collection[Any]:
         """Some distinct values, as CEL writes them."""
         found: dict[Any, None] = {}
-        for value in (value for devices, name in self._where for value in devices.values(self._kind, name)):
+        for value in (value for devices, name in self.where for value in devices.values(self._kind, name)):
             found[value] = None
             if len(found) >= _REMEMBERED:
                 break
@@ -378,7 +366,6 @@ class Advertised:
         complete: whether these are all devices of the cluster.
 
     Attributes:
-        total: the number of devices.
         drivers: the names of their drivers.
 
     Raises:
@@ -403,7 +390,7 @@ class Advertised:
                     domain, slash, identifier = name.partition("/")
                     if not slash:
                         domain, identifier = driver, name
-                    domains.setdefault(domain, {}).setdefault(identifier, Trait(kind)).add(devices, name)
+                    domains.setdefault(domain, {}).setdefault(identifier, Trait(kind)).where.append((devices, name))
 
     @cached_property
     def distinct(self) -> list[tuple[KnownDevice, int]]:

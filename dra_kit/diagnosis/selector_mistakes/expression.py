@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from dra_kit.errors import CelCompileError
-from dra_kit.kubernetes.cel import tree
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.cel.program import DerivedExpression, Selector, compile_derived, compile_selector
-from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    LiteralNode,
+    SelectNode,
+    SyntaxNode,
+    walk,
+)
 
 Kind: TypeAlias = Literal["attributes", "capacity"]
 _KINDS: Final[Mapping[str, Kind]] = {"attributes": "attributes", "capacity": "capacity"}
@@ -29,7 +36,6 @@ class Read(Struct, frozen=True):
         kind: the map of the device.
         domain: the key in the map; None if it is computed.
         name: the key in the domain; None if it is computed, or the whole domain is read.
-        node: the syntax node of the read.
         domain_node: the syntax node of the domain; None for ``device.attributes`` as a whole.
         last: whether the whole domain is read.
         tested: whether it cannot fail: ``has()``, ``in``, ``.?``, ``[?]``.
@@ -60,9 +66,9 @@ class Read(Struct, frozen=True):
         return node.start, node.end
 
 
-def reads(root: SyntaxNode) -> Iterator[Read]:
+def reads(expression: ManifestExpression) -> Iterator[Read]:
     """Yield the reads of an expression, in order; of ``a.b.c`` the longest known one."""
-    waiting: list[tuple[SyntaxNode, Bindings]] = [(root, {})]
+    waiting: list[tuple[SyntaxNode, Bindings]] = [] if expression.root is None else [(expression.root, {})]
     while waiting:
         node, bindings = waiting.pop()
         found = read_of(node, bindings)
@@ -100,7 +106,7 @@ def read_of(node: SyntaxNode, bindings: Bindings | None = None) -> Read | None:
 def _membership(node: CallNode, bindings: Bindings) -> Read | None:
     """``"name" in device.attributes["domain"]``."""
     key, container = node.arguments
-    name = key.value if isinstance(key, tree.LiteralNode) and isinstance(key.value, str) else None
+    name = string_constant(key)
     domain = _domain(container, bindings)
     if domain is None:
         kind = _map(container, bindings)
@@ -114,8 +120,7 @@ def _step(node: SyntaxNode) -> tuple[SyntaxNode, str | None, bool] | None:
         return node.operand, node.field, node.test_only
     if isinstance(node, CallNode) and node.function in _INDEXING and len(node.arguments) == 2:
         operand, key = node.arguments
-        known = key.value if isinstance(key, tree.LiteralNode) and isinstance(key.value, str) else None
-        return operand, known, node.function != "_[_]"
+        return operand, string_constant(key), node.function != "_[_]"
     return None
 
 
@@ -177,17 +182,39 @@ class Mistake(Struct, frozen=True):
     fix: tuple[Replacement, ...] = ()
 
 
+def replacing(node: SyntaxNode, text: str) -> tuple[Replacement, ...]:
+    """Return the fix that replaces a node by a text; empty for an empty text."""
+    return (Replacement(node.start, node.end, text),) if text else ()
+
+
 def quoted(value: str, text: str) -> str:
     """Return a name in the quotes that an expression uses; API names contain no quotes."""
     return f"'{value}'" if "'" in text and '"' not in text else f'"{value}"'
 
 
-def comparison(node: SyntaxNode) -> tuple[SyntaxNode, str, SyntaxNode] | None:
-    """Return the two sides of a comparison with its operator between them; None for any other node."""
+def comparison_of(
+    node: SyntaxNode, is_wanted: Callable[[SyntaxNode], object]
+) -> tuple[SyntaxNode, str, SyntaxNode] | None:
+    """Return a comparison as its first wanted side, the operator from there, and the other side; None for any other."""
     if isinstance(node, CallNode) and node.function in COMPARISONS and len(node.arguments) == 2:
         left, right = node.arguments
-        return left, COMPARISONS[node.function], right
+        operator = COMPARISONS[node.function]
+        if is_wanted(left):
+            return left, operator, right
+        if is_wanted(right):
+            return right, SWAPPED[operator], left
     return None
+
+
+def conjuncts(root: SyntaxNode) -> Iterator[SyntaxNode]:
+    """Yield the operands of ``&&``, in order."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, CallNode) and node.function == "_&&_":
+            waiting += reversed(node.arguments)
+        else:
+            yield node
 
 
 def value_read(node: SyntaxNode) -> Read | None:
@@ -196,13 +223,16 @@ def value_read(node: SyntaxNode) -> Read | None:
     return found if found is not None and not found.last and not found.tested else None
 
 
+def string_constant(node: SyntaxNode) -> str | None:
+    """Return the value of a string literal; None for any other node."""
+    return node.value if isinstance(node, LiteralNode) and isinstance(node.value, str) else None
+
+
 def constant_text(node: SyntaxNode) -> str | None:
     """Return a string or number literal as text; None for any other node."""
-    if not isinstance(node, LiteralNode) or isinstance(node.value, bool):
-        return None
-    if isinstance(node.value, str):
-        return node.value
-    return f"{node.value:g}" if isinstance(node.value, float) else str(node.value) if is_number(node) else None
+    if not isinstance(node, LiteralNode) or not is_number(node):
+        return string_constant(node)
+    return f"{node.value:g}" if isinstance(node.value, float) else str(node.value)
 
 
 def is_number(node: SyntaxNode) -> bool:
@@ -212,7 +242,7 @@ def is_number(node: SyntaxNode) -> bool:
 
 def operator_span(node: SyntaxNode, expression: ManifestExpression) -> tuple[int, int]:
     """Return the span of a call's operator or function name."""
-    assert isinstance(node, CallNode)  # noqa: S101 - comparison() gives no other
+    assert isinstance(node, CallNode)  # noqa: S101 - only calls are compared
     name = COMPARISONS.get(node.function, node.function)
     start = expression.text.find(name, node.place if node.target is None else node.target.end, node.end)
     return (start, start + len(name)) if start >= 0 else (node.start, node.end)
@@ -231,11 +261,8 @@ class ManifestExpression(Struct, frozen=True):
 
     Attributes:
         path: its field.
-        text: its text.
-        role: its purpose.
         root: its syntax tree, type-checked only if ``program`` is set; None if it cannot be parsed.
         program: the compiled expression; None if it does not compile.
-        error: the compile error, if any.
         declarations: the environment it was compiled with.
     """
 
@@ -246,6 +273,10 @@ class ManifestExpression(Struct, frozen=True):
     program: Selector | DerivedExpression | None
     error: CelCompileError | None
     declarations: DeviceEnvironment
+
+    def nodes(self) -> Iterator[SyntaxNode]:
+        """Return its syntax nodes, parents first; none if it cannot be parsed."""
+        return walk(self.root) if self.root is not None else iter(())
 
 
 def compiled(
@@ -275,10 +306,8 @@ def blamed(expression: ManifestExpression, device: Device) -> Read | None:
 
 
 def plain_reads(expression: ManifestExpression) -> Iterator[Read]:
-    """Yield the reads that fail for a device without the attribute or capacity."""
-    for read in reads(expression.root) if expression.root else ():
-        if read.name is not None and not read.tested and not read.last:
-            yield read
+    """Return the reads that fail for a device without the attribute or capacity."""
+    return (read for read in reads(expression) if read.name is not None and not read.tested and not read.last)
 
 
 def check_presence_first(expression: ManifestExpression, read: Read) -> str:

@@ -5,41 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from dra_kit.diagnosis.selector_mistakes.expression import (
+    COMPARISONS,
     EQUAL,
     ORDERED,
     SWAPPED,
     ManifestExpression,
     Mistake,
     Replacement,
-    comparison,
+    comparison_of,
     constant_text,
     is_number,
     operator_span,
     quoted,
     read_of,
     reads,
+    replacing,
+    string_constant,
     value_read,
 )
 from dra_kit.kubernetes.cel.device import DEVICE_FIELDS
 from dra_kit.kubernetes.cel.libraries import functions
-from dra_kit.kubernetes.cel.tree import (
-    CallNode,
-    ComprehensionNode,
-    IdentNode,
-    LiteralNode,
-    SelectNode,
-    SyntaxNode,
-    walk,
-)
+from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.kubernetes.values.semver import Version
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
-_TAKE_QUANTITY: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+_COMPARING: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+"""Methods of quantities and versions that take another one."""
 _TYPES: Final = {int: "int", float: "double", str: "string"}
 _DECIMAL: Final = frozenset("kMGTPE")
 """Suffixes of powers of 1000; each has a counterpart for powers of 1024."""
@@ -50,88 +47,91 @@ def is_quantity(node: SyntaxNode) -> bool:
     read = value_read(node)
     if read is not None:
         return read.kind == "capacity"
-    return isinstance(node, CallNode) and node.function == "quantity" and node.target is None
+    return _is_made_by("quantity", node)
 
 
-def quantity_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
+def _is_made_by(function: str, node: SyntaxNode) -> bool:
+    return isinstance(node, CallNode) and node.function == function and node.target is None
+
+
+def quantity_comparison(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``capacity >= 80``, ``capacity == "80Gi"``, ``capacity > quantity("80Gi")``."""
-    for node in walk(expression.root) if expression.root else ():
-        sides = comparison(node)
-        if sides is None:
-            continue
-        left, operator, right = sides
-        if not is_quantity(left):
-            left, operator, right = right, SWAPPED[operator], left
-        if not is_quantity(left) or (operator in EQUAL.values() and is_quantity(right)):
-            continue
-        other = "another quantity" if is_quantity(right) else _described(right)
-        begin, end = operator_span(node, expression)
-        text = expression.text
-        wish = compared(left.text(text), operator, _as_quantity(right, text))
-        message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
-        # a number without unit is ambiguous
-        sure = is_quantity(right) or _has_unit(right)
-        fix = (Replacement(node.start, node.end, wish),) if sure and _is_whole(node, expression) else ()
-        yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
-
-
-def quantity_argument(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``capacity.isGreaterThan("80Gi")`` and ``quantity(80)``."""
+    sides = comparison_of(node, is_quantity)
+    if sides is None:
+        return
+    quantity, operator, right = sides
+    if operator in EQUAL.values() and is_quantity(right):
+        return
+    other = "another quantity" if is_quantity(right) else _described(right)
+    begin, end = operator_span(node, expression)
     text = expression.text
-    for node in walk(expression.root) if expression.root else ():
-        if not isinstance(node, CallNode) or len(node.arguments) != 1:
-            continue
-        argument = node.arguments[0]
-        if node.function == "quantity" and node.target is None and is_number(argument):
-            wish = f"write {_as_quantity(argument, text)}"
-            yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a string", wish)
-        elif (
-            node.function in _TAKE_QUANTITY
-            and node.target is not None
-            and is_quantity(node.target)
-            and isinstance(argument, LiteralNode)
-        ):
-            message = f"{node.function} of a quantity takes a quantity, not {_described(argument)}"
-            given = _as_quantity(argument, text)
-            wish = f"write {node.target.text(text)}.{node.function}({given})"
-            fix = (Replacement(argument.start, argument.end, given),) if _has_unit(argument) else ()
-            yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
+    wish = compared(quantity.text(text), operator, _as_quantity(right, text))
+    message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
+    # a number without unit is ambiguous
+    sure = is_quantity(right) or _has_unit(right)
+    fix = replacing(node, wish) if sure and _is_whole(node, expression) else ()
+    yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
 
 
-def sign_method(expression: ManifestExpression) -> Iterator[Mistake]:
+def quantity_argument(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+    """``capacity.isGreaterThan("80Gi")`` and ``quantity(80)``."""
+    if not isinstance(node, CallNode) or len(node.arguments) != 1:
+        return
+    text, argument = expression.text, node.arguments[0]
+    given = _as_quantity(argument, text)
+    if is_number(argument) and _is_made_by("quantity", node):
+        yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a string", f"write {given}")
+    elif (
+        node.function in _COMPARING
+        and node.target is not None
+        and is_quantity(node.target)
+        and isinstance(argument, LiteralNode)
+    ):
+        message = f"{node.function} of a quantity takes a quantity, not {_described(argument)}"
+        wish = f"write {node.target.text(text)}.{node.function}({given})"
+        fix = replacing(argument, given) if _has_unit(argument) else ()
+        yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
+
+
+def sign_method(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``capacity.sign()``."""
-    for node in walk(expression.root) if expression.root else ():
-        if isinstance(node, CallNode) and node.function == "sign" and node.target is not None and not node.arguments:
-            begin, end = operator_span(node, expression)
-            whole = f"sign({node.target.text(expression.text)})"
-            fix = (Replacement(node.start, node.end, whole),) if _is_whole(node, expression) else ()
-            yield Mistake("sign-method", begin, end, "sign is a function, not a method", f"write {whole}", fix)
+    if isinstance(node, CallNode) and node.function == "sign" and node.target is not None and not node.arguments:
+        begin, end = operator_span(node, expression)
+        whole = f"sign({node.target.text(expression.text)})"
+        fix = replacing(node, whole) if _is_whole(node, expression) else ()
+        yield Mistake("sign-method", begin, end, "sign is a function, not a method", f"write {whole}", fix)
 
 
-def invalid_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``quantity("80 GB")``."""
-    for node in walk(expression.root) if expression.root else ():
-        if not (isinstance(node, CallNode) and node.function == "quantity" and len(node.arguments) == 1):
-            continue
-        argument = node.arguments[0]
-        if isinstance(argument, LiteralNode) and isinstance(argument.value, str):
-            try:
-                Quantity(argument.value)
-            except InvalidQuantity:
-                message = f"{json.dumps(argument.value)} is not a quantity"
-                wish = f"write a number and a suffix, such as {_nearest(argument.value)}"
-                yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+def invalid_constant(node: SyntaxNode, _: ManifestExpression) -> Iterator[Mistake]:
+    """``quantity("80 GB")`` and ``semver("1.2")``."""
+    if not isinstance(node, CallNode) or len(node.arguments) != 1:
+        return
+    argument = node.arguments[0]
+    constant = string_constant(argument)
+    if constant is None:
+        return
+    if node.function == "quantity" and not _is_quantity_text(constant):
+        what, wish = "quantity", f"write a number and a suffix, such as {_nearest(constant)}"
+    elif node.function == "semver" and not is_version(constant):
+        what, wish = "semantic version", f"write all three numbers: {as_version(constant)}"
+    else:
+        return
+    message = f"{json.dumps(constant)} is not a {what}"
+    yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+
+
+def _is_quantity_text(text: str) -> bool:
+    try:
+        Quantity(text)
+    except InvalidQuantity:
+        return False
+    return True
 
 
 def _has_unit(node: SyntaxNode) -> bool:
     """Return whether it is a string with a quantity that has a unit, such as "80Gi"."""
-    if not isinstance(node, LiteralNode) or not isinstance(node.value, str) or not node.value[-1:].isalpha():
-        return False
-    try:
-        Quantity(node.value)
-    except InvalidQuantity:
-        return False
-    return True
+    constant = string_constant(node) or ""
+    return constant[-1:].isalpha() and _is_quantity_text(constant)
 
 
 def _is_whole(node: SyntaxNode, expression: ManifestExpression) -> bool:
@@ -144,22 +144,16 @@ def _nearest(text: str) -> str:
     """Return the quantities that a string may mean: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
     tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
     for candidate in (tried, tried.capitalize(), tried.upper()):
-        try:
-            Quantity(candidate)
-        except InvalidQuantity:
-            continue
-        if candidate[-1:] in _DECIMAL:
-            return f"{json.dumps(candidate)} or {json.dumps(f'{candidate[:-1]}{candidate[-1].upper()}i')}"
-        if candidate:
+        if _is_quantity_text(candidate):
+            if candidate[-1] in _DECIMAL:
+                return f"{json.dumps(candidate)} or {json.dumps(f'{candidate[:-1]}{candidate[-1].upper()}i')}"
             return json.dumps(candidate)
     return '"80Gi"'
 
 
 def _described(node: SyntaxNode) -> str:
-    if isinstance(node, LiteralNode):
-        kind = _TYPES.get(type(node.value))
-        return f"{'an' if kind == 'int' else 'a'} {kind}" if kind else "that"
-    return "that"
+    kind = _TYPES.get(type(node.value)) if isinstance(node, LiteralNode) else None
+    return f"{'an' if kind == 'int' else 'a'} {kind}" if kind else "that"
 
 
 def _as_quantity(node: SyntaxNode, text: str) -> str:
@@ -203,145 +197,113 @@ def word_operator(expression: ManifestExpression) -> Iterator[Mistake]:
 
 
 def _unparsed(expression: ManifestExpression, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    if expression.root is not None:
-        return
-    yield from pattern.finditer(_STRINGS.sub(lambda match: '"' * len(match[0]), expression.text))
+    return pattern.finditer(_STRINGS.sub(lambda match: '"' * len(match[0]), expression.text))
 
 
-def python_constant(expression: ManifestExpression) -> Iterator[Mistake]:
+def python_constant(node: SyntaxNode, _: ManifestExpression) -> Iterator[Mistake]:
     """``x == True``."""
-    for node in walk(expression.root) if expression.root and expression.error else ():
-        if isinstance(node, IdentNode) and node.name in _CONSTANTS:
-            message = f"{node.name} is not known to CEL"
-            word = _CONSTANTS[node.name]
-            fix = (Replacement(node.start, node.end, word),)
-            yield Mistake("python-constant", node.start, node.end, message, f"write {word}", fix)
+    if isinstance(node, IdentNode) and node.name in _CONSTANTS:
+        message = f"{node.name} is not known to CEL"
+        word = _CONSTANTS[node.name]
+        yield Mistake("python-constant", node.start, node.end, message, f"write {word}", replacing(node, word))
 
 
 def missing_device(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attributes["d"].model`` and ``driver == "d"``."""
-    nodes = list(walk(expression.root)) if expression.root and expression.error else []
-    bound = {node.accumulator for node in nodes if isinstance(node, ComprehensionNode)}
-    for node in nodes:
+    bound = {node.accumulator for node in expression.nodes() if isinstance(node, ComprehensionNode)}
+    for node in expression.nodes():
         if isinstance(node, IdentNode) and node.name in DEVICE_FIELDS and node.name not in bound:
-            message = f"{node.name} is a field of device"
-            fix = (Replacement(node.start, node.end, f"device.{node.name}"),)
-            yield Mistake("missing-device", node.start, node.end, message, f"write device.{node.name}", fix)
+            message, wish = f"{node.name} is a field of device", f"device.{node.name}"
+            yield Mistake("missing-device", node.start, node.end, message, f"write {wish}", replacing(node, wish))
 
 
-def unknown_device_field(expression: ManifestExpression) -> Iterator[Mistake]:
+def unknown_device_field(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.model``."""
-    for node in walk(expression.root) if expression.root and expression.error else ():
-        is_device = (
-            isinstance(node, SelectNode) and isinstance(node.operand, IdentNode) and node.operand.name == "device"
-        )
-        if isinstance(node, SelectNode) and is_device and node.field not in DEVICE_FIELDS:
-            start = expression.text.find(node.field, node.place, node.end)
-            wish = did_you_mean(node.field, DEVICE_FIELDS).removeprefix("; ")
-            wish = wish or f'an attribute is device.attributes["<driver>"].{node.field}'
-            message = f"device has no field {node.field}; it has {', '.join(DEVICE_FIELDS)}"
-            suggestion = unambiguous_correction(node.field, DEVICE_FIELDS)
-            fix = (Replacement(start, start + len(node.field), suggestion),) if suggestion and start >= 0 else ()
-            yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
+    if not isinstance(node, SelectNode) or not isinstance(node.operand, IdentNode) or node.operand.name != "device":
+        return
+    if node.field not in DEVICE_FIELDS:
+        start = expression.text.find(node.field, node.place, node.end)
+        wish = did_you_mean(node.field, DEVICE_FIELDS).removeprefix("; ")
+        wish = wish or f'an attribute is device.attributes["<driver>"].{node.field}'
+        message = f"device has no field {node.field}; it has {', '.join(DEVICE_FIELDS)}"
+        suggestion = unambiguous_correction(node.field, DEVICE_FIELDS)
+        fix = (Replacement(start, start + len(node.field), suggestion),) if suggestion and start >= 0 else ()
+        yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
 
 
-def unknown_function(expression: ManifestExpression) -> Iterator[Mistake]:
+def unknown_function(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``model.startswith("x")``, ``len(model)``."""
-    for node in walk(expression.root) if expression.root and expression.error else ():
-        if not isinstance(node, CallNode) or not re.fullmatch(r"[A-Za-z]\w*", node.function):
-            continue
-        if expression.declarations.overloads(node.function) or node.function in functions():
-            continue
-        if any(name.endswith(f".{node.function}") for name in functions()):
-            continue
-        synonym = _SYNONYMS.get(node.function.lower().replace("_", ""))
-        names = [name for name in (*functions(), *_MACROS) if name.isidentifier()]
-        near = did_you_mean(node.function, names)
-        wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see docs/reference/cel.md"
-        begin, end = operator_span(node, expression)
-        if node.target is None:
-            begin, end = node.start, node.start + len(node.function)
-        suggestion = unambiguous_correction(node.function, names)
-        sure = suggestion and expression.text[begin:end] == node.function
-        fix = (Replacement(begin, end, suggestion),) if sure else ()
-        yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
+    if not isinstance(node, CallNode) or not re.fullmatch(r"[A-Za-z]\w*", node.function):
+        return
+    if expression.declarations.overloads(node.function) or node.function in functions():
+        return
+    if any(name.endswith(f".{node.function}") for name in functions()):
+        return
+    synonym = _SYNONYMS.get(node.function.lower().replace("_", ""))
+    names = [name for name in (*functions(), *_MACROS) if name.isidentifier()]
+    near = did_you_mean(node.function, names)
+    wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see docs/reference/cel.md"
+    begin, end = operator_span(node, expression)
+    if node.target is None:
+        begin, end = node.start, node.start + len(node.function)
+    suggestion = unambiguous_correction(node.function, names)
+    sure = suggestion and expression.text[begin:end] == node.function
+    fix = (Replacement(begin, end, suggestion),) if sure else ()
+    yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
 
 
-def hyphenated_name(expression: ManifestExpression) -> Iterator[Mistake]:
+def hyphenated_name(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["d"].gpu-model``."""
-    text = expression.text
-    for node in walk(expression.root) if expression.root and expression.error else ():
-        if not (isinstance(node, CallNode) and node.function == "_-_" and len(node.arguments) == 2):
-            continue
-        left, right = node.arguments
-        tight = text[left.end : right.start] == "-"
-        if tight and isinstance(left, SelectNode) and isinstance(right, IdentNode) and read_of(left) is not None:
-            name = f"{left.field}-{right.name}"
-            message = f"{name} is read as {left.field} minus {right.name}: names of attributes have no hyphens"
-            begin = left.end - len(left.field)
-            yield Mistake("hyphenated-name", begin, right.end, message, f"write {name.replace('-', '_')}")
+    if not (isinstance(node, CallNode) and node.function == "_-_" and len(node.arguments) == 2):
+        return
+    left, right = node.arguments
+    tight = expression.text[left.end : right.start] == "-"
+    if tight and isinstance(left, SelectNode) and isinstance(right, IdentNode) and read_of(left) is not None:
+        name = f"{left.field}-{right.name}"
+        message = f"{name} is read as {left.field} minus {right.name}: names of attributes have no hyphens"
+        begin = left.end - len(left.field)
+        yield Mistake("hyphenated-name", begin, right.end, message, f"write {name.replace('-', '_')}")
 
 
-_TAKE_VERSION: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 _NUMBERS: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 
-def version_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
+def version_comparison(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute > semver("1.2.3")`` and ``attribute.isGreaterThan("1.2.3")``."""
     text = expression.text
-    for node in walk(expression.root) if expression.root else ():
-        sides = comparison(node)
-        if sides is not None:
-            left, operator, right = sides
-            if _makes_version(left):
-                left, operator, right = right, SWAPPED[operator], left
-            if _makes_version(right) and operator not in EQUAL.values():
-                begin, end = operator_span(node, expression)
-                whole = compared(left.text(text), operator, right.text(text))
-                fix = (Replacement(node.start, node.end, whole),) if value_read(left) is not None else ()
-                message = f"versions have no {text[begin:end]}"
-                yield Mistake("version-comparison", begin, end, message, f"write {whole}", fix)
-        elif isinstance(node, CallNode) and node.function in _TAKE_VERSION and len(node.arguments) == 1:
-            read = value_read(node.target) if node.target is not None else None
-            constant = constant_text(node.arguments[0])
-            if read is not None and read.kind == "attributes" and constant is not None:
-                argument = node.arguments[0]
-                message = f"{node.function} takes a version, not {json.dumps(constant)} as string or number"
-                wish = f"write {read.node.text(text)}.{node.function}({as_version(constant)})"
-                given = as_version(constant)
-                sure = isinstance(argument, LiteralNode) and isinstance(argument.value, str) and is_version(constant)
-                fix = (Replacement(argument.start, argument.end, given),) if sure else ()
-                yield Mistake("version-comparison", argument.start, argument.end, message, wish, fix)
-
-
-def version_as_text(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a string."""
-    text = expression.text
-    for node in walk(expression.root) if expression.root else ():
-        sides = comparison(node)
-        if sides is None or not isinstance(node, CallNode) or node.function not in ORDERED:
-            continue
-        left, operator, right = sides
-        if value_read(left) is None:
-            left, operator, right = right, SWAPPED[operator], left
-        read, constant = value_read(left), right.value if isinstance(right, LiteralNode) else None
-        if read is not None and read.kind == "attributes" and isinstance(constant, str) and is_version(constant):
+    if sides := comparison_of(node, partial(_is_made_by, "semver")):
+        version, operator, other = sides
+        if operator not in EQUAL.values():
             begin, end = operator_span(node, expression)
-            message = f'{text[begin:end]} compares strings character by character ("10" < "9"), and fails for versions'
-            wish = f"if it is a version, write {compared(left.text(text), operator, as_version(constant))}"
-            yield Mistake("version-as-text", begin, end, message, wish)
-
-
-def invalid_version(expression: ManifestExpression) -> Iterator[Mistake]:
-    """``semver("1.2")``."""
-    for node in walk(expression.root) if expression.root else ():
-        if not (isinstance(node, CallNode) and node.function == "semver" and len(node.arguments) == 1):
-            continue
+            whole = compared(other.text(text), SWAPPED[operator], version.text(text))
+            fix = replacing(node, whole) if value_read(other) is not None else ()
+            message = f"versions have no {text[begin:end]}"
+            yield Mistake("version-comparison", begin, end, message, f"write {whole}", fix)
+    elif isinstance(node, CallNode) and node.function in _COMPARING and len(node.arguments) == 1:
+        read = value_read(node.target) if node.target is not None else None
         argument = node.arguments[0]
-        if isinstance(argument, LiteralNode) and isinstance(argument.value, str) and not is_version(argument.value):
-            message = f"{json.dumps(argument.value)} is not a semantic version"
-            wish = f"write all three numbers: {as_version(argument.value)}"
-            yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+        constant = constant_text(argument)
+        if read is not None and read.kind == "attributes" and constant is not None:
+            message = f"{node.function} takes a version, not {json.dumps(constant)} as string or number"
+            given = as_version(constant)
+            wish = f"write {read.node.text(text)}.{node.function}({given})"
+            fix = replacing(argument, given) if string_constant(argument) is not None and is_version(constant) else ()
+            yield Mistake("version-comparison", argument.start, argument.end, message, wish, fix)
+
+
+def version_as_text(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+    """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a string."""
+    sides = comparison_of(node, value_read)
+    if sides is None or sides[1] not in ORDERED.values():
+        return
+    left, operator, right = sides
+    read, constant = value_read(left), string_constant(right)
+    if read is not None and read.kind == "attributes" and constant is not None and is_version(constant):
+        text = expression.text
+        begin, end = operator_span(node, expression)
+        message = f'{text[begin:end]} compares strings character by character ("10" < "9"), and fails for versions'
+        wish = f"if it is a version, write {compared(left.text(text), operator, as_version(constant))}"
+        yield Mistake("version-as-text", begin, end, message, wish)
 
 
 def as_version(constant: str) -> str:
@@ -359,10 +321,6 @@ def compared(left: str, operator: str, right: str) -> str:
     return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
 
 
-def _makes_version(node: SyntaxNode) -> bool:
-    return isinstance(node, CallNode) and node.function == "semver" and node.target is None
-
-
 def is_version(text: str) -> bool:
     """Return whether a string is a semantic version."""
     try:
@@ -377,29 +335,31 @@ SOME_DRIVER: Final = "<driver>"
 _OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
 
 
-def attribute_without_domain(expression: ManifestExpression) -> Iterator[Mistake]:
+def attribute_without_domain(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and calls of methods on them."""
-    for node in walk(expression.root) if expression.root else ():
-        sides = comparison(node)
-        used = [sides[0], sides[2]] if sides else []
-        if isinstance(node, CallNode) and node.target is not None and node.function not in _OF_OPTIONALS:
-            used.append(node.target)  # of a method
-        for side in used:
-            read = read_of(side)
-            if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
-                continue
-            message = f"{read.domain} is in the place of the domain, which is mostly the driver's name"
-            wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
-            whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
-            plain = read.domain.isidentifier() and read.domain.isascii()
-            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
-            yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
+    if not isinstance(node, CallNode):
+        return
+    used: list[SyntaxNode] = []
+    if node.function in COMPARISONS:
+        used = node.arguments
+    elif node.target is not None and node.function not in _OF_OPTIONALS:
+        used = [node.target]
+    for side in used:
+        read = read_of(side)
+        if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
+            continue
+        message = f"{read.domain} is in the place of the domain, which is mostly the driver's name"
+        wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
+        whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
+        plain = read.domain.isidentifier() and read.domain.isascii()
+        fix = replacing(read.node, whole) if plain else ()
+        yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
 
 
 def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["gpu.example.com/model"]``."""
     seen = set()
-    for read in reads(expression.root) if expression.root else ():
+    for read in reads(expression):
         if read.domain and "/" in read.domain and read.domain_span() not in seen:
             seen.add(read.domain_span())
             domain, _, name = read.domain.partition("/")
@@ -409,25 +369,24 @@ def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
                 wish = f'write "{name}" in device.{read.kind}["{domain}"]'
             plain = read.last and not read.tested and name.isidentifier() and name.isascii()
             whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
-            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
+            fix = replacing(read.node, whole) if plain else ()
             yield Mistake("domain-with-name", *read.domain_span(), message, wish, fix)
 
 
-def list_attribute(expression: ManifestExpression) -> Iterator[Mistake]:
+def list_attribute(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute.includes(x)`` and ``attribute.exists(x, …)`` where attributes are not lists."""
-    if expression.declarations.list_type_attributes or expression.error is None or expression.root is None:
+    if expression.declarations.list_type_attributes:
         return
     text = expression.text
-    for node in walk(expression.root):
-        if isinstance(node, CallNode) and node.function == "includes" and node.target is not None:
-            begin, end = operator_span(node, expression)
-            argument = node.arguments[0].text(text) if node.arguments else "…"
-            message = "the API server accepts includes only if its feature gate DRAListTypeAttributes is on"
-            wish = f"for a string, write {node.target.text(text)}.contains({argument})"
-            yield Mistake("list-attribute", begin, end, message, wish)
-        elif isinstance(node, ComprehensionNode) and not node.is_bind:
-            read = read_of(node.iteration_range)
-            if read is not None and read.kind == "attributes" and not read.last:
-                message = "attributes are lists only if the feature gate DRAListTypeAttributes is on"
-                wish = f"compare the value itself: {node.iteration_range.text(text)} == …"
-                yield Mistake("list-attribute", node.place, node.place + 1, message, wish)
+    if isinstance(node, CallNode) and node.function == "includes" and node.target is not None:
+        begin, end = operator_span(node, expression)
+        argument = node.arguments[0].text(text) if node.arguments else "…"
+        message = "the API server accepts includes only if its feature gate DRAListTypeAttributes is on"
+        wish = f"for a string, write {node.target.text(text)}.contains({argument})"
+        yield Mistake("list-attribute", begin, end, message, wish)
+    elif isinstance(node, ComprehensionNode) and not node.is_bind:
+        read = read_of(node.iteration_range)
+        if read is not None and read.kind == "attributes" and not read.last:
+            message = "attributes are lists only if the feature gate DRAListTypeAttributes is on"
+            wish = f"compare the value itself: {node.iteration_range.text(text)} == …"
+            yield Mistake("list-attribute", node.place, node.place + 1, message, wish)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.errors import PermanentError
 from dra_kit.kubelet.cdi import spec as cdi
-from dra_kit.kubelet.cdi.spec import QualifiedName, validate_spec
+from dra_kit.kubelet.cdi.spec import check_qualified_name, validate_spec
 from dra_kit.kubelet.cdi.store import claim_device_name, claim_kind
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request
@@ -45,7 +45,7 @@ def build_claim_spec(
             )
             devices.append(cdi.CDIDevice(name=name, container_edits=edits))
             own = (f"{kind}={name}",)
-        names.append((*own, *(str(QualifiedName.parse(other)) for other in prepared.cdi_devices)))
+        names.append((*own, *map(check_qualified_name, prepared.cdi_devices)))
     if not devices:
         return None, names
     spec = cdi.build_spec(kind, tuple(devices), container_edits=claim_edits)
@@ -86,14 +86,8 @@ def _hook(hook: Hook) -> cdi.Hook:
 
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
     """Return the claim's edits as each device gave them; equal edits of several devices occur once."""
-    merged: dict[str, tuple[object, ...]] = {}
-    for part in parts:
-        edits = _edits(part)
-        for field in cdi.SpecEdits.model_fields:
-            values = getattr(edits, field) or ()
-            if values:
-                merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
-    return cdi.SpecEdits.model_validate(merged) if merged else cdi.NO_EDITS
+    merged = cdi.merge_edits(map(_edits, parts))
+    return merged.model_copy(update={field: tuple(dict.fromkeys(values)) for field, values in merged if values})
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dra_kit.author import prepared as author
 from dra_kit.errors import ConfigurationError, InvalidPrepared, TransientError, UnresolvableDevices
 from dra_kit.kubelet.cdi import spec as cdi
-from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors
+from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors, merge_edits
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
 from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
 from dra_kit.text import did_you_mean
@@ -154,20 +154,6 @@ def parse_spec(content: bytes) -> Spec:
     if repeated:
         raise ValueError(f"no CDI spec: repeated key {repeated[0]}")
     return spec
-
-
-def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
-    """Merge edits as a runtime applies them, one after another."""
-    resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
-    return SpecEdits(
-        env=tuple(entry for edit in edits for entry in edit.env),
-        device_nodes=tuple(node for edit in edits for node in edit.device_nodes),
-        net_devices=tuple(device for edit in edits for device in edit.net_devices),
-        hooks=tuple(hook for edit in edits for hook in edit.hooks),
-        mounts=tuple(mount for edit in edits for mount in edit.mounts),
-        intel_rdt=resctrl[-1] if resctrl else None,
-        additional_gids=tuple(gid for edit in edits for gid in edit.additional_gids),
-    )
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:

@@ -133,6 +133,16 @@ NO_EDITS: Final = SpecEdits()
 """Edits that change nothing."""
 
 
+def merge_edits(edits: Iterable[SpecEdits]) -> SpecEdits:
+    """Merge edits as a runtime applies them, one after another."""
+    merged: dict[str, Any] = {}
+    for edit in edits:
+        for field, value in edit:
+            if value:  # lists are joined; of the settings of resctrl, the last ones win
+                merged[field] = (*merged.get(field, ()), *value) if isinstance(value, tuple) else value
+    return SpecEdits.model_validate(merged)
+
+
 class CDIDevice(_Model):
     """A device that containers can request by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
 
@@ -464,57 +474,30 @@ def _number(
 VENDOR_RULE = "a vendor starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
 CLASS_RULE = "a class starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
 DEVICE_RULE = "a device name starts and ends with a letter or digit, and has only letters, digits, '_', '-', '.', ':'"
-_VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+valid_vendor: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?").fullmatch
+"""Whether runtimes accept a text as the part of a kind before the slash."""
+valid_class: Final = valid_vendor
+"""Whether runtimes accept a text as the part of a kind after the slash."""
+valid_device_name: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?").fullmatch
+"""Whether runtimes accept a text as the name of a device in a spec."""
 
 
-def valid_vendor(vendor: str) -> bool:
-    """Return whether runtimes accept it as the part of a kind before the slash."""
-    return _VENDOR_OR_CLASS.fullmatch(vendor) is not None
+def check_qualified_name(text: str) -> str:
+    """Return a device's name as containers request it, ``vendor/class=name``.
 
-
-def valid_class(class_name: str) -> bool:
-    """Return whether runtimes accept it as the part of a kind after the slash."""
-    return _VENDOR_OR_CLASS.fullmatch(class_name) is not None
-
-
-def valid_device_name(name: str) -> bool:
-    """Return whether runtimes accept it as the name of a device in a spec."""
-    return _DEVICE.fullmatch(name) is not None
-
-
-class QualifiedName(Struct, frozen=True):
-    """A device as containers request it; ``str()`` returns ``vendor/class=name``."""
-
-    vendor: str
-    class_name: str
-    name: str
-
-    @property
-    def kind(self) -> str:
-        """``vendor/class``."""
-        return f"{self.vendor}/{self.class_name}"
-
-    def __str__(self) -> str:
-        return f"{self.kind}={self.name}"
-
-    @classmethod
-    def parse(cls, text: str) -> QualifiedName:
-        """Split ``vendor/class=name``.
-
-        Raises:
-            PermanentError: not a qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
-        """
-        kind, equals, name = text.partition("=")
-        vendor, slash, class_name = kind.partition("/")
-        if not (equals and slash):
-            rule = "a qualified name is vendor/class=name"
-        elif not valid_vendor(vendor):
-            rule = VENDOR_RULE
-        elif not valid_class(class_name):
-            rule = CLASS_RULE
-        elif not valid_device_name(name):
-            rule = DEVICE_RULE
-        else:
-            return cls(vendor, class_name, name)
-        raise PermanentError(f"CDI device {text!r} cannot exist: {rule}", code="invalid-cdi-name")
+    Raises:
+        PermanentError: not a qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
+    """
+    kind, equals, name = text.partition("=")
+    vendor, slash, class_name = kind.partition("/")
+    if not (equals and slash):
+        rule = "a qualified name is vendor/class=name"
+    elif not valid_vendor(vendor):
+        rule = VENDOR_RULE
+    elif not valid_class(class_name):
+        rule = CLASS_RULE
+    elif not valid_device_name(name):
+        rule = DEVICE_RULE
+    else:
+        return text
+    raise PermanentError(f"CDI device {text!r} cannot exist: {rule}", code="invalid-cdi-name")

@@ -17,7 +17,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.liveness import HangingCallCheck
+from dra_kit.process.liveness import hanging_calls
 from dra_kit.process.probes import unready_parts
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 
@@ -91,7 +91,7 @@ class RoleThread:
         """Return the calls of the driver's code that have not returned, oldest first, with their claims and ages."""
         with self._lock:
             loop = self._loop
-        return HangingCallCheck(loop, 0.0)() if loop is not None else ()
+        return hanging_calls(loop, 0.0) if loop is not None else ()
 
     def _work(self) -> None:
         try:

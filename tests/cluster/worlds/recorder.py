@@ -48,9 +48,9 @@ async def _record(lines: list[Line], kubeconfig: Path) -> list[Line]:
     async with aiohttp.ClientSession(connector=connector, headers={"User-Agent": "oracle/1"}) as session:
         for name, labels in NAMESPACES.items():
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-            async with session.post(f"{credentials.server}/api/v1/namespaces", json=body) as answer:
+            async with session.post(f"{credentials.connection.server}/api/v1/namespaces", json=body) as answer:
                 answer.raise_for_status()
-        return [line | {"steps": await _steps(session, credentials.server, line)} for line in lines]
+        return [line | {"steps": await _steps(session, credentials.connection.server, line)} for line in lines]
 
 
 async def _steps(session: aiohttp.ClientSession, server: str, line: Line) -> list[Line]:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.resource.schema.decode import raw_object_texts
-from dra_kit.kubernetes.values.json import RawObject
+from dra_kit.kubernetes.values.json import RawObject, raw_object_texts
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 BODY = '{"metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":%s}}]}}'

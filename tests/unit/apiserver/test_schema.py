@@ -8,10 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.kinds.registry import KINDS
+from dra_kit.apiserver.api import KINDS
 from dra_kit.kubernetes.resource.schema import protobuf
-from dra_kit.kubernetes.resource.schema.decode import READERS, StrictDecoding, TypeMismatch, decode, prune, written_zero
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct, types
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    READERS,
+    StrictDecoding,
+    TypeMismatch,
+    decode,
+    item_type,
+    prune,
+    struct,
+    types,
+    written_zero,
+)
 from dra_kit.kubernetes.values.json import loads
 
 TYPES = sorted({type_name for kind in KINDS for type_name in (*kind.types.values(), kind.stored_type)})

@@ -4,20 +4,14 @@ import asyncio
 import contextvars
 import functools
 import threading
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 from dra_kit.author.calls import call, run_in_thread
+from tests.support.api import eventually
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a thread sets it
-            await asyncio.sleep(0.005)
 
 
 class Author:

@@ -51,19 +51,22 @@ def test_a_driver_stores_its_arguments() -> None:
     assert driver.configs.kinds == (GpuConfig,)
 
 
+class Waiting(dra.Device):
+    binding_conditions: Sequence[str] = ("example.com/attached",)
+    binding_failure_conditions: Sequence[str] = ("example.com/failed",)
+
+
+class Waitings(dra.DeviceProvider[Waiting]):
+    def discover(self) -> Iterator[Sequence[Waiting]]:
+        yield []
+
+
 def test_a_device_class_that_needs_an_unserved_feature_is_rejected() -> None:
     class Fabric(dra.Device):
         all_nodes: bool | None = True
 
-    class Waiting(dra.Device):
-        binding_conditions: Sequence[str] = ("example.com/attached",)
-
     class Fabrics(dra.DeviceProvider[Fabric]):
         def discover(self) -> Iterator[Sequence[Fabric]]:
-            yield []
-
-    class Waitings(dra.DeviceProvider[Waiting]):
-        def discover(self) -> Iterator[Sequence[Waiting]]:
             yield []
 
     assert refusal(provider=Fabrics()) == (
@@ -274,14 +277,6 @@ def test_devices_without_a_node_cannot_have_driver_defined_fields() -> None:
 
 
 def test_with_a_binder_devices_may_have_binding_conditions() -> None:
-    class Waiting(dra.Device):
-        binding_conditions: Sequence[str] = ("example.com/attached",)
-        binding_failure_conditions: Sequence[str] = ("example.com/failed",)
-
-    class Waitings(dra.DeviceProvider[Waiting]):
-        def discover(self) -> Iterator[Sequence[Waiting]]:
-            yield []
-
     class Crane(dra.DeviceBinder):
         def bind(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
             pass

@@ -59,15 +59,11 @@ def test_a_partitioned_pool_is_published() -> None:
     ]
 
 
-def test_an_unknown_counter_set_is_rejected() -> None:
-    text = refusal(devices=devices(1, consumes_counters=[SLICE]))
-    assert 'devices[0].consumes_counters[0].counter_set: Not found: "card": the pool has no such counter set' in text
-
-
-def test_a_problem_shared_by_many_devices_is_reported_once() -> None:
+def test_an_unknown_counter_set_of_many_devices_is_reported_once() -> None:
     text = refusal(devices=devices(7, consumes_counters=[SLICE]))
-    assert text.count("the pool has no such counter set") == 1
-    assert text.startswith("Pool 'rack': devices[0].consumes_counters[0].counter_set: Not found")
+    problem = 'counter_set: Not found: "card": the pool has no such counter set'
+    assert text.count(problem) == 1
+    assert text.startswith(f"Pool 'rack': devices[0].consumes_counters[0].{problem}")
     assert text.endswith('but device "gpu-0" refers to it, and 6 more like it')
 
 

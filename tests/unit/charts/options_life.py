@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +11,18 @@ import dra_kit as dra
 from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
 from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
 from dra_kit.apiserver.authorization import AuthorizationAttributes
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.cluster_object import node_rbac_values
 from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES, SECRETS
+from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, RESOURCE_SLICES, SECRETS
 from dra_kit.controller.binding import DeviceBinding
 from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.device_policy import WatchedObjectFollower
 from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
+from tests.unit.charts.clients import serving
 from tests.unit.charts.rendering import NAMESPACE, Manifests
 from tests.unit.charts.rights import Audit, Right
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
@@ -261,13 +260,8 @@ ALLOWED: Mapping[str, list[Right]] = {
 async def play_options(manifests: Mapping[str, Manifests]) -> Audit:
     """Do the work of each option with the rights of its own release, at one API server."""
     audit = Audit()
-    async with ApiServer() as server, AsyncExitStack() as stack:
-
-        async def client(credentials: Credentials) -> Client:
-            return await stack.enter_async_context(Client(credentials, user_agent="tests/1"))
-
-        admin = await client(Credentials(Connection(server.url)))
-        await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _NODE}})
+    async with serving(_NODE) as served:
+        server, admin = served.server, served.admin
         await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         server.api.rbac.audit = audit
         for name, option in OPTIONS.items():
@@ -277,7 +271,7 @@ async def play_options(manifests: Mapping[str, Manifests]) -> Audit:
             accounts = RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects)
             await create_accounts(accounts, server, admin)
             token = server.token(NAMESPACE, account, node=_NODE if option.role == "node" else "")
-            credentials = Credentials(Connection(server.url, f"Bearer {token}"))
-            world = World(admin, await client(credentials), credentials, name, audit.asked[account])
+            credentials = Credentials(server.connection(token))
+            world = World(admin, await served.client(token), credentials, name, audit.asked[account])
             await option.work(world)
     return audit

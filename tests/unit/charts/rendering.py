@@ -26,6 +26,21 @@ DEPLOYED: Mapping[str, Any] = {
     "target": "pizza_driver.driver:driver",
 }
 """What everybody has to say."""
+ALL_ROLES: Mapping[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
+"""The same with the webhook."""
+
+
+def target(folder: Path, settings: str) -> Path:
+    """A driver with settings, whose fields are lines of a pydantic model."""
+    file = folder / "pizzeria.py"
+    file.write_text(
+        "import dra_kit as dra\nfrom typing import Literal\nfrom pydantic import BaseModel, Field\n"
+        f"class Settings(BaseModel):\n{settings}"
+        "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
+        "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"
+        "driver = dra.Driver('dra.pizza', provider=Oven(), preparer=Waiter(), settings=Settings)\n"
+    )
+    return file
 
 
 def parsed(text: str) -> Iterator[Any]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.client.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.unit.charts.clients import serving
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
 
@@ -38,19 +36,11 @@ class World:
 @pytest.fixture
 async def world(helm: Helm) -> AsyncIterator[World]:
     gates = FeatureGates(FeatureGates.default().enabled - {_GRANULAR})
-    async with ApiServer(gates=gates) as server, AsyncExitStack() as stack:
-
-        async def client(token: str | None) -> Client:
-            authorization = f"Bearer {token}" if token else None
-            connected = Client(Credentials(Connection(server.url, authorization)), user_agent="tests/1")
-            return await stack.enter_async_context(connected)
-
-        admin = await client(None)
-        for name in ("node-1", "node-2"):
-            await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    async with serving("node-1", "node-2", gates=gates) as served:
+        server, admin = served.server, served.admin
         await create_accounts(accounts(helm.render({**DEPLOYED, "controller": {"enabled": False}})), server, admin)
         here, nowhere = (server.token(NAMESPACE, f"{RELEASE}-node", node=node) for node in ("node-1", ""))
-        yield World(admin, await client(here), await client(nowhere))
+        yield World(admin, await served.client(here), await served.client(nowhere))
 
 
 def resource_slice(name: str, node: str | None = "node-1", driver: str = DRIVER, version: str = "v1") -> dict[str, Any]:

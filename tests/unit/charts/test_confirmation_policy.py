@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.client.resources import DECOMMISSIONED, NODES, PODS
+from dra_kit.client.resources import DECOMMISSIONED, PODS
 from dra_kit.errors import Forbidden
 from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.unit.charts.clients import serving
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
 
@@ -73,22 +71,15 @@ class World:
 
 @pytest.fixture(params=list(NODES_OF_DRIVERS))
 async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    async with ApiServer() as server, AsyncExitStack() as stack:
-
-        async def client(token: str | None) -> Client:
-            authorization = f"Bearer {token}" if token else None
-            connected = Client(Credentials(Connection(server.url, authorization)), user_agent="tests/1")
-            return await stack.enter_async_context(connected)
-
-        admin = await client(None)
-        await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+    async with serving("node-1") as served:
+        server, admin = served.server, served.admin
         manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": NODES_OF_DRIVERS[request.param]})
         await create_accounts(accounts(manifests), server, admin)
         own = await admin.create(PODS, pod(OWN))
         await admin.create(PODS, pod(OTHER))
         account = server.api.lookup("serviceaccounts", f"{NAMESPACE}/{RELEASE}-node")
         assert account is not None
-        yield World(admin, await client(server.api.tokens.issue(account, pod=own)[0]))
+        yield World(admin, await served.client(server.api.tokens.issue(account, pod=own)[0]))
 
 
 async def test_a_pod_confirms_by_its_own_condition(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The controller in the chart: replicas of which a Lease makes one the active one, and what they may do."""
+"""The controller in the chart, of whose replicas a Lease makes one the active one; the replicas of the webhook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_kit.controller.agent import lease_name
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 NAME = f"{RELEASE}-controller"
 
@@ -28,25 +28,46 @@ def test_an_old_replica_ends_when_a_new_one_is_ready(manifests: Manifests) -> No
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
-def test_replicas_are_on_different_nodes_where_that_is_possible(manifests: Manifests) -> None:
-    (spread,) = manifests.pod("controller")["topologySpreadConstraints"]
-
-    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
-    labels = manifests.named("Deployment", NAME)["spec"]["template"]["metadata"]["labels"]
-    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+replicated = pytest.mark.parametrize("role", ["controller", "webhook"])
 
 
-def test_one_replica_may_be_evicted_at_a_time(manifests: Manifests) -> None:
-    budget = manifests.named("PodDisruptionBudget", NAME)
+def of_role(helm: Helm, role: str, **given: Any) -> Manifests:
+    return helm.render({**ALL_ROLES, role: {**ALL_ROLES.get(role, {}), **given}})
+
+
+@replicated
+def test_replicas_are_on_different_nodes_where_that_is_possible(role: str, helm: Helm) -> None:
+    manifests = of_role(helm, role)
+    (constraint,) = manifests.pod(role)["topologySpreadConstraints"]
+
+    assert (constraint["topologyKey"], constraint["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    # a cluster may have one node only
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["labelSelector"] == manifests.named("Deployment", f"{RELEASE}-{role}")["spec"]["selector"]
+
+
+@replicated
+def test_they_are_spread_otherwise_where_a_value_says_so(role: str, helm: Helm) -> None:
+    zones = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+    manifests = of_role(helm, role, topologySpreadConstraints=[zones])
+    assert manifests.pod(role)["topologySpreadConstraints"] == [zones]
+
+
+@replicated
+def test_no_more_than_one_replica_is_evicted_at_a_time(role: str, helm: Helm) -> None:
+    manifests = of_role(helm, role)
+    budget = manifests.named("PodDisruptionBudget", f"{RELEASE}-{role}")
 
     assert budget["spec"]["maxUnavailable"] == 1
     assert budget["metadata"]["namespace"] == NAMESPACE
-    assert budget["spec"]["selector"] == manifests.named("Deployment", NAME)["spec"]["selector"]
+    assert budget["spec"]["selector"] == manifests.named("Deployment", f"{RELEASE}-{role}")["spec"]["selector"]
 
 
-@pytest.mark.parametrize("controller", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one", "unwanted"])
-def test_single_replica_has_no_disruption_budget(controller: dict[str, Any], helm: Helm) -> None:
-    assert NAME not in helm.render(values(**controller)).names("PodDisruptionBudget")
+@replicated
+@pytest.mark.parametrize("given", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one-replica", "disabled"])
+def test_single_replica_has_no_disruption_budget(given: dict[str, Any], role: str, helm: Helm) -> None:
+    assert f"{RELEASE}-{role}" not in of_role(helm, role, **given).names("PodDisruptionBudget")
 
 
 def test_zero_replicas_are_rejected(helm: Helm) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from dra_kit.cli.app import cli
 from tests.unit.charts.options import EXAMPLES, ROWS
-from tests.unit.charts.rendering import CHART, DRIVER, Helm, Refused
+from tests.unit.charts.rendering import CHART, DRIVER, Helm, Refused, target
 
 PROJECT = EXAMPLES / "pizza-driver"
 
@@ -52,17 +52,11 @@ def test_helm_refuses_a_setting_that_the_driver_would_refuse(
 
 
 def test_a_setting_may_be_a_template_whatever_it_becomes(tmp_path: Path, helm: Helm) -> None:
-    target = tmp_path / "pizzeria.py"
-    target.write_text(
-        "import dra_kit as dra\nfrom typing import Literal\nfrom pydantic import BaseModel, Field\n"
-        "class Settings(BaseModel):\n"
+    settings = (
         "    ovens: int = Field(default=1, ge=1, description='how many there are')\n"
         "    sizes: list[int] = []\n    mode: Literal['a', 'b'] = 'a'\n"
-        "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
-        "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"
-        "driver = dra.Driver('dra.pizza', provider=Oven(), preparer=Waiter(), settings=Settings)\n"
     )
-    assert made(target, "--directory", tmp_path / "chart").exit_code == 0
+    assert made(target(tmp_path, settings), "--directory", tmp_path / "chart").exit_code == 0
     image = {"repository": "images.example/pizza", "tag": "1"}
     given = {"ovens": "{{ 7 }}", "sizes": [1, 2], "mode": "b"}
     values = {"target": "pizzeria:driver", "image": image, "node": {"settings": given}}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import yaml
 
 import dra_kit as dra
-from dra_kit.apiserver.server import ApiServer
-from dra_kit.client.api import Client
-from dra_kit.client.credentials import Credentials
-from dra_kit.client.resources import NODES, PODS
+from dra_kit.client.resources import PODS
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.admission.policy.drivers import DRIVERS, GPU
+from tests.unit.charts.clients import serving
 from tests.unit.charts.life import accounts
 from tests.unit.charts.options import EXAMPLES
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
@@ -156,18 +153,10 @@ async def test_the_pod_of_mps_is_one_that_the_chart_of_the_gpu_driver_allows(hel
         claim_uid="6c1a0a52", namespace=NAMESPACE, node="node-1", image="gpu-driver:1", driver_root="/",
         devices=["GPU-1"], folder=folder, pull_secrets=["registry"],
     )  # fmt: skip
-    async with ApiServer() as server, AsyncExitStack() as stack:
-
-        async def client(token: str) -> Client:
-            credentials = Credentials(server.connection(token))
-            return await stack.enter_async_context(Client(credentials, user_agent="tests/1"))
-
-        admin = await client("")
-        await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
-        await create_accounts(
-            accounts(helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})), server, admin
-        )
-        node = await client(server.token(NAMESPACE, f"{RELEASE}-node", node="node-1"))
+    manifests = helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})
+    async with serving("node-1") as served:
+        await create_accounts(accounts(manifests), served.server, served.admin)
+        node = await served.client(served.server.token(NAMESPACE, f"{RELEASE}-node", node="node-1"))
         keeper = ClusterObjects(node, driver.name, ClusterFacts(node, "node-1", lambda _: None))
 
         made = await keeper.apply(pod.address(), pod.body())

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
-from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import DAEMON_SETS
 from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.unit.charts.clients import serving
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 from tests.unit.charts.rights import Audit, Right, granted
@@ -151,11 +150,12 @@ async def test_what_asks_the_nodes_needs_all_of_its_rights_and_no_others(helm: H
     inside = {rule["resources"][0] for rule in manifests.named("Role", GUARD)["rules"]}
     assert inside == {"pods", "daemonsets"}, "of the release's namespace only"
     audit.follow(GUARD)
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
+    async with serving() as served:
+        server, admin = served.server, served.admin
         server.api.rbac.audit = audit
         await create_accounts(accounts(manifests), server, admin)
         await admin.create(DAEMON_SETS, manifests.named("DaemonSet"))
-        credentials = Credentials(Connection(server.url, f"Bearer {server.token(NAMESPACE, GUARD)}"))
+        credentials = Credentials(server.connection(server.token(NAMESPACE, GUARD)))
         query = DrainQuery(driver=DRIVER, until_removed=True, namespace=NAMESPACE, may_be_unknown=True)
         found = await wait_drained(credentials, query, changed=lambda _: None)
     assert found.removal is not None

@@ -17,7 +17,7 @@ from dra_kit.apiserver.authorization import AuthorizationAttributes
 from tests.unit.charts.end_life import ACCOUNT, play_end
 from tests.unit.charts.life import ROLES, play
 from tests.unit.charts.options_life import ALLOWED, OPTIONS, Option, play_options
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, RELEASE, Helm, Manifests
+from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, RELEASE, Helm, Manifests
 from tests.unit.charts.rights import Audit, Right, granted, rbac
 
 RIGHTS = [
@@ -45,29 +45,30 @@ RIGHTS = [
 """What the chart grants without being asked for more: role, API group, resource, verb; nothing to the webhook role."""
 
 
+TRIED = AuthorizationAttributes(
+    "arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER
+)
+"""The API server itself asks for arbitrary nodes where the right for the node of the token is not enough."""
+
+
 @dataclass(frozen=True)
 class Life:
-    """What was played, and with which rights."""
+    """What was played, with which rights, and directories that were used meanwhile."""
 
     manifests: Manifests
     audit: Audit
-    used: set[str]
+    used: frozenset[str] = frozenset()
 
 
 @pytest.fixture(scope="module")
 def life(helm: Helm) -> Life:
-    manifests = helm.render({**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}})
+    manifests = helm.render(ALL_ROLES)
     played = asyncio.run(play(manifests))
-    return Life(manifests, played.audit, played.used)
+    return Life(manifests, played.audit, frozenset(played.used))
 
 
 def test_the_roles_can_do_all_that_they_want_to(life: Life) -> None:
-    # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
-    tried = AuthorizationAttributes(
-        "arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER
-    )
-
-    assert life.audit.refused() == {f"{RELEASE}-node": [tried], f"{RELEASE}-controller": [], f"{RELEASE}-webhook": []}
+    assert life.audit.refused() == {f"{RELEASE}-node": [TRIED], f"{RELEASE}-controller": [], f"{RELEASE}-webhook": []}
 
 
 def test_every_role_ran_as_its_account_and_the_nodes_token_names_the_node(life: Life) -> None:
@@ -93,14 +94,8 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
     (asked,) = {one for one in life.audit.asked[node] if one.verb == "associated-node:patch"}
 
     assert asked.name == DRIVER
-    assert (
-        not rbac(life.manifests, node)
-        .authorize(
-            User(life.audit.users[node].name),
-            AuthorizationAttributes(asked.verb, asked.group, asked.resource, "driver", name="other"),
-        )
-        .allowed
-    )
+    other = AuthorizationAttributes(asked.verb, asked.group, asked.resource, "driver", name="other")
+    assert not rbac(life.manifests, node).authorize(User(life.audit.users[node].name), other).allowed
 
 
 @pytest.mark.parametrize(
@@ -119,11 +114,8 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
 def test_what_the_node_role_never_asks_for_is_refused(life: Life, verb: str, group: str, resource: str) -> None:
     node = f"{RELEASE}-node"
 
-    assert (
-        not rbac(life.manifests, node)
-        .authorize(life.audit.users[node], AuthorizationAttributes(verb, group, resource))
-        .allowed
-    )
+    asked = AuthorizationAttributes(verb, group, resource)
+    assert not rbac(life.manifests, node).authorize(life.audit.users[node], asked).allowed
 
 
 def test_each_directory_of_the_host_is_one_that_the_node_role_uses(life: Life, helm: Helm) -> None:
@@ -141,32 +133,19 @@ ENDING: list[Right] = [
 """What the node role needs at the end of the driver: all but what publishes, and to confirm by its pod."""
 
 
-@dataclass(frozen=True)
-class End:
-    """What was played at the end of the driver, and with which rights."""
-
-    manifests: Manifests
-    audit: Audit
-
-
 @pytest.fixture(scope="module")
-def end(helm: Helm) -> End:
+def end(helm: Helm) -> Life:
     manifests = helm.render({**DEPLOYED, "node": {"decommission": True}})
-    return End(manifests, asyncio.run(play_end(manifests)))
+    return Life(manifests, asyncio.run(play_end(manifests)))
 
 
-def test_at_the_end_the_node_role_has_the_rights_that_it_needs_and_no_others(end: End) -> None:
-    # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
-    tried = AuthorizationAttributes(
-        "arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER
-    )
-
-    assert end.audit.refused()[ACCOUNT] == [tried]
+def test_at_the_end_the_node_role_has_the_rights_that_it_needs_and_no_others(end: Life) -> None:
+    assert end.audit.refused()[ACCOUNT] == [TRIED]
     assert sorted(granted(end.manifests, ACCOUNT)) == sorted(ENDING)
 
 
 @pytest.mark.parametrize(("group", "resource", "verb"), ENDING)
-def test_without_a_right_something_is_refused_at_the_end(end: End, group: str, resource: str, verb: str) -> None:
+def test_without_a_right_something_is_refused_at_the_end(end: Life, group: str, resource: str, verb: str) -> None:
     lost = end.audit.lost(end.manifests, ACCOUNT, (group, resource, verb))
 
     assert {(asked.group, asked.full_resource, asked.verb) for asked in lost} == {(group, resource, verb)}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dra_kit.process.metrics import FAMILIES, MetricDescription
-from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "how-to" / "monitor.md"
@@ -33,7 +33,7 @@ NAMESPACED = re.compile(r"\b(?:kube_(?:daemonset|deployment)_\w+|up)\{([^}]*)\}"
 
 @pytest.fixture(scope="module")
 def monitored(helm: Helm) -> Manifests:
-    return helm.render({**DEPLOYED, "monitoring": ON, "webhook": {"certificate": {"secretName": "cert"}}})
+    return helm.render({**ALL_ROLES, "monitoring": ON})
 
 
 def rules(manifests: Manifests) -> list[dict[str, Any]]:
@@ -75,19 +75,24 @@ def test_nothing_of_it_is_made_unless_it_is_asked_for(helm: Helm) -> None:
     assert "pod-resources" not in json.dumps(helm.render(DEPLOYED).pod("node"))
 
 
-def test_the_pods_of_all_roles_are_scraped_where_they_serve(helm: Helm) -> None:
-    webhook = {"certificate": {"secretName": "cert"}}
-    made = helm.render({**DEPLOYED, "monitoring": ON, "webhook": webhook})
-    monitor = made.named("PodMonitor")
+def test_the_pods_of_all_roles_are_scraped_where_they_serve(monitored: Manifests) -> None:
+    monitor = monitored.named("PodMonitor")
     selector = monitor["spec"]["selector"]["matchLabels"]
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
     for kind, role in (("DaemonSet", "node"), ("Deployment", "controller"), ("Deployment", "webhook")):
-        template = made.named(kind, f"{RELEASE}-{role}")["spec"]["template"]
+        template = monitored.named(kind, f"{RELEASE}-{role}")["spec"]["template"]
         assert selector.items() <= template["metadata"]["labels"].items()
         assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
     assert monitor["metadata"]["namespace"] == NAMESPACE
 
 
+POD = {
+    "job": "dra",
+    "__meta_kubernetes_pod_node_name": "node-1",
+    "__meta_kubernetes_pod_label_app_kubernetes_io_name": DRIVER,
+}
+"""What Prometheus knows of a pod's target."""
+TRUE = {"driver": DRIVER, "node": "node-1", "namespace": NAMESPACE, "pod": "node-xyz", "job": "dra"}
 FORGED = {"driver": "other.example", "node": "node-9", "namespace": "kube-system", "pod": "victim", "job": "other"}
 
 
@@ -110,18 +115,9 @@ def test_a_pod_cannot_report_for_another_one(helm: Helm, monitor: str) -> None:
     made = helm.render({**DEPLOYED, "monitoring": {monitor: {"enabled": True}}})
     spec = made.named(monitor[0].upper() + monitor[1:])["spec"]
     [endpoint] = spec.get("podMetricsEndpoints") or spec["endpoints"]
-    target = {
-        "namespace": NAMESPACE,
-        "pod": "node-xyz",
-        "container": "node",
-        "job": "dra",
-        "__meta_kubernetes_pod_node_name": "node-1",
-        "__meta_kubernetes_pod_label_app_kubernetes_io_name": DRIVER,
-    }
+    target = {"namespace": NAMESPACE, "pod": "node-xyz", "container": "node", **POD}
     series = scraped(endpoint, target, {**FORGED, "claim": "lunch"})
-    assert {name: series[name] for name in FORGED} == {
-        "driver": DRIVER, "node": "node-1", "namespace": NAMESPACE, "pod": "node-xyz", "job": "dra",
-    }  # fmt: skip
+    assert {name: series[name] for name in FORGED} == TRUE
     assert (series["exported_namespace"], series["exported_pod"]) == ("kube-system", "victim")
     assert not {"exported_driver", "exported_node"} & series.keys()
 
@@ -148,21 +144,15 @@ def test_the_scrape_configuration_of_the_page_believes_no_pod() -> None:
         "metricRelabelings": config["metric_relabel_configs"],
     }
     target = {
-        "job": "dra",
         "__meta_kubernetes_namespace": NAMESPACE,
         "__meta_kubernetes_pod_name": "node-xyz",
         "__meta_kubernetes_pod_container_name": "node",
-        "__meta_kubernetes_pod_node_name": "node-1",
-        "__meta_kubernetes_pod_label_app_kubernetes_io_name": DRIVER,
+        **POD,
     }
     series = scraped(endpoint, target, FORGED)
     assert series == {
-        "driver": DRIVER,
-        "node": "node-1",
-        "namespace": NAMESPACE,
-        "pod": "node-xyz",
+        **TRUE,
         "container": "node",
-        "job": "dra",
         "exported_namespace": "kube-system",
         "exported_pod": "victim",
         "exported_job": "other",
@@ -241,24 +231,21 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(mo
 @pytest.mark.parametrize(
     ("values", "left"),
     [
-        ({}, {"DRADriverWebhookDown", "DRADriverCertificateExpires"}),
-        ({"webhook": {"certificate": {"secretName": "cert"}}}, set()),
+        (DEPLOYED, {"DRADriverWebhookDown", "DRADriverCertificateExpires"}),
+        (ALL_ROLES, set()),
         (
-            {"webhook": {"certificate": {"secretName": "cert"}}, "controller": {"enabled": False}},
+            {**ALL_ROLES, "controller": {"enabled": False}},
             {"DRADriverNoLeader", "DRADriverClusterPoolsNotPublished"},
         ),
-        (
-            {"webhook": {"certificate": {"secretName": "cert"}}, "node": {"updateStrategy": {"type": "OnDelete"}}},
-            {"DRADriverRolloutStuck"},
-        ),
-        ({"image": {"repository": ""}}, set()),
+        ({**ALL_ROLES, "node": {"updateStrategy": {"type": "OnDelete"}}}, {"DRADriverRolloutStuck"}),
+        ({**DEPLOYED, "image": {"repository": ""}}, set()),
     ],
 )
 def test_a_role_that_values_switch_off_has_no_alert(helm: Helm, values: dict[str, Any], left: set[str]) -> None:
     every = {
         rule["alert"] for rule in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
     }
-    made = helm.render({**DEPLOYED, "monitoring": {"prometheusRule": {"enabled": True}}, **values})
+    made = helm.render({**values, "monitoring": {"prometheusRule": {"enabled": True}}})
     assert {rule["alert"] for rule in rules(made)} == every - left
 
 
@@ -270,8 +257,7 @@ def test_alerts_fire_when_they_should_and_not_before(tests: Path, monitored: Man
 @pytest.mark.parametrize("case", sorted(path.name for path in CASES.iterdir()))
 def test_a_case_of_an_administrator_raises_the_alert_that_was_wanted(case: str, helm: Helm, tmp_path: Path) -> None:
     driver = re.findall(r'driver="([^"]+)"', (CASES / case).read_text())[0]
-    webhook = {"certificate": {"secretName": "cert"}}
-    made = helm.render({**DEPLOYED, "driverName": driver, "monitoring": ON, "webhook": webhook})
+    made = helm.render({**ALL_ROLES, "driverName": driver, "monitoring": ON})
     if case == "gone.yaml":  # it expects alerts without annotations
         for rule in made.named("PrometheusRule")["spec"]["groups"][0]["rules"]:
             del rule["annotations"]

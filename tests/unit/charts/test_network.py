@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.charts.rendering import DEPLOYED, RELEASE, Helm, Manifests, Refused
+from tests.unit.charts.rendering import ALL_ROLES, RELEASE, Helm, Manifests, Refused
 
 ROLES = ["node", "controller", "webhook"]
 
 
 def deployed(helm: Helm, **values: dict[str, Any]) -> Manifests:
-    webhook = {"certificate": {"secretName": "webhook"}, **values.pop("webhook", {})}
-    return helm.render({**DEPLOYED, **values, "webhook": webhook})
+    return helm.render({**ALL_ROLES, **values, "webhook": {**ALL_ROLES["webhook"], **values.get("webhook", {})}})
 
 
 def policy(manifests: Manifests, role: str) -> Any:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.node.agent import DRAIN
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, Helm, Manifests
+from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, Helm, Manifests, target
 
 
 @pytest.fixture
@@ -35,17 +35,9 @@ def test_node_gets_its_name(deployed: Manifests) -> None:
 
 
 def test_every_variable_is_one_that_the_command_reads(helm: Helm, tmp_path: Path) -> None:
-    target = tmp_path / "pizzeria.py"
-    target.write_text(
-        "import dra_kit as dra\nfrom pydantic import BaseModel\n"
-        "class Settings(BaseModel):\n    menu: str = ''\n"
-        "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
-        "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"
-        "driver = dra.Driver('dra.pizza', provider=Oven(), preparer=Waiter(), settings=Settings)\n"
-    )
     manifests = helm.render({**DEPLOYED, "node": {"stateDir": "/state", "settings": {"menu": "/menu"}}})
 
-    text = CliRunner().invoke(cli, ["node", str(target), "--help"]).output
+    text = CliRunner().invoke(cli, ["node", str(target(tmp_path, "    menu: str = ''\n")), "--help"]).output
 
     assert [name for name in manifests.environment("node") if name not in text] == []
 
@@ -110,9 +102,7 @@ def test_it_sees_no_more_of_the_host_than_it_needs_at_the_same_paths(
 def test_settings_of_the_driver_become_the_variables_it_reads(role: str, helm: Helm) -> None:
     settings = {"menu": "/etc/menu.yaml", "ovens": 1_000_000, "vegan": True, "heat": 0.5}
 
-    webhook = {"certificate": {"secretName": "webhook-tls"}}
-
-    environment = helm.render({**DEPLOYED, "node": {"settings": settings}, "webhook": webhook}).environment(role)
+    environment = helm.render({**ALL_ROLES, "node": {"settings": settings}}).environment(role)
 
     assert {name: value for name, value in environment.items() if name.startswith("DRIVER_")} == {
         "DRIVER_MENU": "/etc/menu.yaml",
@@ -133,10 +123,8 @@ def test_what_an_author_adds_is_there(role: str, helm: Helm) -> None:
         "podAnnotations": {"oven": "on"},
         "nodeSelector": {"kitchen": "true"},
     }
-    certificate = {"webhook": {"certificate": {"secretName": "webhook"}}}
-    values = {**DEPLOYED, **certificate, role: {**certificate.get(role, {}), **more}}
 
-    manifests = helm.render(values)
+    manifests = helm.render({**ALL_ROLES, role: {**ALL_ROLES.get(role, {}), **more}})
 
     pod, container = manifests.pod(role), manifests.container(role)
     template = manifests.named("DaemonSet" if role == "node" else "Deployment", f"pizza-{role}")["spec"]["template"]

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, Helm, Manifests
+from tests.unit.charts.rendering import ALL_ROLES, DRIVER, NAMESPACE, Helm, Manifests
 
 POLICIES = ["node", "node-status"]
 NAMES = [pytest.param({}, id="release-name"), pytest.param({"fullnameOverride": "oven"}, id="other-name")]
-EVERYTHING: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
 
 
 @pytest.fixture(params=NAMES)
 def manifests(request: pytest.FixtureRequest, helm: Helm) -> Manifests:
-    return helm.render({**EVERYTHING, **request.param})
+    return helm.render({**ALL_ROLES, **request.param})
 
 
 def workloads(manifests: Manifests) -> Iterator[Any]:
@@ -115,7 +114,7 @@ def test_the_policies_and_the_role_name_the_driver(manifests: Manifests) -> None
 
 def test_rights_that_the_drivers_effects_need_are_added(helm: Helm) -> None:
     rule = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": ["get", "create", "patch", "delete"]}
-    plain, more = (helm.render({**EVERYTHING, "node": {"extraRules": rules}}) for rules in ([], [rule]))
+    plain, more = (helm.render({**ALL_ROLES, "node": {"extraRules": rules}}) for rules in ([], [rule]))
     name = policy(plain, "node")["metadata"]["name"]
     before = plain.named("ClusterRole", name)["rules"]
     assert more.named("ClusterRole", name)["rules"] == [*before, rule]
@@ -123,7 +122,7 @@ def test_rights_that_the_drivers_effects_need_are_added(helm: Helm) -> None:
 
 @pytest.mark.parametrize("role", ["controller", "webhook"])
 def test_other_roles_run_as_an_unprivileged_user(role: str, helm: Helm) -> None:
-    context = helm.render(EVERYTHING).container(role)["securityContext"]
+    context = helm.render(ALL_ROLES).container(role)["securityContext"]
 
     assert context["runAsNonRoot"] is True
     assert context["readOnlyRootFilesystem"] is True

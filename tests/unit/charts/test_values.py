@@ -9,7 +9,7 @@ import yaml
 
 from dra_kit.admission.policy.manifest import manifest, policy_objects
 from dra_kit.author.target import load_driver
-from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, Helm, Refused
+from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, Helm, Refused
 
 CLASSES = """\
 # one of each
@@ -101,10 +101,8 @@ def test_an_image_by_digest_needs_no_tag(helm: Helm) -> None:
 
 @pytest.mark.parametrize("role", ["node", "controller", "webhook"])
 def test_the_memory_of_every_role_is_limited_and_an_author_says_how(role: str, helm: Helm) -> None:
-    values = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
-
     def memory(**resources: Any) -> dict[str, str]:
-        changed = {**values, role: {**values.get(role, {}), "resources": resources}}
+        changed = {**ALL_ROLES, role: {**ALL_ROLES.get(role, {}), "resources": resources}}
         found: dict[str, Any] = helm.render(changed).container(role)["resources"]
         return {kind: amounts["memory"] for kind, amounts in found.items()}
 

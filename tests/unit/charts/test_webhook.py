@@ -11,12 +11,11 @@ import yaml
 
 from dra_kit.admission.certificates import self_made_secret
 from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
-from dra_kit.apiserver.server import ApiServer
-from dra_kit.client.api import APPLY, JSON_PATCH, Client
-from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.api import APPLY, JSON_PATCH
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
+from tests.unit.charts.clients import Served, serving
 from tests.unit.charts.options import ROWS
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
@@ -71,7 +70,8 @@ async def test_a_first_install_makes_its_classes_though_the_webhook_does_not_ans
     classes = "---\n".join([device_class("hot", DRIVER), device_class("cold", ""), device_class("far", "a.example")])
     rendered = helm.render({**values(), "deviceClasses": classes}).named("ValidatingWebhookConfiguration")
 
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+    async with serving() as served:
+        client = served.admin
         # where nothing listens
         local = [{**item, "clientConfig": {"url": "https://127.0.0.1:1/review"}} for item in rendered["webhooks"]]
         await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**rendered, "webhooks": local})
@@ -174,44 +174,6 @@ def test_zero_port_disables_liveness_probe(helm: Helm) -> None:
     assert "readinessProbe" in container
 
 
-def spread(helm: Helm, **webhook: Any) -> Any:
-    chart_values = values()
-    chart_values["webhook"] |= webhook
-    return helm.render(chart_values).pod("webhook")["topologySpreadConstraints"]
-
-
-def test_replicas_are_on_different_nodes_where_that_is_possible(helm: Helm) -> None:
-    (constraint,) = spread(helm)
-
-    selector = helm.render(values()).named("Deployment", f"{RELEASE}-webhook")["spec"]["selector"]
-    assert (constraint["topologyKey"], constraint["maxSkew"]) == ("kubernetes.io/hostname", 1)
-    # a cluster may have one node only
-    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert constraint["labelSelector"] == selector
-
-
-def test_they_are_spread_otherwise_where_a_value_says_so(helm: Helm) -> None:
-    zones = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-
-    assert spread(helm, topologySpreadConstraints=[zones]) == [zones]
-
-
-def test_no_more_than_one_replica_is_evicted_at_a_time(helm: Helm) -> None:
-    manifests = helm.render(values())
-
-    budget = manifests.named("PodDisruptionBudget", f"{RELEASE}-webhook")["spec"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"] == manifests.named("Deployment", f"{RELEASE}-webhook")["spec"]["selector"]
-
-
-@pytest.mark.parametrize("webhook", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one-replica", "disabled"])
-def test_an_only_replica_can_be_evicted(webhook: dict[str, Any], helm: Helm) -> None:
-    chart_values = values()
-    chart_values["webhook"] |= webhook
-
-    assert f"{RELEASE}-webhook" not in helm.render(chart_values).names("PodDisruptionBudget")
-
-
 SELF_MADE: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"selfMade": True}}}
 SECRET = f"{RELEASE}-webhook-self-made"
 JOB = f"{RELEASE}-webhook-certificate"
@@ -252,36 +214,35 @@ def secret(name: str, kind: str = "Opaque", **annotations: str) -> dict[str, Any
     }
 
 
-async def installed(manifests: Manifests, server: ApiServer, admin: Client) -> None:
+async def installed(manifests: Manifests, served: Served) -> None:
     """Create what decides about rights."""
     kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
     kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"}
     objects = [item for item in manifests.objects if item["kind"] in kinds]
-    await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    await create_accounts(
-        RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects), server, admin
-    )
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await served.admin.create(NAMESPACES, namespace)
+    accounts = RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects)
+    await create_accounts(accounts, served.server, served.admin)
 
 
 async def test_the_webhook_creates_its_secret_by_apply_under_no_other_name_or_type(helm: Helm) -> None:
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
-        await installed(helm.render(SELF_MADE), server, admin)
-        token = server.token(NAMESPACE, f"{RELEASE}-webhook")
-        async with Client(Credentials(Connection(server.url, f"Bearer {token}")), user_agent="tests/1") as webhook:
+    async with serving() as served:
+        await installed(helm.render(SELF_MADE), served)
+        webhook = await served.client(served.server.token(NAMESPACE, f"{RELEASE}-webhook"))
 
-            async def apply(body: dict[str, Any]) -> None:
-                name = body["metadata"]["name"]
-                await webhook.patch(SECRETS, name, body, NAMESPACE, content_type=APPLY, field_manager="me", force=True)
+        async def apply(body: dict[str, Any]) -> None:
+            name = body["metadata"]["name"]
+            await webhook.patch(SECRETS, name, body, NAMESPACE, content_type=APPLY, field_manager="me", force=True)
 
-            with pytest.raises(Forbidden):
-                await webhook.create(SECRETS, secret(SECRET))
-            with pytest.raises(Forbidden):
-                await apply(secret("other"))
-            # it would get the token of another account
-            account = {"kubernetes.io/service-account.name": f"{RELEASE}-controller"}
-            with pytest.raises(Forbidden, match=f"may write only Secret {SECRET}, of type Opaque"):
-                await apply(secret(SECRET, "kubernetes.io/service-account-token", **account))
-            await apply(secret(SECRET))
+        with pytest.raises(Forbidden):
+            await webhook.create(SECRETS, secret(SECRET))
+        with pytest.raises(Forbidden):
+            await apply(secret("other"))
+        # it would get the token of another account
+        account = {"kubernetes.io/service-account.name": f"{RELEASE}-controller"}
+        with pytest.raises(Forbidden, match=f"may write only Secret {SECRET}, of type Opaque"):
+            await apply(secret(SECRET, "kubernetes.io/service-account-token", **account))
+        await apply(secret(SECRET))
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -313,18 +274,15 @@ async def test_the_webhook_cannot_have_secrets_sent_to_it(helm: Helm) -> None:
     }
     manifests = helm.render(SELF_MADE)
     lasting = manifests.names("ServiceAccount") - {JOB, f"{RELEASE}-drain-guard"}
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
-        await installed(manifests, server, admin)
+    patch = [{"op": "add", "path": "/webhooks/-", "value": spy}]
+    async with serving() as served:
+        await installed(manifests, served)
         for account in lasting:
-            token = server.token(NAMESPACE, account)
-            async with Client(Credentials(Connection(server.url, f"Bearer {token}")), user_agent="tests/1") as attacker:
-                with pytest.raises(Forbidden):
-                    await attacker.patch(
-                        VALIDATING_WEBHOOK_CONFIGURATIONS,
-                        f"opaque-config.{DRIVER}",
-                        [{"op": "add", "path": "/webhooks/-", "value": spy}],
-                        content_type=JSON_PATCH,
-                    )
+            attacker = await served.client(served.server.token(NAMESPACE, account))
+            with pytest.raises(Forbidden):
+                await attacker.patch(
+                    VALIDATING_WEBHOOK_CONFIGURATIONS, f"opaque-config.{DRIVER}", patch, content_type=JSON_PATCH
+                )
     assert lasting == {f"{RELEASE}-{role}" for role in ("node", "controller", "webhook")}
 
 

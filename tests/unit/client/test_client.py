@@ -13,7 +13,7 @@ from dra_kit.client.api import APPLY, JSON_PATCH, MERGE_PATCH, Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
-from tests.unit.client.wire import Handler, answer, served, status, stream
+from tests.unit.client.wire import answer, hang_up, served, status, stream
 
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "lunch"}, "spec": {}}
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/lunch"
@@ -77,19 +77,14 @@ async def test_create_sends_the_object_to_the_collection() -> None:
     assert wire.queries == [{}]
 
 
-async def test_create_can_be_a_dry_run() -> None:
-    async with served(answer({}, 201)) as wire, wire.client() as client:
+async def test_writes_can_be_dry_runs() -> None:
+    async with served(answer({}, 201), answer({})) as wire, wire.client() as client:
         await client.create(RESOURCE_SLICES, {"metadata": {"generateName": "00000-"}}, dry_run=True)
-    assert wire.queries == [{"dryRun": "All"}]
-
-
-async def test_update_and_delete_can_be_dry_runs() -> None:
-    async with served(answer({}), answer({})) as wire, wire.client() as client:
         await client.update(RESOURCE_SLICES, {"metadata": {"name": "00000-a"}}, dry_run=True)
         await client.delete(RESOURCE_SLICES, "00000-a", uid="u1", dry_run=True)
     # the API server takes the options of a delete from the body, and ignores the query beside it
-    assert wire.queries == [{"dryRun": "All"}, {}]
-    assert wire.bodies[1]["dryRun"] == ["All"]
+    assert wire.queries == [{"dryRun": "All"}, {"dryRun": "All"}, {}]
+    assert wire.bodies[2]["dryRun"] == ["All"]
 
 
 async def test_unknown_fields_can_be_forbidden() -> None:
@@ -208,17 +203,19 @@ async def test_statuses_become_errors(code: int, reason: str, error: type[KubeEr
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "body",
     [
-        answer(
-            {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such resource", "details": {}}, 404
-        ),
-        answer({"message": "404 page not found"}, 404),
+        {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such resource", "details": {}},
+        {"message": "404 page not found"},
+        {
+            "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found",
+            "details": {"name": "supper", "kind": "namespaces"},
+        },
     ],
-)
-async def test_404_of_another_resource_is_not_not_found(refusal: Handler) -> None:
-    """The API is switched off, or something else than the API server answers."""
-    async with served(refusal) as wire, wire.client() as client:
+    ids=["API switched off", "another server", "another namespace"],
+)  # fmt: skip
+async def test_404_of_something_else_is_not_not_found(body: dict[str, Any]) -> None:
+    async with served(answer(body, 404)) as wire, wire.client() as client:
         with pytest.raises(Unavailable, match="the response is not about the object: is this the right server"):
             await client.get(RESOURCE_CLAIMS, "lunch", "default")
 
@@ -240,14 +237,6 @@ async def test_missing_namespace_is_not_found(write: Callable[[Client], Awaitabl
     async with served(answer(refusal, 404)) as wire, wire.client() as client:
         with pytest.raises(NotFound, match='namespaces "lunchtime" not found'):
             await write(client)
-
-
-async def test_404_of_another_namespace_is_not_not_found() -> None:
-    about = {"name": "supper", "kind": "namespaces"}
-    refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found", "details": about}
-    async with served(answer(refusal, 404)) as wire, wire.client() as client:
-        with pytest.raises(Unavailable, match="the response is not about the object"):
-            await client.get(RESOURCE_CLAIMS, "lunch", "lunchtime")
 
 
 async def test_missing_rbac_rule_is_in_the_error() -> None:
@@ -321,11 +310,6 @@ async def test_a_server_that_does_not_answer_is_unavailable() -> None:
 
 
 async def test_a_get_survives_a_kept_alive_connection_the_server_closed() -> None:
-    async def hang_up(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
     async with served(answer({"n": 1}), hang_up, answer({"n": 2})) as wire, wire.client() as client:
         assert await client.get(NODES, "node-1") == {"n": 1}
         assert await client.get(NODES, "node-1") == {"n": 2}
@@ -360,11 +344,6 @@ async def test_a_request_that_begins_while_old_connections_are_closed_is_answere
 
 
 async def test_a_create_is_never_sent_twice() -> None:
-    async def hang_up(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
     async with served(answer({}), hang_up, answer({})) as wire, wire.client() as client:
         await client.create(NODES, {"metadata": {"name": "a"}})
         with pytest.raises(Unavailable):

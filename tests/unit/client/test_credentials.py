@@ -27,9 +27,9 @@ pytestmark = pytest.mark.filterwarnings(r"ignore:datetime\.datetime\.utc:Depreca
 
 async def test_a_token_of_a_kubeconfig(tmp_path: Path) -> None:
     credentials = await load_credentials(kubeconfig(tmp_path / "config", {"token": "abc"}))
-    assert credentials.server == "https://api.example"
-    assert credentials.namespace == "kitchen"
-    assert credentials.proxy is None
+    assert credentials.connection.server == "https://api.example"
+    assert credentials.connection.namespace == "kitchen"
+    assert credentials.connection.proxy is None
     assert await credentials.authorization() == "Bearer abc"
 
 
@@ -46,7 +46,7 @@ async def test_a_context_can_be_named(tmp_path: Path) -> None:
     config["users"].append({"name": "v", "user": {"token": "xyz"}})
     path.write_text(yaml.safe_dump(config))
     credentials = await load_credentials(path, "other")
-    assert (credentials.server, credentials.namespace) == ("https://other.example", None)
+    assert (credentials.connection.server, credentials.connection.namespace) == ("https://other.example", None)
     assert await credentials.authorization() == "Bearer xyz"
 
 
@@ -67,8 +67,8 @@ async def test_settings_of_the_cluster(tmp_path: Path) -> None:
     credentials = await load_credentials(kubeconfig(tmp_path / "config", {"token": "abc"}, **cluster))
     assert credentials.ssl is not None
     assert credentials.ssl.verify_mode is ssl.CERT_NONE
-    assert credentials.tls_server_name == "other"
-    assert credentials.proxy == "http://proxy.example:1"
+    assert credentials.connection.tls_server_name == "other"
+    assert credentials.connection.proxy == "http://proxy.example:1"
 
 
 async def test_the_kubeconfig_of_the_environment_may_be_several_files(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ async def test_the_kubeconfig_of_the_home_folder_is_the_last_resort(tmp_path: Pa
 async def test_a_service_account(tmp_path: Path) -> None:
     environment = service_account(tmp_path, "abc\n")
     credentials = await load_credentials(environment=environment, service_account=tmp_path)
-    assert credentials.server == "https://10.96.0.1:443"
-    assert credentials.namespace == "kitchen"
+    assert credentials.connection.server == "https://10.96.0.1:443"
+    assert credentials.connection.namespace == "kitchen"
     assert await credentials.authorization() == "Bearer abc"
 
 
@@ -282,7 +282,7 @@ def test_reading_a_kubeconfig_does_not_import_kubernetes_asyncio(tmp_path: Path)
         import kubernetes_asyncio.client, kubernetes_asyncio.config.kube_config as real
         assert kubernetes_asyncio.client.CoreV1Api and kubernetes_asyncio.client.V1Pod
         assert real.Configuration is kubernetes_asyncio.client.Configuration
-        assert asyncio.run(load_credentials(pathlib.Path({str(path)!r}))).server == "https://api.example"
+        assert asyncio.run(load_credentials(pathlib.Path({str(path)!r}))).connection.server == "https://api.example"
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=100)
 

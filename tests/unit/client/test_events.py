@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dra_kit.client.events import EventRecorder, ObjectReference, micro_time
 from tests.support.api import eventually
-from tests.unit.client.wire import Handler, Wire, answer, served, status
+from tests.unit.client.wire import Handler, Wire, answer, hang_up, served, status
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch", "uid-1", "default")
 NODE = ObjectReference("v1", "Node", "node-1", "uid-2")
@@ -27,8 +27,8 @@ def recorder(wire: Wire, **settings: Any) -> EventRecorder:
     return EventRecorder(wire.client(), controller="dra.pizza", instance="node-1", **{"retry": (0.0,), **settings})
 
 
-def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH) -> None:
-    events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note)
+def tell(events: EventRecorder, note: str = "no cheese", regarding: ObjectReference = LUNCH, **how: Any) -> None:
+    events.record(regarding, "Warning", reason="PrepareFailed", action="Prepare", note=note, **how)
 
 
 @asynccontextmanager
@@ -90,20 +90,13 @@ async def test_events_of_cluster_scoped_objects_live_in_the_default_namespace() 
     assert wire.bodies[0]["regarding"]["namespace"] == ""
 
 
-async def test_a_recorded_event_is_written_without_a_flush() -> None:
-    async with recording() as (wire, events):
-        tell(events)
-        await eventually(lambda: wire.bodies)
-    assert wire.bodies[0]["note"] == "no cheese"
-
-
-async def test_events_come_from_any_thread() -> None:
+async def test_events_of_any_thread_are_written_without_a_flush() -> None:
     async with recording() as (wire, events):
         thread = threading.Thread(target=tell, args=(events,))
         thread.start()
         await eventually(lambda: wire.bodies)
         thread.join()
-    assert len(wire.bodies) == 1
+    assert [body["note"] for body in wire.bodies] == ["no cheese"]
 
 
 async def test_a_repeated_event_is_counted_in_a_series() -> None:
@@ -198,11 +191,6 @@ async def test_events_wait_for_an_api_server_that_is_down(caplog: pytest.LogCapt
 
 
 async def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
-    async def hang_up(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
     async with recording(hang_up, status(409, "AlreadyExists", "exists"), answer({}, 201)) as (wire, events):
         tell(events)
         assert await events.flush(60)
@@ -323,7 +311,7 @@ async def test_two_processes_that_record_one_event_write_it_once() -> None:
     async with served(answer({}, 201), status(409, "AlreadyExists", "exists")) as wire:
         for instance in ("controller-0", "controller-1"):
             events = EventRecorder(wire.client(), controller="dra.pizza", instance=instance)
-            events.record(LUNCH, "Normal", reason="Allocated", action="Allocate", note="a pizza", identity="claim-1")
+            tell(events, identity="claim-1")
             assert await events.flush(60)
             assert events.dropped == 0
     first, second = (body["metadata"]["name"] for body in wire.bodies)
@@ -343,15 +331,7 @@ async def test_written_event_without_repetition_is_not_counted() -> None:
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)
         for repeat in (True, False):
-            events.record(
-                LUNCH,
-                "Normal",
-                reason="Allocated",
-                action="Allocate",
-                note="a pizza",
-                identity="claim-1",
-                repeat=repeat,
-            )
+            tell(events, identity="claim-1", repeat=repeat)
             assert await events.flush(60)
     assert [request.method for request in wire.requests] == ["POST"]
 
@@ -371,10 +351,7 @@ ANSWERS = ((503, "ServiceUnavailable"), (409, "AlreadyExists"), (403, "Forbidden
 
 def told_when_written(events: EventRecorder, note: str, seen: list[str], **how: Any) -> None:
     """Record an event of that note, which notes itself when it is settled."""
-    events.record(
-        LUNCH, "Normal", reason="Baked", action="Bake", note=note, identity=note,
-        written=lambda: seen.append(note), **how,
-    )  # fmt: skip
+    tell(events, note, identity=note, written=lambda: seen.append(note), **how)
 
 
 async def test_recorder_reports_when_an_event_is_written_or_dropped() -> None:

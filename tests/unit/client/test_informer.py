@@ -119,11 +119,6 @@ async def test_server_without_the_version_is_listed_again() -> None:
         assert await take(informer(wire), 2) == [("ADDED", "a", "5"), ("MODIFIED", "a", "1")]
 
 
-async def test_informer_waits_for_an_unavailable_server() -> None:
-    async with served(status(503, "ServiceUnavailable", "away"), pods(5, pod("a", 5)), HANG) as wire:
-        assert await take(informer(wire), 1) == [("ADDED", "a", "5")]
-
-
 @pytest.mark.parametrize(
     ("refusal", "waits"),
     [

@@ -19,20 +19,11 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.operator import EventHandler, EventType, KopfThread, kopf, kopf_settings, on_event
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError, Unavailable
+from tests.support.api import eventually
 from tests.unit.client.operator_api import SLICES_PATH, OperatorApi, resource_slice
 
 SELECTOR = "spec.driver=dra.pizza,spec.nodeName=node-1"
 LONG = 3600.0
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the condition is in another thread, and in kopf
-            await asyncio.sleep(0.01)
-
-
-async def next_life(thread: KopfThread, last: int) -> None:
-    await eventually(lambda: thread.lives > last)
 
 
 @pytest.fixture
@@ -288,7 +279,7 @@ class TestLives:
             await eventually(api.watching)
             lived = thread.lives
             api.refuse(503, "restarting")
-            await next_life(thread, lived)
+            await eventually(lambda: thread.lives > lived)  # noqa: B023 - it ends before the next one
             api.allow()
         assert sum("Request attempt" in record.getMessage() for record in caplog.records) == 2
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.client.server_version import ServerFeatures, choose_version, discover_release
+from dra_kit.client.server_version import ServerFeatures, discover_release, require_v1
 from dra_kit.errors import ConfigurationError, KubeError, Unavailable
 from tests.unit.client.wire import answer, served, status
 
@@ -43,12 +43,12 @@ def test_features_of_releases(minor: int, separate_counter_slices: bool, pool_na
 
 
 @given(st.sets(st.sampled_from(["v1", "v1beta2", "v1beta1", "v1alpha3", "v2"])), st.integers(30, 40))
-def test_v1_is_used_wherever_it_is_served(served_versions: set[str], minor: int) -> None:
+def test_v1_is_required(served_versions: set[str], minor: int) -> None:
     if "v1" in served_versions:
-        assert choose_version(served_versions, ServerFeatures(1, minor)) == "v1"
+        require_v1(served_versions, ServerFeatures(1, minor))
     else:
         with pytest.raises(ConfigurationError) as caught:
-            choose_version(served_versions, ServerFeatures(1, minor))
+            require_v1(served_versions, ServerFeatures(1, minor))
         assert all(version in str(caught.value) for version in served_versions)
 
 

@@ -73,6 +73,13 @@ def status(code: int, reason: str, message: str, **more: object) -> Handler:
     return handler
 
 
+async def hang_up(request: web.Request) -> web.Response:
+    """Closes the connection instead of answering."""
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
 def stream(*chunks: bytes, hang: bool = False, cut: bool = False) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -97,24 +97,20 @@ async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
     assert answered == {"uid-1": None, "": "the request names ResourceClaim 'default/stove' without uid"}
 
 
-async def test_framework_error_is_passed_unchanged() -> None:
-    service = Service(lambda _: {"uid-1": PermanentError("claim default/oven: no such topping; use basil")})
-
-    assert await answer_prepare(service, [OVEN]) == {"uid-1": "claim default/oven: no such topping; use basil"}
-
-
-async def test_an_error_of_several_lines_becomes_one() -> None:
-    service = Service(lambda _: {"uid-1": PermanentError("first\n  second\r\n\nthird\n")})
-
-    assert await answer_prepare(service, [OVEN]) == {"uid-1": "first; second; third"}
-
-
-async def test_an_error_without_text_is_still_an_error() -> None:
-    service = Service(lambda _: {"uid-1": TransientError("")})
-
-    assert await answer_prepare(service, [OVEN]) == {
-        "uid-1": "prepare of ResourceClaim default/oven: failed with code prepare-transient and without a message"
-    }
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermanentError("claim oven: no such topping; use basil"), "claim oven: no such topping; use basil"),
+        (PermanentError("first\n  second\r\n\nthird\n"), "first; second; third"),
+        (
+            TransientError(""),
+            "prepare of ResourceClaim default/oven: failed with code prepare-transient and without a message",
+        ),
+    ],
+    ids=["one line", "several lines", "no text"],
+)
+async def test_framework_error_is_passed_in_one_line(error: Exception, text: str) -> None:
+    assert await answer_prepare(Service(lambda _: {"uid-1": error}), [OVEN]) == {"uid-1": text}
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), InternalError("lost the lock"), AssertionError()])

@@ -20,7 +20,7 @@ from dra_kit.kubelet.proto import (
     dra_health_v1alpha1_pb2,
     dra_health_v1alpha1_pb2_grpc,
 )
-from tests.unit.kubelet.wire import Service, connect
+from tests.unit.kubelet.wire import Service, connect, serving
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 NEVER = 3600.0
@@ -56,43 +56,36 @@ async def test_kubelet_gets_all_health_at_once_and_again_on_every_change(socket:
     health.report(
         [ReportedHealth("node-a", "gpu-0", "Healthy"), ReportedHealth("node-a", "gpu-1", "Unknown", "no answer")], NOW
     )
-    server = PluginServer(Service(), socket, health=health)
-    await server.start()
-    reports = watch(socket, version)
-    assert await following(reports) == [
-        ("node-a", "gpu-0", "Healthy", ""),
-        ("node-a", "gpu-1", "Unknown", "no answer"),
-    ]
-    health.report([ReportedHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
-    assert await following(reports) == [("node-a", "gpu-0", "Unhealthy", "hot:; 93 °C")]
-    await server.stop(NEVER)
+    async with serving(Service(), socket, health=health, grace=NEVER):
+        reports = watch(socket, version)
+        assert await following(reports) == [
+            ("node-a", "gpu-0", "Healthy", ""),
+            ("node-a", "gpu-1", "Unknown", "no answer"),
+        ]
+        health.report([ReportedHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
+        assert await following(reports) == [("node-a", "gpu-0", "Unhealthy", "hot:; 93 °C")]
 
 
 async def test_health_is_sent_again_before_the_report_expires(socket: Path) -> None:
     health = HealthService(resend=0.01)
     health.report([ReportedHealth("node-a", "gpu-0", "Healthy")], NOW)
-    server = PluginServer(Service(), socket, health=health)
-    await server.start()
-    reports = watch(socket)
-    async with asyncio.timeout(60):
-        [device] = (await anext(reports)).devices
-    assert (device.last_updated_time, device.health_check_timeout_seconds) == (int(NOW.timestamp()), 30)
-    for _ in range(3):
-        assert await following(reports) == [("node-a", "gpu-0", "Healthy", "")]
-    await server.stop(NEVER)
+    async with serving(Service(), socket, health=health, grace=NEVER):
+        reports = watch(socket)
+        async with asyncio.timeout(60):
+            [device] = (await anext(reports)).devices
+        assert (device.last_updated_time, device.health_check_timeout_seconds) == (int(NOW.timestamp()), 30)
+        for _ in range(3):
+            assert await following(reports) == [("node-a", "gpu-0", "Healthy", "")]
 
 
 async def test_no_health_is_sent_before_the_first_report(socket: Path) -> None:
     health = HealthService(resend=0.01)
-    server = PluginServer(Service(), socket, health=health)
-    await server.start()
-    first = asyncio.ensure_future(following(watch(socket)))
-    async with connect(socket) as client:
+    async with serving(Service(), socket, health=health, grace=NEVER), connect(socket) as client:
+        first = asyncio.ensure_future(following(watch(socket)))
         await client.prepare([])
-    assert not first.done()
-    health.report([], NOW)
-    assert await first == []
-    await server.stop(NEVER)
+        assert not first.done()
+        health.report([], NOW)
+        assert await first == []
 
 
 async def test_the_end_of_the_driver_ends_the_stream_at_once(socket: Path) -> None:
@@ -109,13 +102,11 @@ async def test_the_end_of_the_driver_ends_the_stream_at_once(socket: Path) -> No
 
 
 async def test_a_driver_without_health_advertises_and_serves_none(socket: Path) -> None:
-    server = PluginServer(Service(), socket)
-    assert server.supported_versions == ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-    await server.start()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await following(watch(socket))
+    async with serving(Service(), socket) as server:
+        assert server.supported_versions == ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await following(watch(socket))
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    await server.stop(0)
 
 
 async def test_health_is_advertised_after_dra(socket: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,18 +29,12 @@ def socket(kubelet_dir: Path) -> Path:
 
 
 @pytest.fixture
-def verdicts() -> queue.Queue[RegistrationStatus]:
-    return queue.Queue()
-
-
-@pytest.fixture
-def server(socket: Path, verdicts: queue.Queue[RegistrationStatus]) -> Iterator[RegistrationServer]:
+def server(socket: Path) -> Iterator[RegistrationServer]:
     server = RegistrationServer(
         "dra.pizza",
         endpoint=ENDPOINT,
         supported_versions=("v1.DRAPlugin", "v1beta1.DRAPlugin"),
         socket=socket,
-        on_status=verdicts.put,
     )
     server.start()
     yield server
@@ -68,18 +61,12 @@ def test_get_info(server: RegistrationServer, socket: Path) -> None:
     )
 
 
-def test_status_is_none_before_the_first_verdict(server: RegistrationServer) -> None:
-    assert server.status is None
-
-
-def test_verdicts_are_reported_in_order_and_the_last_is_kept(
-    server: RegistrationServer, socket: Path, verdicts: queue.Queue[RegistrationStatus]
-) -> None:
+def test_the_last_verdict_is_kept(server: RegistrationServer, socket: Path) -> None:
+    before = server.status
+    assert before is None
     notify(socket, registered=False, error="endpoint taken")
+    assert server.status == RegistrationStatus(registered=False, error="endpoint taken")
     notify(socket, registered=True)
-
-    assert verdicts.get(timeout=GENEROUS) == RegistrationStatus(registered=False, error="endpoint taken")
-    assert verdicts.get(timeout=GENEROUS) == RegistrationStatus(registered=True)
     assert server.status == RegistrationStatus(registered=True)
 
 
@@ -91,28 +78,6 @@ def test_a_refusal_is_logged_as_an_error(
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "the kubelet rejects driver dra.pizza: endpoint taken")
     ]
-
-
-def test_blocking_or_failing_callback_delays_no_call(socket: Path) -> None:
-    go_on, called = threading.Event(), queue.Queue[RegistrationStatus]()
-
-    def callback(status: RegistrationStatus) -> None:
-        called.put(status)
-        go_on.wait(GENEROUS)
-        raise RuntimeError("no use")
-
-    server = RegistrationServer(
-        "dra.pizza", endpoint=ENDPOINT, supported_versions=["v1.DRAPlugin"], socket=socket, on_status=callback
-    )
-    server.start()
-    for _ in range(5):
-        notify(socket, registered=True)
-
-    assert get_info(socket).name == "dra.pizza"
-    go_on.set()
-    for _ in range(5):
-        assert called.get(timeout=GENEROUS) == RegistrationStatus(registered=True)
-    server.stop(0)
 
 
 def test_stop_removes_the_socket_and_a_second_stop_is_harmless(server: RegistrationServer, socket: Path) -> None:

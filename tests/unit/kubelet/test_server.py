@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.support.api import eventually
-from tests.unit.kubelet.wire import Service, connect
+from tests.unit.kubelet.wire import Service, connect, serving
 
 OVEN = ClaimReference("default", "oven", "uid-1")
 STOVE = ClaimReference("kitchen", "stove", "uid-2")
@@ -29,26 +29,11 @@ def files(directory: Path) -> list[Path]:
     return sorted(directory.iterdir())
 
 
-def write_file(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("precious")
-
-
-def read(path: Path) -> str:
-    return path.read_text()
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 @pytest.fixture
 async def service(socket: Path) -> AsyncIterator[Service]:
     service = Service()
-    server = PluginServer(service, socket)
-    await server.start()
-    yield service
-    await server.stop(0)
+    async with serving(service, socket):
+        yield service
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
@@ -98,11 +83,8 @@ class Broken(Service):
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_one_bad_claim_does_not_fail_its_batch(socket: Path, version: str) -> None:
-    server = PluginServer(Broken(), socket)
-    await server.start()
-    async with connect(socket, version) as client:
+    async with serving(Broken(), socket), connect(socket, version) as client:
         answers = await client.prepare([OVEN, STOVE])
-    await server.stop(0)
 
     assert answers["uid-1"].error == "no basil;; use olives"
     assert not answers["uid-1"].devices
@@ -111,11 +93,8 @@ async def test_one_bad_claim_does_not_fail_its_batch(socket: Path, version: str)
 
 
 async def test_an_error_of_the_whole_call_becomes_that_of_each_claim(socket: Path) -> None:
-    server = PluginServer(Broken(), socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(Broken(), socket), connect(socket) as client:
         errors = await client.unprepare([OVEN, STOVE])
-    await server.stop(0)
 
     assert errors == dict.fromkeys(["uid-1", "uid-2"], "the oven is on fire")
 
@@ -143,12 +122,9 @@ def test_unknown_versions_are_refused(socket: Path, versions: list[str]) -> None
 
 
 async def test_a_version_that_is_not_served_is_unimplemented(socket: Path) -> None:
-    server = PluginServer(Service(), socket, versions=["v1beta1"])
-    await server.start()
-    async with connect(socket, "v1") as client:
+    async with serving(Service(), socket, versions=["v1beta1"]), connect(socket, "v1") as client:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await client.prepare([OVEN])
-    await server.stop(0)
 
     assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -172,9 +148,7 @@ class Slow(Service):
 
 async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
     service = Slow()
-    server = PluginServer(service, socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(service, socket) as server, connect(socket) as client:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         stop = asyncio.create_task(server.stop(60))
@@ -187,9 +161,7 @@ async def test_stop_lets_a_running_call_finish(socket: Path) -> None:
 
 async def test_stop_cancels_calls_that_exceed_the_grace_period(socket: Path) -> None:
     service = Slow()
-    server = PluginServer(service, socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(service, socket) as server, connect(socket) as client:
         call = asyncio.create_task(client.prepare([OVEN]))
         await service.begun.wait()
         await server.stop(0.01)
@@ -236,27 +208,21 @@ async def test_the_socket_is_the_owners_whatever_the_umask(socket: Path, umask: 
     await server.stop(0)
 
 
-async def test_socket_directory_has_only_the_socket(service: Service, socket: Path) -> None:
-    assert files(socket.parent) == [socket]
-
-
 async def test_a_leftover_socket_is_replaced(socket: Path) -> None:
     socket.parent.mkdir(parents=True)
     with sockets.socket(sockets.AF_UNIX) as dead:
         dead.bind(str(socket))
-    server = PluginServer(Service(), socket)
-    await server.start()
-    async with connect(socket) as client:
+    async with serving(Service(), socket), connect(socket) as client:
         assert (await client.unprepare([OVEN])) == {"uid-1": ""}
-    await server.stop(0)
 
 
 async def test_other_file_at_the_socket_path_is_an_error_and_stays(socket: Path) -> None:
-    write_file(socket)
+    socket.parent.mkdir(parents=True)
+    socket.write_text("precious")
 
     with pytest.raises(ConfigurationError, match=r"dra\.sock is at the path of the driver's socket"):
         await PluginServer(Service(), socket).start()
-    assert read(socket) == "precious"
+    assert socket.read_text() == "precious"
 
 
 async def test_a_live_socket_is_refused_and_stays_reachable(service: Service, socket: Path) -> None:
@@ -275,7 +241,7 @@ async def test_path_too_long_for_a_socket_is_rejected(kubelet_dir: Path) -> None
 
 
 async def test_a_directory_that_cannot_be_made_is_refused(kubelet_dir: Path) -> None:
-    write_file(kubelet_dir / "plugins")
+    (kubelet_dir / "plugins").write_text("precious")
 
     with pytest.raises(ConfigurationError, match=r"dra\.sock cannot be created: File exists: mount"):
         await PluginServer(Service(), kubelet_dir / "plugins" / "dra.sock").start()
@@ -283,17 +249,14 @@ async def test_a_directory_that_cannot_be_made_is_refused(kubelet_dir: Path) -> 
 
 async def test_a_path_with_characters_special_to_uris(kubelet_dir: Path) -> None:
     socket = kubelet_dir / "a b%20#c?d" / "dra.sock"
-    server = PluginServer(Service(), socket)
-    await server.start()
-
-    assert files(socket.parent) == [socket]
-    await server.stop(0)
+    async with serving(Service(), socket):
+        assert files(socket.parent) == [socket]
 
 
 async def test_stop_leaves_the_socket_of_a_successor_alone(socket: Path) -> None:
     first, second = PluginServer(Service(), socket), PluginServer(Service(), socket)
     await first.start()
-    remove(socket)  # as a successor does that takes the first for dead
+    socket.unlink()  # as a successor does that takes the first for dead
     await second.start()
 
     await first.stop(0)
@@ -306,19 +269,14 @@ async def test_stop_leaves_the_socket_of_a_successor_alone(socket: Path) -> None
 async def test_instances_with_different_pods_do_not_disturb_each_other(kubelet_dir: Path) -> None:
     directory = kubelet_dir / "plugins" / "dra.pizza"
     old, new = Service(), Service()
-    old_server = PluginServer(old, directory / "dra-old.sock")
-    new_server = PluginServer(new, directory / "dra-new.sock")
-    await old_server.start()
-    await new_server.start()
-    async with connect(directory / "dra-old.sock") as client:
-        await client.prepare([OVEN])
-    await old_server.stop(0)
-    async with connect(directory / "dra-new.sock") as client:
-        await client.prepare([STOVE])
+    async with serving(new, directory / "dra-new.sock"):
+        async with serving(old, directory / "dra-old.sock"), connect(directory / "dra-old.sock") as client:
+            await client.prepare([OVEN])
+        async with connect(directory / "dra-new.sock") as client:
+            await client.prepare([STOVE])
 
-    assert (old.prepared, new.prepared) == (["uid-1"], ["uid-2"])
-    assert files(directory) == [directory / "dra-new.sock"]
-    await new_server.stop(0)
+        assert (old.prepared, new.prepared) == (["uid-1"], ["uid-2"])
+        assert files(directory) == [directory / "dra-new.sock"]
 
 
 def test_serving_writes_nothing_to_stderr(tmp_path: Path) -> None:

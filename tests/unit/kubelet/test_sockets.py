@@ -35,8 +35,8 @@ roots = st.lists(st.text("abcdefghijklmnop", min_size=1, max_size=12), min_size=
 )
 
 
-def base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def digest(text: str, size: int) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:size]).decode().rstrip("=")
 
 
 @given(roots, drivers, uids, uids)
@@ -61,28 +61,23 @@ def test_every_driver_name_fits_the_default_root(driver: str, uid: str) -> None:
     assert registration_socket(ROOT, driver, uid).parent == ROOT / "plugins_registry"
 
 
-def test_names_have_the_complete_uid_if_it_fits() -> None:
+def test_names_of_service_sockets() -> None:
     assert plugin_socket(ROOT, DRIVER, UID) == ROOT / f"plugins/dra.pizza/dra-{UID}.sock"
-    assert registration_socket(ROOT, DRIVER, UID) == ROOT / f"plugins_registry/dra.pizza-{UID}-reg.sock"
-
-
-def test_names_without_uid() -> None:
     assert plugin_socket(ROOT, DRIVER, None) == ROOT / "plugins/dra.pizza/dra.sock"
-    assert registration_socket(ROOT, DRIVER, None) == ROOT / "plugins_registry/dra.pizza-reg.sock"
 
 
-def test_second_form_of_the_registration_socket_hashes_the_uid() -> None:
-    driver = "d" * 40
-    digest = base64url(hashlib.sha256(UID.encode()).digest()[:8])
-
-    assert registration_socket(ROOT, driver, UID).name == f"{driver}-{digest}-reg.sock"
-
-
-def test_third_form_of_the_registration_socket_hashes_driver_and_uid() -> None:
-    driver = "d" * 63
-    digest = base64url(hashlib.sha256(f"{driver}\0{UID}".encode()).digest()[:16])
-
-    assert registration_socket(ROOT, driver, UID).name == f"dra-{digest}-reg.sock"
+@pytest.mark.parametrize(
+    ("driver", "uid", "name"),
+    [
+        (DRIVER, UID, f"dra.pizza-{UID}-reg.sock"),
+        (DRIVER, None, "dra.pizza-reg.sock"),
+        ("d" * 40, UID, f"{'d' * 40}-{digest(UID, 8)}-reg.sock"),
+        ("d" * 63, UID, "dra-" + digest(f"{'d' * 63}\0{UID}", 16) + "-reg.sock"),
+    ],
+    ids=["complete UID", "no UID", "hash of the UID", "hash of driver and UID"],
+)
+def test_names_of_registration_sockets(driver: str, uid: str | None, name: str) -> None:
+    assert registration_socket(ROOT, driver, uid) == ROOT / "plugins_registry" / name
 
 
 def test_a_path_of_exactly_107_bytes_is_taken_and_one_of_108_is_not() -> None:
@@ -118,9 +113,10 @@ def leave(path: Path) -> Path:
     return path
 
 
-def test_both_sockets_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
-    service = leave(plugin_socket(kubelet_dir, DRIVER, UID))
-    registrar = leave(registration_socket(kubelet_dir, DRIVER, UID))
+@pytest.mark.parametrize("uid", [UID, None], ids=["names with a UID", "fixed names"])
+def test_both_sockets_of_a_dead_instance_are_removed(kubelet_dir: Path, uid: str | None) -> None:
+    service = leave(plugin_socket(kubelet_dir, DRIVER, uid))
+    registrar = leave(registration_socket(kubelet_dir, DRIVER, uid))
 
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service])
     assert not service.exists()
@@ -144,15 +140,7 @@ def test_both_sockets_with_a_hash_in_their_names_are_removed(kubelet_dir: Path) 
     assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([unnamed, service])
 
 
-def test_hidden_sockets_are_removed(kubelet_dir: Path) -> None:
-    service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
-    registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
-    other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
-
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
-
-
-def test_hidden_sockets_stay_while_another_instance_exists(kubelet_dir: Path) -> None:
+def test_hidden_sockets_are_removed_once_no_other_instance_exists(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
     registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
     other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
@@ -169,12 +157,6 @@ def test_sockets_of_two_drivers_are_bound_under_different_names(kubelet_dir: Pat
     ]
     assert len({hidden_path(path) for path in paths}) == len(paths)
     assert all(len(hidden_path(path).name) == len(path.name) for path in paths)
-
-
-def test_fixed_names_of_a_dead_instance_are_removed(kubelet_dir: Path) -> None:
-    left = [leave(plugin_socket(kubelet_dir, DRIVER, None)), leave(registration_socket(kubelet_dir, DRIVER, None))]
-
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted(left)
 
 
 def test_a_live_instance_keeps_its_sockets(kubelet_dir: Path, listeners: list[socket.socket]) -> None:

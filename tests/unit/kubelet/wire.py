@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from dra_kit.kubelet.plugin_server import KubeletDevice
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
 from dra_kit.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -43,6 +43,17 @@ class Service:
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         self.unprepared += [claim.uid for claim in claims]
         return dict.fromkeys((claim.uid for claim in claims), None)
+
+
+@asynccontextmanager
+async def serving(service: Service, socket: Path, *, grace: float = 0, **options: Any) -> AsyncIterator[PluginServer]:
+    """A server that listens, and is stopped with this grace period at the end."""
+    server = PluginServer(service, socket, **options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(grace)
 
 
 class Client:

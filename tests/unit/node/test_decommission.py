@@ -483,7 +483,7 @@ async def test_removal_waits_for_the_search_for_unrecorded_effects(node: Node, m
     monkeypatch.setattr(UnrecordedEffects, "look", look_later)
     monkeypatch.setattr(decommission, "LOOK_EVERY", 0.01)
     async with running_agent(node, hosting(), keep_running=True) as agent:
-        await eventually(lambda: agent._publisher.is_up_to_date)
+        await eventually(agent._publisher.up_to_date.is_set)
         await asyncio.sleep(0.1)
         assert not agent.nothing_left
         may_look.set()

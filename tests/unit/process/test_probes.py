@@ -7,14 +7,15 @@ import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 
 from dra_kit.author.calls import call
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
+from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.logging import log_context
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
@@ -104,15 +105,11 @@ async def test_ipv6_address_needs_brackets() -> None:
         assert (await asked(port, "/healthz", "[::1]"))[0] == 200
 
 
-@contextmanager
-def taken() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        yield other.getsockname()[1]
-
-
 def test_port_in_use_is_reported_in_one_line() -> None:
-    with taken() as port, pytest.raises(ConfigurationError) as told:
-        Probes(f"127.0.0.1:{port}", live=[], ready=[])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigurationError) as told:
+            Probes(f"127.0.0.1:{port}", live=[], ready=[])
     assert str(told.value) == (
         f"--probe-address cannot listen on 127.0.0.1:{port} (Address already in use): give another address or port"
     )
@@ -142,17 +139,14 @@ class Settling:
 
 async def test_a_process_is_ready_while_all_its_parts_are() -> None:
     supervisor, oven = Supervisor(), Settling()
-    supervisor.add(oven, restart=(3600.0,))
+    supervisor.add(oven)
     running = asyncio.create_task(supervisor.run())
     async with probing(ready=lambda: unready_parts(supervisor)) as port:
         assert await asked(port, "/readyz") == (503, "oven is waiting\n")
         oven.heat.set()
-        assert await supervisor.wait_ready()
+        await eventually(lambda: not unready_parts(supervisor))
         assert await asked(port, "/readyz") == (200, "ok\n")
         oven.burn.set()
-        await eventually(lambda: unready_parts(supervisor))
-        assert await asked(port, "/readyz") == (503, "oven is failed: burnt\n")
-        supervisor.stop()
         await running
         assert await asked(port, "/readyz") == (503, "the process is stopping\noven is failed: burnt\n")
 
@@ -203,13 +197,13 @@ class Waiter:
 @pytest.mark.parametrize("method", ["prepare", "serve"])
 async def test_hanging_call_fails_the_probe_with_claim_and_age(method: str) -> None:
     waiter = Waiter()
-    hanging = HangingCallCheck(asyncio.get_running_loop(), 0.1)
+    hanging = partial(hanging_calls, asyncio.get_running_loop(), 0.1)
     with log_context(claim="default/lunch"):
         calling = asyncio.create_task(call(getattr(waiter, method)))
     await eventually(hanging)
     [told] = hanging()
     assert re.fullmatch(rf"claim default/lunch: Waiter\.{method} has not returned for \d+ s", told)
-    assert HangingCallCheck(asyncio.get_running_loop(), 3600)() == []
+    assert hanging_calls(asyncio.get_running_loop(), 3600) == []
     waiter.go_on.set()
     assert await calling == "served"
     assert hanging() == []
@@ -221,4 +215,4 @@ async def test_a_call_that_fails_hangs_no_longer() -> None:
 
     with pytest.raises(RuntimeError, match="burnt"):
         await call(fail)
-    assert HangingCallCheck(asyncio.get_running_loop(), -1)() == []
+    assert hanging_calls(asyncio.get_running_loop(), -1) == []

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from dra_kit.errors import ConfigurationError, InternalError, StoreError
 from dra_kit.process.probes import unready_parts
 from dra_kit.process.supervisor import PartState, Supervisor
+from tests.support.api import eventually
 
 
 class Recorder:
@@ -42,32 +42,36 @@ class Recorder:
 
 
 class Scripted:
-    """A part whose lives end as a list says; after the last it goes on."""
+    """A part that ends at once, with an error if there is one."""
 
     name = "scripted"
 
-    def __init__(self, *ends: BaseException | None) -> None:
-        self.ends = list(ends)
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
-        if self.ends:
-            end = self.ends.pop(0)
-            if end is not None:
-                raise end
-            return
-        await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the condition is in what is tested
-            await asyncio.sleep(0)
+def supervised(*names: str) -> tuple[Supervisor, list[str]]:
+    """A supervisor of recorders, and their journal."""
+    supervisor, journal = Supervisor(), list[str]()
+    for name in names:
+        supervisor.add(Recorder(name, journal))
+    return supervisor, journal
+
+
+async def running(supervisor: Supervisor) -> asyncio.Task[int]:
+    """The supervisor's task, once all parts are ready."""
+    task = asyncio.create_task(supervisor.run())
+    await eventually(lambda: all(part.state is PartState.READY for part in supervisor.status().values()))
+    return task
 
 
 async def run_until_ready_then_stop(supervisor: Supervisor) -> int:
-    task = asyncio.create_task(supervisor.run())
-    assert await supervisor.wait_ready()
+    task = await running(supervisor)
     supervisor.stop()
     return await task
 
@@ -96,10 +100,7 @@ class TestOrder:
     @given(names=st.lists(st.text("abcdef", min_size=1), unique=True, min_size=1, max_size=8))
     def test_parts_stop_in_the_reverse_of_the_order_they_start_in(self, names: list[str]) -> None:
         async def scenario() -> list[str]:
-            journal: list[str] = []
-            supervisor = Supervisor()
-            for name in names:
-                supervisor.add(Recorder(name, journal))
+            supervisor, journal = supervised(*names)
             assert await run_until_ready_then_stop(supervisor) == 0
             return journal
 
@@ -138,9 +139,8 @@ class TestOrder:
         supervisor = Supervisor()
         supervisor.add(slow)
         supervisor.add(Recorder("second", journal), after=slow)
-        task = asyncio.create_task(supervisor.run())
         opened.set()
-        assert await supervisor.wait_ready()
+        task = await running(supervisor)
         assert journal == ["+slow", "+second"]
         supervisor.stop()
         assert await task == 0
@@ -159,8 +159,7 @@ class TestOrder:
         assert asyncio.run(scenario())[:5] == ["+0", "+1", "+2", "+3", "+4"]
 
     async def test_part_names_are_unique(self) -> None:
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", []))
+        supervisor, _ = supervised("a")
         with pytest.raises(InternalError, match="'a' is added twice"):
             supervisor.add(Recorder("a", []))
 
@@ -171,9 +170,7 @@ class TestOrder:
 
 class TestFailure:
     async def test_expected_error_stops_the_process_with_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Recorder("other", journal))
+        supervisor, journal = supervised("other")
         supervisor.add(Scripted(StoreError("state.db cannot be written: make room on the disk")))
         assert await supervisor.run() == 1
         assert journal == ["+other", "-other"]
@@ -206,8 +203,6 @@ class TestFailure:
         assert supervisor.status()["scripted"].error
 
     async def test_an_error_while_stopping_counts_and_the_rest_still_stops(self) -> None:
-        journal: list[str] = []
-
         class Clumsy(Recorder):
             async def run(self, ready: asyncio.Event) -> None:
                 try:
@@ -215,45 +210,11 @@ class TestFailure:
                 finally:
                     raise StoreError("the last write failed")
 
-        supervisor = Supervisor()
-        supervisor.add(Recorder("first", journal))
+        supervisor, journal = supervised("first")
         supervisor.add(Clumsy("clumsy", journal))
         assert await run_until_ready_then_stop(supervisor) == 1
         assert journal[-2:] == ["-clumsy", "-first"]
         assert supervisor.status()["clumsy"].error == "the last write failed"
-
-    async def test_waiting_for_readiness_ends_with_the_process(self) -> None:
-        supervisor = Supervisor()
-        supervisor.add(Recorder("never", [], ready=False))
-        supervisor.add(Scripted(StoreError("no")))
-        waiter = asyncio.create_task(supervisor.wait_ready())
-        await supervisor.run()
-        assert await waiter is False
-
-
-class TestRestart:
-    async def test_a_restartable_part_comes_back(self) -> None:
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Scripted(StoreError("one"), None, StoreError("three")), restart=(0.0, 0.001))
-        supervisor.add(Recorder("other", journal))
-        task = asyncio.create_task(supervisor.run())
-        await eventually(lambda: supervisor.status()["scripted"].restarts == 3)
-        await eventually(lambda: supervisor.status()["scripted"].state is PartState.READY)
-        assert supervisor.status()["scripted"].error == "three"
-        assert journal == ["+other"]
-        supervisor.stop()
-        assert await task == 0
-
-    async def test_repeated_error_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        supervisor = Supervisor()
-        supervisor.add(Scripted(*[StoreError("locked") for _ in range(5)]), restart=(0.0, 3600.0))
-        task = asyncio.create_task(supervisor.run())
-        await eventually(lambda: supervisor.status()["scripted"].restarts == 1)
-        await eventually(lambda: supervisor.status()["scripted"].state is PartState.FAILED)
-        supervisor.stop()
-        assert await task == 0
-        assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
 
 
 class TestStop:
@@ -275,9 +236,7 @@ class TestStop:
         assert [vars(record)["part"] for record in caplog.records if "in time" in record.message] == ["endless"]
 
     async def test_parts_that_stop_first_have_stopped_before_others_are_cancelled(self) -> None:
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Recorder("store", journal))
+        supervisor, journal = supervised("store")
         supervisor.add(Recorder("server", journal), stops_first=True)
         supervisor.add(Recorder("registration", journal), stops_first=True)
         supervisor.add(Recorder("operator", journal))
@@ -285,12 +244,8 @@ class TestStop:
         assert journal[4:] == ["-registration", "-server", "-operator", "-store"]
 
     async def test_cancelling_the_supervisor_stops_the_parts_in_order(self) -> None:
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", journal))
-        supervisor.add(Recorder("b", journal))
-        task = asyncio.create_task(supervisor.run())
-        assert await supervisor.wait_ready()
+        supervisor, journal = supervised("a", "b")
+        task = await running(supervisor)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -300,13 +255,9 @@ class TestStop:
 
     async def test_no_task_is_left(self) -> None:
         before = asyncio.all_tasks()
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", []))
-        supervisor.add(Scripted(StoreError("no")), restart=(3600.0,))
-        task = asyncio.create_task(supervisor.run())
-        await eventually(lambda: supervisor.status()["scripted"].state is PartState.FAILED)
-        supervisor.stop()
-        await task
+        supervisor, _ = supervised("a")
+        supervisor.add(Scripted(StoreError("no")))
+        await supervisor.run()
         assert asyncio.all_tasks() == before
 
 
@@ -314,23 +265,16 @@ class TestSignals:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     async def test_a_signal_stops_in_order_and_the_handlers_come_back(self, number: signal.Signals) -> None:
         before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", journal))
-        supervisor.add(Recorder("b", journal))
-        task = asyncio.create_task(supervisor.run())
-        assert await supervisor.wait_ready()
+        supervisor, journal = supervised("a", "b")
+        task = await running(supervisor)
         signal.raise_signal(number)
         assert await task == 0
         assert journal[-2:] == ["-b", "-a"]
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
     async def test_signals_sent_twice_are_one(self) -> None:
-        journal: list[str] = []
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", journal))
-        task = asyncio.create_task(supervisor.run())
-        assert await supervisor.wait_ready()
+        supervisor, journal = supervised("a")
+        task = await running(supervisor)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert await task == 0
@@ -339,10 +283,8 @@ class TestSignals:
     async def test_signal_handlers_are_restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("dra_kit.process.supervisor._ONE_SIGNAL", 0.05)
         before = signal.getsignal(signal.SIGINT)
-        supervisor = Supervisor()
-        supervisor.add(Recorder("a", []))
-        task = asyncio.create_task(supervisor.run())
-        assert await supervisor.wait_ready()
+        supervisor, _ = supervised("a")
+        task = await running(supervisor)
         signal.raise_signal(signal.SIGTERM)
         assert await task == 0
         await asyncio.sleep(0.2)
@@ -389,10 +331,8 @@ class TestSignals:
         before = signal.getsignal(signal.SIGTERM)
 
         async def scenario() -> int:
-            supervisor = Supervisor()
-            supervisor.add(Recorder("a", []))
-            task = asyncio.create_task(supervisor.run())
-            assert await supervisor.wait_ready()
+            supervisor, _ = supervised("a")
+            task = await running(supervisor)
             during.append(signal.getsignal(signal.SIGTERM))
             supervisor.stop()
             return await task

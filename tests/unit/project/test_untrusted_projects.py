@@ -14,7 +14,7 @@ from dra_kit.project.answers import FILE
 from dra_kit.project.rendering import BASE, create
 from dra_kit.project.update import update_project
 from tests.unit.project.test_new import run
-from tests.unit.project.test_update import files, git, older
+from tests.unit.project.test_update import commit, commit_all, files, git, older
 
 KNOWN = "a text that anyone can guess\n"
 
@@ -74,15 +74,13 @@ def test_update_refuses_a_base_that_names_what_is_not_the_projects(
     assert everything(tmp_path) == before
 
 
-@pytest.mark.parametrize("base", [[], "text", {"kept": 5}, {"kept": None}, {"kept": ["old\n"]}])
-def test_update_refuses_a_base_that_is_not_paths_with_texts(base: object, project: Path) -> None:
-    based(project, base)
-    with pytest.raises(ConfigurationError, match="cannot determine your changes"):
-        update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
-
-
-def test_update_refuses_a_base_that_is_nested_too_deeply(project: Path) -> None:
-    (project / BASE).write_text("[" * 100_000)
+@pytest.mark.parametrize(
+    "base",
+    [*map(json.dumps, ([], "text", {"kept": 5}, {"kept": None}, {"kept": ["old\n"]})), "[" * 100_000],
+    ids=["list", "text", "number", "null", "texts", "nested too deeply"],
+)
+def test_update_refuses_a_base_that_is_not_paths_with_texts(base: str, project: Path) -> None:
+    (project / BASE).write_text(base)
     with pytest.raises(ConfigurationError, match="cannot determine your changes"):
         update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
 
@@ -196,9 +194,7 @@ def with_submodule(project: Path, program: str) -> None:
     sub = project / "sub"
     sub.mkdir()
     (sub / "file").write_text("text\n")
-    git(sub, "init", "-q")
-    git(sub, "add", "-A")
-    git(sub, "commit", "-q", "-m", "made")
+    commit(sub)
     git(project, "add", "sub")
     git(project, "commit", "-q", "-m", "sub")
     git(sub, "config", "core.fsmonitor", program)
@@ -238,9 +234,7 @@ def program(tmp_path: Path) -> Path:
 def repository(tmp_path: Path) -> Path:
     run("new", "led", cwd=tmp_path)
     project = tmp_path / "led"
-    git(project, "init", "-q", "-b", "main")
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "-m", "made")
+    commit(project, "-b", "main")
     return project
 
 
@@ -270,8 +264,7 @@ def test_update_takes_git_from_no_folder_of_the_project(
     repository: Path, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (repository / "git").symlink_to(program)
-    git(repository, "add", "-A")
-    git(repository, "commit", "-q", "-m", "a program")
+    commit_all(repository, "a program")
     monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
     assert "nothing to do" in run("update", cwd=repository)
     assert not (tmp_path / "RAN").exists()
@@ -280,8 +273,7 @@ def test_update_takes_git_from_no_folder_of_the_project(
 def test_update_merges_by_no_program_that_the_repository_names(repository: Path, program: Path, tmp_path: Path) -> None:
     older(repository, ".gitignore", "old\n")
     (repository / ".gitignore").write_text("mine\n")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-q", "-m", "mine")
+    commit_all(repository, "mine")
     for name in ("merge.any.driver", "core.fsmonitor", "diff.external", "core.attributesFile"):
         git(repository, "config", name, str(program))
     (tmp_path / "RAN").unlink(missing_ok=True)
@@ -294,9 +286,7 @@ def test_update_merges_by_no_program_that_the_repository_names(repository: Path,
 
 def test_update_of_a_project_in_a_folder_of_a_repository_looks_at_the_project_alone(tmp_path: Path) -> None:
     run("new", "led", cwd=tmp_path)
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-q", "-m", "made")
+    commit(tmp_path)
     (tmp_path / "other").write_text("text\n")
     assert "nothing to do" in run("update", "led", cwd=tmp_path)
     (tmp_path / "led" / "README.md").write_text("mine\n")
@@ -336,9 +326,7 @@ def test_update_understands_work_trees_packed_refs_and_line_ends(repository: Pat
 def test_update_understands_repositories_with_longer_hashes(tmp_path: Path) -> None:
     run("new", "led", cwd=tmp_path)
     project = tmp_path / "led"
-    git(project, "init", "-q", "--object-format=sha256")
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "-m", "made")
+    commit(project, "--object-format=sha256")
     assert "nothing to do" in run("update", cwd=project)
 
 

@@ -135,6 +135,17 @@ def git(project: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+def commit(project: Path, *options: str) -> None:
+    """Make a repository of a folder, with all files committed."""
+    git(project, "init", "-q", *options)
+    commit_all(project, "made")
+
+
+def commit_all(project: Path, message: str) -> None:
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", message)
+
+
 def older(project: Path, path: str, text: str) -> None:
     """As if the template had made another text the last time."""
     base = json.loads((project / BASE).read_text())
@@ -160,9 +171,7 @@ def test_update_command_lists_changes(tmp_path: Path) -> None:
 def test_uncommitted_changes_are_refused_unless_forced(tmp_path: Path) -> None:
     run("new", "led", cwd=tmp_path)
     project = tmp_path / "led"
-    git(project, "init", "-q")
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "-m", "made")
+    commit(project)
     assert run("update", cwd=project) == "nothing to do\n"
     (project / "README.md").write_text("mine\n")
     told = run("update", cwd=project, code=2)

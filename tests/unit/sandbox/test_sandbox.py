@@ -174,7 +174,7 @@ async def test_api_server_returns_container_logs(sandbox: Sandbox) -> None:
     import aiohttp
 
     outside = await load_credentials(sandbox.kubeconfig)
-    url = f"{outside.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
+    url = f"{outside.connection.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
     headers = {"Authorization": await outside.authorization() or ""}
     async with aiohttp.ClientSession(headers=headers) as session, session.get(url, ssl=outside.ssl or True) as answer:
         assert await answer.text() == "la la\n"
@@ -186,7 +186,7 @@ async def test_api_rejects_other_users(sandbox: Sandbox) -> None:
     outside = await load_credentials(sandbox.kubeconfig)
     assert outside.ssl is not None
     async with aiohttp.ClientSession() as session:
-        async with session.get(f"{outside.server}/api/v1/pods", ssl=outside.ssl) as answer:
+        async with session.get(f"{outside.connection.server}/api/v1/pods", ssl=outside.ssl) as answer:
             assert answer.status == 401
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(f"http://127.0.0.1:{sandbox.control_plane.server.port}/livez")

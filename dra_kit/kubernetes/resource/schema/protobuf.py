@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
 
 MAGIC: Final = b"k8s\x00"
 Value: TypeAlias = int | bytes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from click.testing import Result
 from dra_kit.client.resources import DECOMMISSIONED
 from dra_kit.diagnosis.removal import DriverRemoval, UnconfirmedNode, removal_confirmations
 from tests.support.api import Api
-from tests.unit.diagnosis.drain.test_drain import DRIVER, claim, drain, node_slice
+from tests.unit.diagnosis.drain.test_drain import DRIVER, claim, drain, drain_while, node_slice
 
 LABELS = {"app.kubernetes.io/name": DRIVER, "app.kubernetes.io/component": "node"}
 DECOMMISSION = ["decommission", f"/var/lib/kubelet/plugins/{DRIVER}", "pizza:driver", "--stay"]
@@ -99,9 +98,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Api() as api:
-        yield Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"))
+def cluster(kubeconfig: tuple[Api, Path]) -> Cluster:
+    return Cluster(*kubeconfig)
 
 
 def test_the_driver_is_removed_when_all_nodes_have_confirmed(cluster: Cluster) -> None:
@@ -309,10 +307,7 @@ def test_it_waits_until_the_nodes_have_confirmed(cluster: Cluster) -> None:
         cluster.looked(1)
         cluster.pod("node-1", confirmed=True)
 
-    with ThreadPoolExecutor() as pool:
-        done = pool.submit(confirm)
-        found = cluster.drain("--until-removed", "--wait", "600")
-        done.result()
+    found = drain_while(confirm, cluster.kubeconfig, "--until-removed")
     assert found.exit_code == 0
     assert "waiting for the confirmation of node-1\n" in found.stderr
 
@@ -328,10 +323,7 @@ def test_a_node_whose_pod_is_deleted_before_it_confirmed_is_awaited(cluster: Clu
         cluster.looked(3)
         cluster.pod("node-2", confirmed=True)
 
-    with ThreadPoolExecutor() as pool:
-        done = pool.submit(unlabel)
-        found = cluster.drain("--until-removed", "--wait", "600")
-        done.result()
+    found = drain_while(unlabel, cluster.kubeconfig, "--until-removed")
     assert found.exit_code == 0
 
 

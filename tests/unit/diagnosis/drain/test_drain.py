@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,6 @@ def claim(
     }
 
 
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[tuple[Api, Path]]:
-    with Api() as api:
-        yield api, api.kubeconfig(tmp_path / "kubeconfig")
-
-
 def node_slice(node: str, driver: str = DRIVER) -> dict[str, Any]:
     """A slice with a device of one node."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
@@ -54,6 +48,15 @@ def node_slice(node: str, driver: str = DRIVER) -> dict[str, Any]:
 
 def drain(kubeconfig: Path, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["drain", "--driver", DRIVER, "--kubeconfig", str(kubeconfig), *arguments])
+
+
+def drain_while(change: Callable[[], None], kubeconfig: Path, *arguments: str) -> Result:
+    """Let the command wait while the cluster changes in another thread."""
+    with ThreadPoolExecutor() as pool:
+        changed = pool.submit(change)
+        found = drain(kubeconfig, *arguments, "--wait", "600")
+        changed.result()
+    return found
 
 
 def test_pods_that_use_devices_are_reported(kubeconfig: tuple[Api, Path]) -> None:
@@ -102,10 +105,7 @@ def test_it_waits_until_no_claim_holds_devices(kubeconfig: tuple[Api, Path]) -> 
             time.sleep(0.01)
         api.put("resourceclaims", claim("lunch", users=()))
 
-    with ThreadPoolExecutor() as pool:
-        released = pool.submit(release)
-        found = drain(path, "--wait", "600")
-        released.result()
+    found = drain_while(release, path)
     assert found.exit_code == 0
     assert "waiting for 1 claim\n" in found.stderr
 
@@ -125,10 +125,7 @@ def test_it_keeps_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple
             asked_again(2)
             api.put("resourceclaims", claim("lunch", users=()))
 
-    with ThreadPoolExecutor() as pool:
-        restarted = pool.submit(restart)
-        found = drain(path, "--wait", "600")
-        restarted.result()
+    found = drain_while(restart, path)
     assert found.exit_code == 0, found.output
     with api.failing(503, "GET", below=claims):
         assert drain(path, "--wait", "600").exit_code == 1, "who it is was never known"

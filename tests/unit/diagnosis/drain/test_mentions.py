@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,6 @@ from tests.unit.diagnosis.drain.test_drain import DRIVER, claim, drain, node_sli
 UNKNOWN = (
     "error: driver dra.pizza is not in this cluster: no slice, allocated claim, DeviceClass or DaemonSet mentions it"
 )
-
-
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[tuple[Api, Path]]:
-    with Api() as api:
-        yield api, api.kubeconfig(tmp_path / "kubeconfig")
 
 
 def device_class(**spec: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tests.unit.diagnosis.explain.world import (
     device_class,
     explain,
     held,
+    local,
     node,
     pizza,
     request,
@@ -17,11 +18,6 @@ from tests.unit.diagnosis.explain.world import (
 from tests.unit.kubernetes.allocator.cluster import way
 
 BRIE = f'{PIZZA}.cheese == "brie"'
-
-
-def local(name: str, *devices: Document) -> Document:
-    """A pool of a node, by the node's name."""
-    return slice_of(*devices, name=f"slice-{name}", pool=name, nodeName=name)
 
 
 def test_a_claim_that_fits_gets_what_the_allocator_gives_it_on_each_node() -> None:

@@ -20,7 +20,6 @@ from tests.unit.diagnosis.explain.world import (
     pizza,
     reasons,
     request,
-    result,
     slice_of,
     texts,
     verdicts,
@@ -28,6 +27,10 @@ from tests.unit.diagnosis.explain.world import (
 
 WITHOUT_SHARING = AllocatorRules.of("1.35")
 SKIPPING = replace(AllocatorRules.of("1.37"), optional_node_operations=True)
+
+
+def pool(slices: int = 1, generation: int = 1) -> Document:
+    return {"name": "pool-a", "generation": generation, "resourceSliceCount": slices}
 
 
 def test_a_device_that_fits_has_no_reasons() -> None:
@@ -100,6 +103,7 @@ def test_the_rule_that_taints_is_reported() -> None:
 
 
 SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+SHARING = held("lunch", "a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
 
 
 def asking(**capacity: str) -> Document:
@@ -107,12 +111,7 @@ def asking(**capacity: str) -> Document:
 
 
 def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
-    share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
-    holder = {
-        "metadata": {"name": "lunch", "namespace": "default"},
-        "status": {"allocation": {"devices": {"results": [share]}}},
-    }
-    where = cluster(slice_of(device("a", **SHARED)), claims=[holder])
+    where = cluster(slice_of(device("a", **SHARED)), claims=[SHARING])
 
     assert texts(where, asking(memory="40Gi")) == {
         "a": ["memory is short by 20Gi: 40Gi requested, 20Gi of 80Gi left, the rest went to default/lunch"]
@@ -137,15 +136,10 @@ def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     ids=["no policy", "default"],
 )
 def test_capacity_that_is_not_requested_is_not_reported_as_requested(policy: Document | None, reported: str) -> None:
-    share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
-    holder = {
-        "metadata": {"name": "lunch", "namespace": "default"},
-        "status": {"allocation": {"devices": {"results": [share]}}},
-    }
     capacity = {"value": "80Gi", **({"requestPolicy": policy} if policy else {})}
     published = device("a", allowMultipleAllocations=True, capacity={"memory": capacity})
 
-    [[text]] = texts(cluster(slice_of(published), claims=[holder]), claim(request("r", 1))).values()
+    [[text]] = texts(cluster(slice_of(published), claims=[SHARING]), claim(request("r", 1))).values()
 
     assert f": {reported}, 20Gi of 80Gi left, the rest went to default/lunch" in text
 
@@ -154,6 +148,13 @@ def test_capacity_that_a_device_does_not_have_is_reported() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
     assert texts(where, asking(cores="1")) == {"a": ["has no capacity cores"]}
+
+
+def test_capacities_that_a_device_does_not_have_are_reported_in_the_order_of_the_request() -> None:
+    where = cluster(slice_of(device("a", **SHARED)))
+    names = ["cores", "bandwidth", "links", "engines", "slots", "copies", "planes"]
+
+    assert texts(where, asking(**dict.fromkeys(names, "1"))) == {"a": [f"has no capacity {name}" for name in names]}
 
 
 @pytest.mark.parametrize(
@@ -175,11 +176,10 @@ def test_a_counter_that_is_short_is_reported_with_who_holds_the_rest() -> None:
         counters = {"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}
         return device(name, consumesCounters=[counters])
 
-    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
     counters = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
     where = cluster(
-        slice_of(name="counters", pool=pool, sharedCounters=counters),
-        slice_of(partition("half", "40Gi"), partition("quarter", "20Gi"), partition("whole", "80Gi"), pool=pool),
+        slice_of(name="counters", pool=pool(2), sharedCounters=counters),
+        slice_of(partition("half", "40Gi"), partition("quarter", "20Gi"), partition("whole", "80Gi"), pool=pool(2)),
         claims=[held("lunch", "half")],
     )
 
@@ -213,25 +213,20 @@ def test_a_device_for_labels_that_no_node_has_is_reported() -> None:
 
 
 def test_an_incomplete_pool_is_reported() -> None:
-    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 3}
-
-    assert texts(cluster(slice_of(pizza("a"), pool=pool))) == {
+    assert texts(cluster(slice_of(pizza("a"), pool=pool(3)))) == {
         "a": ["its pool pool-a is incomplete: 1 of 3 slices are published"]
     }
 
 
 def test_an_invalid_pool_is_reported() -> None:
-    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
-    where = cluster(slice_of(pizza("a"), pool=pool), slice_of(pizza("a"), pool=pool, name="slice-2"))
+    where = cluster(slice_of(pizza("a"), pool=pool(2)), slice_of(pizza("a"), pool=pool(2), name="slice-2"))
 
     assert texts(where) == {"a": ["its pool pool-a is invalid: duplicate device name a"]}
 
 
 def test_devices_of_an_older_generation_are_ignored() -> None:
-    def pool(generation: int) -> Document:
-        return {"name": "pool-a", "generation": generation, "resourceSliceCount": 1}
-
-    where = cluster(slice_of(pizza("old"), pool=pool(1)), slice_of(pizza("new"), pool=pool(2), name="slice-2"))
+    newer = slice_of(pizza("new"), pool=pool(generation=2), name="slice-2")
+    where = cluster(slice_of(pizza("old"), pool=pool()), newer)
 
     assert texts(where) == {"new": []}
 
@@ -243,9 +238,8 @@ def test_all_nodes_of_a_shared_device_are_known() -> None:
 
 
 def test_a_device_of_a_pool_that_is_invalid_on_one_node_alone_fits_on_the_others() -> None:
-    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
-    everywhere = slice_of(pizza("a"), name="everywhere", pool=pool, allNodes=True)
-    where = cluster(everywhere, slice_of(pizza("a"), name="once-more", pool=pool), nodes=[node(), node("node-2")])
+    everywhere = slice_of(pizza("a"), name="everywhere", pool=pool(2), allNodes=True)
+    where = cluster(everywhere, slice_of(pizza("a"), name="once-more", pool=pool(2)), nodes=[node(), node("node-2")])
 
     [asked] = explain(where, claim(request())).requests
 

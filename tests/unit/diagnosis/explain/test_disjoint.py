@@ -14,10 +14,10 @@ from tests.unit.diagnosis.explain.world import (
     device,
     explain,
     held,
+    local,
     node,
     pizza,
     request,
-    slice_of,
 )
 
 A, B = (f'{PIZZA}.cheese == "{cheese}"' for cheese in ("a", "b"))
@@ -27,10 +27,9 @@ CHEESE = "gpu.example.com/cheese"
 def kitchens(**cheeses: str) -> tuple[list[Document], list[Document]]:
     """Nodes by name with one pizza for each letter."""
     slices = [
-        slice_of(*[pizza(f"d{place}", cheese) for place, cheese in enumerate(found)], name=name, pool=name,
-                 nodeName=name)
+        local(name, *[pizza(f"d{place}", cheese) for place, cheese in enumerate(found)])
         for name, found in cheeses.items()
-    ]  # fmt: skip
+    ]
     return slices, [node(name) for name in cheeses]
 
 
@@ -114,13 +113,15 @@ def test_statements_about_nodes_and_values_are_true(
     nodes: list[list[tuple[int, int]]], first: int, second: int
 ) -> None:
     slices = [
-        slice_of(
-            *[device(f"d{at}", attributes={"kind": {"int": kind}, "oven": {"int": oven}})
-              for at, (kind, oven) in enumerate(found)],
-            name=f"n{place}", pool=f"n{place}", nodeName=f"n{place}",
+        local(
+            f"n{place}",
+            *[
+                device(f"d{at}", attributes={"kind": {"int": kind}, "oven": {"int": oven}})
+                for at, (kind, oven) in enumerate(found)
+            ],
         )
         for place, found in enumerate(nodes)
-    ]  # fmt: skip
+    ]
     where = cluster(*slices, nodes=[node(f"n{place}") for place in range(len(nodes))])
     wanted = claim(
         request("a", first, f"{PIZZA}.kind == 0"),

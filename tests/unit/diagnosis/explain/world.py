@@ -16,27 +16,16 @@ Document: TypeAlias = dict[str, Any]
 PIZZA = 'device.attributes["gpu.example.com"]'
 """The attributes of the devices, in expressions."""
 
-__all__ = [
-    "PIZZA",
-    "claim",
-    "cluster",
-    "device",
-    "device_class",
-    "explain",
-    "held",
-    "node",
-    "pizza",
-    "reasons",
-    "request",
-    "result",
-    "slice_of",
-    "texts",
-    "verdicts",
-]
+__all__ = ["claim", "device", "device_class", "request", "slice_of"]  # from elsewhere
 
 
 def pizza(name: str, cheese: str = "mozzarella", **fields: Any) -> Document:
     return device(name, attributes={"cheese": {"string": cheese}}, **fields)
+
+
+def local(name: str, *devices: Document) -> Document:
+    """A pool of a node, by the node's name."""
+    return slice_of(*devices, name=f"slice-{name}", pool=name, nodeName=name)
 
 
 def node(name: str = "node-1", **labels: str) -> Document:
@@ -85,11 +74,11 @@ def verdicts(where: ClusterView, wanted: Document) -> dict[str, DeviceVerdict]:
 
 def texts(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """Return the reasons against each device for the first request of a claim."""
-    asked = claim(request()) if wanted is None else wanted
-    return {name: [reason.text for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
+    found = verdicts(where, wanted or claim(request()))
+    return {name: [reason.text for reason in verdict.reasons] for name, verdict in found.items()}
 
 
 def reasons(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """The checks that each device fails."""
-    asked = claim(request()) if wanted is None else wanted
-    return {name: [str(reason.check) for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
+    found = verdicts(where, wanted or claim(request()))
+    return {name: [str(reason.check) for reason in verdict.reasons] for name, verdict in found.items()}

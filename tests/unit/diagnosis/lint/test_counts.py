@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, advertised, claim, device_class, found, rules, underlined
+from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, A, advertised, claim, device_class, found, rules, underlined
 
-A = f'device.attributes["{DRIVER}"]'
 CARD: dict[str, object] = {"attributes": {"model": {"string": "H200"}}}
 OTHER: dict[str, object] = {"attributes": {"model": {"string": "A100"}}}
 

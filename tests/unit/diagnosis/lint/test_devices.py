@@ -14,6 +14,10 @@ from tests.unit.diagnosis.lint.texts import (
     DRIVER,
     GPUS,
     GUARD,
+    KNOWN,
+    WHOLE_CLUSTER,
+    A,
+    C,
     advertised,
     claim,
     device_class,
@@ -21,11 +25,6 @@ from tests.unit.diagnosis.lint.texts import (
     rules,
     underlined,
 )
-
-A = f'device.attributes["{DRIVER}"]'
-C = f'device.capacity["{DRIVER}"]'
-KNOWN = advertised(GPUS)
-WHOLE_CLUSTER = advertised(GPUS, complete=True)
 
 
 @pytest.mark.parametrize(

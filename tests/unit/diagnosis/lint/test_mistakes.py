@@ -14,10 +14,7 @@ from dra_kit.kubernetes.cel.environment import new
 from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.validation.claims import environment
-from tests.unit.diagnosis.lint.texts import GUARD, claim, device_class, found, underlined
-
-A = 'device.attributes["gpu.example.com"]'
-C = 'device.capacity["gpu.example.com"]'
+from tests.unit.diagnosis.lint.texts import GUARD, A, C, claim, device_class, found, underlined
 
 CASES = [
     ("cel-compile", f'{A}.model == "H200', '"', f'{A}.model == "H200"'),
@@ -62,6 +59,12 @@ def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
     return {mistake.rule for mistake in mistakes(compiled(expression, environment(gates or FeatureGates.default())))}
 
 
+def help_for(expression: str) -> str:
+    """The remedy for its only mistake."""
+    (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
+    return mistake.help
+
+
 @pytest.mark.parametrize(("rule", "wrong", "where", "right"), CASES, ids=[f"{one[0]}-{one[1]:.40}" for one in CASES])
 def test_a_mistake_is_found_with_position_and_remedy(rule: str, wrong: str, where: str, right: str) -> None:
     findings = [finding for finding in found(device_class(wrong)) if finding.rule != "foreign-devices"]
@@ -80,8 +83,7 @@ def test_a_mistake_is_found_with_position_and_remedy(rule: str, wrong: str, wher
     ],
 )
 def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, help_: str) -> None:
-    (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
-    assert mistake.help == help_
+    assert help_for(expression) == help_
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,7 @@ def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, he
     [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
 )
 def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, expected: str) -> None:
-    (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
-    assert mistake.help == f"write a number and a suffix, such as {expected}"
+    assert help_for(f'{C}.memory == quantity("{written}")') == f"write a number and a suffix, such as {expected}"
 
 
 def test_each_rule_about_cel_has_a_case() -> None:
@@ -101,8 +102,7 @@ def test_each_rule_about_cel_has_a_case() -> None:
     "wrong", [case[1] for case in CASES if case[0].startswith(("quantity-c", "version-c", "sign", "version-as"))]
 )
 def test_the_remedy_compiles(wrong: str) -> None:
-    (mistake,) = mistakes(compiled(wrong, environment(FeatureGates.default())))
-    remedy = re.sub(r"^.*?write ", "", mistake.help)
+    remedy = re.sub(r"^.*?write ", "", help_for(wrong))
     assert ids(remedy if "sign(" not in remedy else f"{remedy} == 1") == set()
 
 

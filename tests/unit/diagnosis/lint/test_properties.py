@@ -12,7 +12,7 @@ from dra_kit.diagnosis.lint.check import check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import RULES, format_text
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from tests.unit.diagnosis.lint.texts import GPUS, advertised, claim
+from tests.unit.diagnosis.lint.texts import SURROUNDINGS, claim
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-2, 40) | st.floats(allow_nan=False) | st.text("aA1./-[]\"'é", max_size=8)
@@ -45,7 +45,6 @@ EXPRESSIONS = st.lists(
     ]),
     max_size=14,
 ).map(" ".join)  # fmt: skip
-KNOWN: list[LintContext] = [LintContext(), advertised(GPUS), advertised(GPUS, complete=True)]
 
 
 def checked(text: str, surroundings: LintContext) -> None:
@@ -65,7 +64,7 @@ def checked(text: str, surroundings: LintContext) -> None:
     version=VERSIONS,
     spec=VALUES,
     more=st.dictionaries(KEYS, VALUES, max_size=3),
-    known=st.sampled_from(KNOWN),
+    known=st.sampled_from(SURROUNDINGS),
 )
 def test_any_document_is_handled(kind: str, version: str, spec: Any, more: dict[str, Any], known: LintContext) -> None:
     checked(json.dumps({"spec": spec, **more, "apiVersion": version, "kind": kind}, indent=1), known)
@@ -73,10 +72,10 @@ def test_any_document_is_handled(kind: str, version: str, spec: Any, more: dict[
 
 @given(text=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=60))
 def test_any_text_is_handled(text: str) -> None:
-    checked(f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n{text}", KNOWN[0])
+    checked(f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n{text}", SURROUNDINGS[0])
 
 
-@given(expression=EXPRESSIONS, known=st.sampled_from(KNOWN))
+@given(expression=EXPRESSIONS, known=st.sampled_from(SURROUNDINGS))
 def test_any_expression_is_handled(expression: str, known: LintContext) -> None:
     quoted = json.dumps(expression)
     checked(claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: {quoted}}}}}]"), known)
@@ -111,4 +110,4 @@ def test_a_good_claim_with_some_values_replaced_is_still_checked(positions: list
     for position in positions:
         node, key = places[position % len(places)]
         node[key] = value
-    checked(json.dumps(body, indent=1), KNOWN[1])
+    checked(json.dumps(body, indent=1), SURROUNDINGS[1])

@@ -131,33 +131,32 @@ def test_objects_of_other_api_groups_are_ignored(text: str) -> None:
     assert rules(text) == []
 
 
+def old(version: str, kind: str, rest: str) -> str:
+    return f"apiVersion: resource.k8s.io/{version}\nkind: {kind}\nmetadata: {{name: lunch}}\n{rest}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "help_"),
     [
         (
-            (
-                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClass\nmetadata: {name: gpu}\n"
-                "driverName: gpu.example.com\n"
-            ),
+            old("v1alpha2", "ResourceClass", "driverName: gpu.example.com"),
             (
                 "write apiVersion: resource.k8s.io/v1, kind: DeviceClass, "
                 """spec: {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}"""
             ),
         ),
         (
-            (
-                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
-                "spec: {resourceClassName: gpu}\n"
-            ),
+            old("v1alpha2", "ResourceClaim", "spec: {resourceClassName: gpu}"),
             (
                 'write apiVersion: resource.k8s.io/v1 and spec: {"devices": {"requests": '
                 '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}'
             ),
         ),
         (
-            (
-                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nmetadata: {name: lunch}\n"
-                "spec: {spec: {resourceClassName: gpu, parametersRef: {kind: Gpu, name: large}}}\n"
+            old(
+                "v1alpha2",
+                "ResourceClaimTemplate",
+                "spec: {spec: {resourceClassName: gpu, parametersRef: {kind: Gpu, name: large}}}",
             ),
             (
                 'write apiVersion: resource.k8s.io/v1 and spec: {spec: {"devices": {"requests": '
@@ -166,9 +165,8 @@ def test_objects_of_other_api_groups_are_ignored(text: str) -> None:
             ),
         ),
         (
-            (
-                "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
-                "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu, count: 2}]}}\n"
+            old(
+                "v1beta1", "ResourceClaim", "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu, count: 2}]}}"
             ),
             (
                 "write apiVersion: resource.k8s.io/v1 and requests: "

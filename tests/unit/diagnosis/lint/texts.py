@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dra_kit.diagnosis.lint.check import check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
+from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource import v1
@@ -15,6 +16,8 @@ from dra_kit.kubernetes.resource.slice_reader import LazySlice
 
 DRIVER = "gpu.example.com"
 GUARD = f'device.driver == "{DRIVER}"'
+A = f'device.attributes["{DRIVER}"]'
+C = f'device.capacity["{DRIVER}"]'
 
 
 def found(text: str, surroundings: LintContext | None = None, *, name: str = "order.yaml") -> list[LintFinding]:
@@ -25,6 +28,11 @@ def found(text: str, surroundings: LintContext | None = None, *, name: str = "or
 def rules(text: str, surroundings: LintContext | None = None) -> list[str]:
     """The ids of the rules of the findings in one file."""
     return [finding.rule for finding in found(text, surroundings)]
+
+
+def fixed(text: str, surroundings: LintContext | None = None) -> str:
+    """The text of a file after its fixes."""
+    return fix_files([SourceFile("order.yaml", text)], surroundings).files[0].text
 
 
 def underlined(finding: LintFinding) -> str:
@@ -59,9 +67,8 @@ def claim(
     return f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{text}\n"
 
 
-def pod(entries: str, uses: str, *, kind: str = "Pod") -> str:
+def pod(entries: str, uses: str) -> str:
     """A pod with one container; YAML of its ``resourceClaims`` and of the container's ``claims``, as flow lists."""
-    assert kind == "Pod"
     return textwrap.dedent(
         f"""\
         apiVersion: v1
@@ -95,3 +102,7 @@ GPUS = [
     },
 ]
 """Two devices; only one has ``driverVersion``, only the other ``mig``."""
+KNOWN = advertised(GPUS)
+WHOLE_CLUSTER = advertised(GPUS, complete=True)
+SURROUNDINGS = [LintContext(), KNOWN, WHOLE_CLUSTER]
+"""All that may be known of the devices."""

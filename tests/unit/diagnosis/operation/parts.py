@@ -1,11 +1,17 @@
-"""A driver that has every part which needs rights of its own."""
+"""A driver that has every part which needs rights of its own, and an API server to read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 import dra_kit as dra
+from dra_kit.apiserver.server import run_in_thread
+from dra_kit.kubernetes.release import FeatureGates
 
 
 class Warehouse(dra.DeviceProvider, scope="cluster"):
@@ -57,3 +63,12 @@ def whole(name: str) -> dra.Driver[Any, Any]:
         policy=Menu(),
         effects=[Bell],
     )
+
+
+@contextmanager
+def api_server(folder: Path, gates: FeatureGates | None = None) -> Iterator[Path]:
+    """The sandbox's API server, by its kubeconfig."""
+    with run_in_thread(gates=gates) as server:
+        config = folder / "kubeconfig"
+        config.write_text(yaml.safe_dump(server.kubeconfig()))
+        yield config

@@ -24,6 +24,7 @@ from dra_kit.client.resources import CONFIG_MAPS, DEVICE_CLASSES, NODES, PODS, R
 from dra_kit.diagnosis.support_bundle import REMOVED, HiddenWords, gather, is_secret, redact_object, secrets_in_objects
 from dra_kit.errors import Unavailable
 from dra_kit.text import shorten
+from tests.unit.diagnosis.operation.parts import api_server
 
 DRIVER = "dra.pizza"
 PLANTED = {
@@ -159,9 +160,7 @@ async def test_objects_read_before_the_api_server_stopped_are_in_the_bundle(
         return await get_path(client, path)
 
     monkeypatch.setattr(Client, "get_path", once)
-    with run_in_thread() as server:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+    with api_server(tmp_path) as kubeconfig:
         credentials = await load_credentials(kubeconfig)
         async with Client(credentials, user_agent="test") as client:
             await cluster(client)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.diagnosis.check import Account, DriverAccount, RoleProcess, check_rights, required_rights, role_process
 from dra_kit.diagnosis.cluster_checks import (
-    CheckResult,
     check_gates,
     check_server,
     driver_findings,
@@ -31,22 +29,7 @@ from dra_kit.diagnosis.cluster_checks import (
 from dra_kit.diagnosis.cluster_checks import kubelet_version_findings as kubelet_versions
 from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_findings, node_findings, runtime_findings
 from dra_kit.kubernetes.release import FeatureGates
-from tests.unit.diagnosis.operation.parts import whole
-
-
-def reported(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
-    lines = [str(item) for item in findings]
-    for line, item in zip(lines, findings if isinstance(findings, list) else [], strict=False):
-        assert item.verdict == "ok" or item.remedy, line
-    return lines
-
-
-@contextmanager
-def api_server(tmp_path: Path, gates: FeatureGates | None = None) -> Iterator[Path]:
-    with run_in_thread(gates=gates) as server:
-        config = tmp_path / "kubeconfig"
-        config.write_text(yaml.safe_dump(server.kubeconfig()))
-        yield config
+from tests.unit.diagnosis.operation.parts import api_server, whole
 
 
 class Server(BaseHTTPRequestHandler):
@@ -84,8 +67,8 @@ class Server(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def server(**says: Any) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Saying", (Server,), says)) as made:
+def server(kind: type[Server] = Server, **says: Any) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Saying", (kind,), says)) as made:
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{made.server_port}"
@@ -94,6 +77,13 @@ def server(**says: Any) -> Iterator[str]:
 
 async def client_of(address: str, tmp_path: Path) -> Client:
     return Client(await load_credentials(kubeconfig(address, tmp_path)), user_agent="test")
+
+
+@asynccontextmanager
+async def asking(tmp_path: Path, **says: Any) -> AsyncIterator[Client]:
+    with server(**says) as address:
+        async with await client_of(address, tmp_path) as client:
+            yield client
 
 
 def kubeconfig(address: str, tmp_path: Path) -> Path:
@@ -125,9 +115,8 @@ def kubeconfig(address: str, tmp_path: Path) -> Path:
     ],
 )
 async def test_the_release_of_the_api_server(tmp_path: Path, version: str, served: Any, line: str) -> None:
-    with server(version={"major": "1", "minor": version}, served=served) as address:
-        async with await client_of(address, tmp_path) as client:
-            finding = await check_server(client)
+    async with asking(tmp_path, version={"major": "1", "minor": version}, served=served) as client:
+        finding = await check_server(client)
     assert str(finding).startswith(line)
     assert finding.verdict == "ok" or finding.remedy
 
@@ -141,10 +130,10 @@ async def test_an_api_server_that_does_not_answer(tmp_path: Path) -> None:
 
 async def test_each_right_that_is_missing_is_reported_with_what_needs_it(tmp_path: Path) -> None:
     allowed = [(right.verb, right.resource) for right in required_rights("node", DriverAccount())]
-    with server(allowed=[item for item in allowed if item[1] != "resourceclaims/status"]) as address:
-        async with await client_of(address, tmp_path) as client:
-            [missing] = await check_rights(client, "node", DriverAccount())
-            several = await check_rights(client, "controller", DriverAccount(name="dra.pizza", namespace="pizza"))
+    allowed = [item for item in allowed if item[1] != "resourceclaims/status"]
+    async with asking(tmp_path, allowed=allowed) as client:
+        [missing] = await check_rights(client, "node", DriverAccount())
+        several = await check_rights(client, "controller", DriverAccount(name="dra.pizza", namespace="pizza"))
     assert str(missing) == (
         "FAIL rights: system:serviceaccount:a:b may not patch resourceclaims/status.resource.k8s.io, which the status "
         "of devices needs; install the chart's roles, or that rule"
@@ -165,10 +154,9 @@ async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> N
         item for item in allowed if item[1] in {"nodes", "resourceclaims/driver"} or item[0] in {"list", "watch"}
     ]
     driven = DriverAccount(name="dra.pizza", code=whole("dra.pizza"))
-    with server(allowed=allowed) as address:
-        async with await client_of(address, tmp_path) as client:
-            lines = [str(item) for item in await check_rights(client, "controller", driven)]
-            of_node = [str(item) for item in await check_rights(client, "node", driven)]
+    async with asking(tmp_path, allowed=allowed) as client:
+        lines = [str(item) for item in await check_rights(client, "controller", driven)]
+        of_node = [str(item) for item in await check_rights(client, "node", driven)]
     remedy = "install the chart with the values from dra-kit chart TARGET --values FILE"
     reported = [line.split(" may not ")[1] for line in lines if remedy in line]
     assert reported == [
@@ -200,23 +188,17 @@ async def test_decommission_needs_no_right_to_publish(tmp_path: Path) -> None:
     assert "get bells.kitchen.example in kitchen" in rights
     assert not any("nodemenus" in right for right in rights), "nothing is advertised"
     assert {*rights} - {*map(str, required_rights("node", driven))} == {"patch pods/status in default"}
-    with server(
-        allowed=[(right.verb, right.resource) for right in required_rights("decommission", DriverAccount())]
-    ) as address:
-        async with await client_of(address, tmp_path) as client:
-            [finding] = await check_rights(client, "decommission", DriverAccount())
+    allowed = [(right.verb, right.resource) for right in required_rights("decommission", DriverAccount())]
+    async with asking(tmp_path, allowed=allowed) as client:
+        [finding] = await check_rights(client, "decommission", DriverAccount())
     assert finding.text.startswith("system:serviceaccount:a:b may do all that the decommission needs")
 
 
 async def test_the_webhook_needs_rights_only_for_a_self_made_certificate(tmp_path: Path) -> None:
-    with server(allowed=[]) as address:
-        async with await client_of(address, tmp_path) as client:
-            [given] = await check_rights(client, "webhook", DriverAccount(name="dra.pizza"))
-            own = await check_rights(
-                client,
-                "webhook",
-                DriverAccount(name="dra.pizza", namespace="pizza", certificate="pizza-webhook-self-made"),
-            )
+    driven = DriverAccount(name="dra.pizza", namespace="pizza", certificate="pizza-webhook-self-made")
+    async with asking(tmp_path, allowed=[]) as client:
+        [given] = await check_rights(client, "webhook", DriverAccount(name="dra.pizza"))
+        own = await check_rights(client, "webhook", driven)
     assert given.verdict == "ok"
     assert [item.text.split(" may not ")[1].split(", which")[0] for item in own] == [
         f"{verb} secrets pizza-webhook-self-made in pizza" for verb in ("get", "update", "create", "patch")
@@ -286,12 +268,10 @@ def test_a_roles_pod_sends_only_requests_that_the_role_is_allowed(tmp_path: Path
     asked: list[str] = []
     rights = [(right.verb, right.resource) for right in required_rights(account, DriverAccount(name="dra.pizza"))]
     environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "decommission"} else {}
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Of", (RoleServer,), {"asked": asked, "allowed": rights})) as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
-        config = kubeconfig(f"http://127.0.0.1:{made.server_port}", tmp_path)
+    with server(RoleServer, asked=asked, allowed=rights) as address:
+        config = kubeconfig(address, tmp_path)
         words = ["check", "--account", account, "--driver", "dra.pizza", "--kubeconfig", str(config)]
         answer = CliRunner().invoke(cli, [*words, "--kubelet-dir", str(tmp_path / "none")], env=environment)
-        made.shutdown()
 
     assert answer.exit_code == 0, answer.output
     assert f"may do all that the {account} of dra.pizza needs" in answer.output
@@ -302,9 +282,8 @@ def test_a_roles_pod_sends_only_requests_that_the_role_is_allowed(tmp_path: Path
 
 
 async def test_a_user_without_rights_is_warned(tmp_path: Path) -> None:
-    with server(allowed=[("list", "resourceslices")]) as address:
-        async with await client_of(address, tmp_path) as client:
-            findings = await check_rights(client, "user", DriverAccount())
+    async with asking(tmp_path, allowed=[("list", "resourceslices")]) as client:
+        findings = await check_rights(client, "user", DriverAccount())
     assert {item.verdict for item in findings} == {"warn"}
     assert len(findings) == len(required_rights("user", DriverAccount())) - 1
 

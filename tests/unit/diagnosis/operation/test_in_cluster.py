@@ -33,6 +33,10 @@ def uses_claim(name: str, *uses: Object, **more: Any) -> Object:
     return {"name": name, "resources": {"claims": list(uses)}, **more}
 
 
+ONE = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
+ENTRY = [{"name": "g", "resourceClaimName": "c"}]
+
+
 def reported(*found: list[Object]) -> set[tuple[str, str, str, str]]:
     claims, pods = found
     return {(use.claim, use.device, use.pod, use.container) for use in device_uses(claims, pods)}
@@ -78,24 +82,19 @@ def test_an_extended_resource() -> None:
 
 
 def test_sidecars_have_devices_and_init_containers_while_the_pod_begins() -> None:
-    one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
     inits = [
         uses_claim("sidecar", {"name": "g"}, restartPolicy="Always"),
         uses_claim("init", {"name": "g"}),
     ]
-    entry = [{"name": "g", "resourceClaimName": "c"}]
-    begun = pod("p", [{"name": "main"}], entry, initContainers=inits)
-    beginning = pod("p", [{"name": "main"}], entry, {"phase": "Pending"}, initContainers=inits)
-    assert reported([one], [begun]) == {("c", "gpu-0", "p", "sidecar")}
-    assert reported([one], [beginning]) == {("c", "gpu-0", "p", "sidecar"), ("c", "gpu-0", "p", "init")}
+    begun = pod("p", [{"name": "main"}], ENTRY, initContainers=inits)
+    beginning = pod("p", [{"name": "main"}], ENTRY, {"phase": "Pending"}, initContainers=inits)
+    assert reported([ONE], [begun]) == {("c", "gpu-0", "p", "sidecar")}
+    assert reported([ONE], [beginning]) == {("c", "gpu-0", "p", "sidecar"), ("c", "gpu-0", "p", "init")}
 
 
 def test_an_ended_pod_has_no_devices_but_its_claim_is_reported() -> None:
-    one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
-    ended = pod(
-        "p", [uses_claim("main", {"name": "g"})], [{"name": "g", "resourceClaimName": "c"}], {"phase": "Failed"}
-    )
-    assert reported([one], [ended]) == {("c", "gpu-0", "", "")}
+    ended = pod("p", [uses_claim("main", {"name": "g"})], ENTRY, {"phase": "Failed"})
+    assert reported([ONE], [ended]) == {("c", "gpu-0", "", "")}
 
 
 def test_pods_that_may_not_be_read_are_known_by_name() -> None:
@@ -104,14 +103,13 @@ def test_pods_that_may_not_be_read_are_known_by_name() -> None:
 
 
 def test_a_device_that_no_container_names_is_reported_with_the_pod() -> None:
-    one = claim("c", {"request": "gpu", "device": "gpu-0"}, pods=("p",))
-    users = pod("p", [{"name": "main"}], [{"name": "g", "resourceClaimName": "c"}])
-    assert reported([one], [users]) == {("c", "gpu-0", "p", "")}
+    users = pod("p", [{"name": "main"}], ENTRY)
+    assert reported([ONE], [users]) == {("c", "gpu-0", "p", "")}
 
 
 def test_the_node_is_that_of_the_pod_or_the_slice() -> None:
     one = claim("c", {"request": "gpu", "device": "gpu-0", "shareID": "s"}, pods=("p",))
-    users = pod("p", [uses_claim("main", {"name": "g"})], [{"name": "g", "resourceClaimName": "c"}])
+    users = pod("p", [uses_claim("main", {"name": "g"})], ENTRY)
     pool = {"spec": {"driver": "gpu.example", "pool": {"name": "node-1"}, "nodeName": "node-b"}}
     assert [(use.node, use.share) for use in device_uses([one], [users], [pool])] == [("node-a", "s")]
     assert [use.node for use in device_uses([one], [], [pool])] == ["node-b"]

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
-from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from tests.unit.diagnosis.operation.parts import api_server
 
 CLAIM: dict[str, Any] = {
     "metadata": {"name": "lunch", "namespace": "default"},
@@ -51,9 +50,7 @@ def who(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("wanted", ["guest", "default/guest", "lunch", "pizza-0", "node-1"])
 async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path, wanted: str) -> None:
-    with run_in_thread() as server:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+    with api_server(tmp_path) as kubeconfig:
         await filled(kubeconfig)
         import asyncio
 

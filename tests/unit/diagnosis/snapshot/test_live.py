@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from dra_kit.apiserver.server import run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.resources import EVENTS, PODS
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+from tests.unit.diagnosis.operation.parts import api_server
 
 Document = dict[str, Any]
 
@@ -54,9 +53,7 @@ def names(objects: ClusterDocuments, kind: str) -> set[str]:
 async def test_pods_that_have_ended_are_read_only_where_they_are_named(
     tmp_path: Path, ended: tuple[str, ...] | None, pods: set[str], events: set[str]
 ) -> None:
-    config = tmp_path / "kubeconfig"
-    with run_in_thread() as server:
-        config.write_text(yaml.safe_dump(server.kubeconfig()))
+    with api_server(tmp_path) as config:
         credentials: Credentials = await load_credentials(config)
         async with Client(credentials, user_agent="dra-kit/test", timeout=30) as client:
             await cluster(client)

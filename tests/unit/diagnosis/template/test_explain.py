@@ -3,72 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from dra_kit.cli.app import cli
+from tests.unit.cli.cluster.saved import CLASS, Document, claim, node, pod, run, save, slice_of
 
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "oven"},
-    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]},
-}
-CLAIM = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaim",
-    "metadata": {"name": "lunch", "namespace": "default"},
-    "spec": {"devices": {"requests": [{"name": "oven", "exactly": {"deviceClassName": "oven", "count": 2}}]}},
-}
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "guest", "namespace": "default"},
-    "spec": {
-        "resourceClaims": [{"name": "lunch", "resourceClaimName": "lunch"}],
-        "containers": [{"name": "eater", "image": "busybox", "resources": {"requests": {"cpu": "4"}}}],
-    },
-}
+WANTED = (CLASS, claim("lunch", count=2), pod("guest", claim="lunch", requests={"cpu": "2"}))
 
 
-def node(name: str, cpu: str = "8") -> dict[str, object]:
-    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}}
-
-
-def slices(of: str, ovens: int) -> dict[str, object]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"00000-{of}"},
-        "spec": {
-            "driver": "dra.pizza",
-            "nodeName": of,
-            "pool": {"name": of, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"oven-{number}"} for number in range(ovens)],
-        },
-    }
+def slices(of: str, pizzas: int) -> Document:
+    return slice_of(of, **{f"pizza_{number}": "mozzarella" for number in range(pizzas)})
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """One node with one oven, and who wants two."""
-    file = tmp_path / "cluster.yaml"
-    file.write_text(yaml.safe_dump_all([CLASS, CLAIM, POD, node("small"), slices("small", 1)]))
-    return file
+    """One node with one pizza, and who wants two."""
+    return save(tmp_path / "cluster.yaml", *WANTED, node("small"), slices("small", 1))
 
 
-def explain(cluster: Path, subject: str, *templates: Sequence[Mapping[str, object]], output: str = "text") -> Result:
-    arguments = ["explain", subject, "--from", str(cluster), "-o", output]
+def explain(cluster: Path, subject: str, *templates: Sequence[Document], output: str = "text") -> Result:
+    arguments: list[str | Path] = ["explain", subject, "--from", cluster, "-o", output]
     for number, documents in enumerate(templates):
-        file = cluster.parent / f"template-{number}.yaml"
-        file.write_text(yaml.safe_dump_all(documents))
-        arguments += ["--template", str(file)]
-    return CliRunner().invoke(cli, arguments)
+        arguments += ["--template", save(cluster.parent / f"template-{number}.yaml", *documents)]
+    return run(*arguments)
 
 
 @pytest.mark.parametrize("subject", ["pod/guest", "claim/lunch"])
@@ -90,7 +50,7 @@ def test_it_is_reported_if_no_template_would_help(cluster: Path) -> None:
 
 
 def test_other_resources_of_the_node_count(cluster: Path) -> None:
-    found = explain(cluster, "pod/guest", [node("large", cpu="2"), slices("large", 4)])
+    found = explain(cluster, "pod/guest", [node("large", cpu="1"), slices("large", 4)])
     assert "no node of a template would help" in found.output
 
 
@@ -105,7 +65,7 @@ def test_programs_are_reported(cluster: Path) -> None:
 
 
 def test_templates_are_ignored_if_the_claim_fits_anyway(cluster: Path) -> None:
-    cluster.write_text(yaml.safe_dump_all([CLASS, CLAIM, POD, node("small"), slices("small", 2)]))
+    save(cluster, *WANTED, node("small"), slices("small", 2))
     found = explain(cluster, "pod/guest", [node("large"), slices("large", 4)])
     assert (found.exit_code, "like large" in found.output) == (0, False)
 

@@ -36,11 +36,6 @@ def names(store: SpecStore) -> list[str]:
     return sorted(path.name for path in store.directory.iterdir())
 
 
-def test_a_written_spec_is_read_back(store: SpecStore) -> None:
-    store.write(UID, spec_of("1"))
-    assert store.read(UID) == spec_of("1")
-
-
 def test_a_written_spec_is_the_only_file(store: SpecStore) -> None:
     store.write(UID, spec_of("1"))
     store.write(UID, spec_of("2"))

@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.new_object import (
     check_new_object,
     complete_new_object,
 )
-from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, prune
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, prune
 from tests.unit.kubernetes.resource.golden_api import sequences
 
 _FILES = {

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.slices.planning import AcceptedSlice, SlicePlan
-
-
-@dataclass(frozen=True)
-class Features:
-    separate_counter_slices: bool = True
 
 
 class ModelServer:

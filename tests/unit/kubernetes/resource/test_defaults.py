@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_kit.kubernetes.resource.conversion import V1, V1BETA1
-from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.new_object import set_defaults
 
 NOW = "2026-01-02T03:04:05Z"
 

@@ -7,7 +7,7 @@ from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan
-from tests.unit.kubernetes.resource.model_server import Features, ModelServer
+from tests.unit.kubernetes.resource.model_server import ModelServer
 
 _NODE = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
 _TAINT = v1.DeviceTaint(key="example.com/broken", effect="NoSchedule")
@@ -23,7 +23,7 @@ def _desired(*devices: v1.Device, owner: OwnerReference | None = _NODE, **pool: 
 
 
 def _plan(desired: DesiredSlices, server: ModelServer, *, remember: bool = True) -> SlicePlan:
-    return plan(desired, server.list(), features=Features(), accepted=server.accepted if remember else {})
+    return plan(desired, server.list(), separate_counter_slices=True, accepted=server.accepted if remember else {})
 
 
 def _publish(server: ModelServer, desired: DesiredSlices) -> None:
@@ -265,7 +265,7 @@ def test_counter_sets_are_in_separate_first_slices() -> None:
 def test_counter_sets_and_devices_share_slice_before_1_35() -> None:
     counters = {"n": v1.Counter(value=Quantity(1))}
     desired = _desired(*_devices(3), counter_sets=(v1.CounterSet(name="s", counters=counters),))
-    (created,) = plan(desired, [], features=Features(separate_counter_slices=False)).creates
+    (created,) = plan(desired, [], separate_counter_slices=False).creates
     assert (len(created.spec.devices), len(created.spec.shared_counters)) == (3, 1)
 
 
@@ -275,13 +275,13 @@ def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, s
     counter_sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(sets))
     desired = _desired(*_devices(devices), counter_sets=counter_sets)
     with pytest.raises(ConfigurationError, match=r"pool 'node-1'.*before Kubernetes 1\.35.*upgrade"):
-        plan(desired, [], features=Features(separate_counter_slices=False))
+        plan(desired, [], separate_counter_slices=False)
 
 
 def test_duplicate_pool_name_is_rejected() -> None:
     pool = DesiredPool("p", all_nodes=True)
     with pytest.raises(ConfigurationError, match="two pools named 'p'"):
-        plan(DesiredSlices("d", pools=(pool, pool)), [], features=Features())
+        plan(DesiredSlices("d", pools=(pool, pool)), [], separate_counter_slices=True)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_duplicate_pool_name_is_rejected() -> None:
 def test_generated_names_start_with_index_and_are_valid(driver: str, owner: str) -> None:
     reference = OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
     desired = DesiredSlices(driver, reference, (DesiredPool("p", all_nodes=True),))
-    (created,) = plan(desired, [], features=Features()).creates
+    (created,) = plan(desired, [], separate_counter_slices=True).creates
     name = created.metadata.generate_name
     assert name.startswith("00000-")
     assert name.endswith("-")

@@ -10,7 +10,7 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.slices import validate_pool, validate_slice
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.slices.planning import DesiredPool, DesiredSlices, plan
-from tests.unit.kubernetes.resource.model_server import Features, ModelServer, visible_devices
+from tests.unit.kubernetes.resource.model_server import ModelServer, visible_devices
 
 _COUNTERS = {"n": v1.Counter(value=Quantity(4))}
 _KINDS: dict[str, dict[str, object]] = {
@@ -41,17 +41,19 @@ _DESIRED = st.builds(lambda pool: DesiredSlices("gpu.example.com", None, (pool,)
 
 
 def _publish(server: ModelServer, desired: DesiredSlices) -> None:
-    server.apply(plan(desired, server.list(), features=Features()))
+    server.apply(plan(desired, server.list(), separate_counter_slices=True))
 
 
 @given(st.lists(_DESIRED, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=3, max_size=3))
 def test_one_plan_converges_after_interruptions(history: list[DesiredSlices], writes: list[int]) -> None:
     server = ModelServer()
     for desired, limit in zip(history, writes, strict=False):
-        for _, _ in zip(range(limit), server.execute(plan(desired, server.list(), features=Features())), strict=False):
+        for _, _ in zip(
+            range(limit), server.execute(plan(desired, server.list(), separate_counter_slices=True)), strict=False
+        ):
             pass
     _publish(server, history[-1])
-    assert not plan(history[-1], server.list(), features=Features())
+    assert not plan(history[-1], server.list(), separate_counter_slices=True)
 
 
 @given(_DESIRED, _DESIRED)
@@ -89,7 +91,7 @@ def test_readers_never_see_mixed_generations(
                 for item in server.list()[index : index + 1]:
                     del server.slices[item.metadata.name]
         allowed = {None, _visible(server), _names(desired)}
-        for done, _ in enumerate(server.execute(plan(desired, server.list(), features=Features())), start=1):
+        for done, _ in enumerate(server.execute(plan(desired, server.list(), separate_counter_slices=True)), start=1):
             assert _visible(server) in allowed
             if done == limit:
                 break
@@ -105,7 +107,7 @@ def test_one_changed_device_is_one_update_without_new_generation(desired: Desire
     attributes = {**devices[at].attributes, "changed": v1.DeviceAttribute(bool=True)}
     devices[at] = devices[at].model_copy(update={"attributes": attributes})
     changed = replace(desired, pools=(replace(desired.pools[0], devices=tuple(devices)),))
-    result = plan(changed, server.list(), features=Features())
+    result = plan(changed, server.list(), separate_counter_slices=True)
     assert (len(result.deletes), len(result.updates), len(result.creates)) == (0, 1, 0)
     assert result.updates[0].spec.pool == server.slices[result.updates[0].metadata.name].spec.pool
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from dra_kit.process.waiting_connections import WaitingConnections
+from dra_kit.process.connections import WaitingConnections
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_of_connections_that_wait_for_long_the_newest_is_next(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(stack)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._FRESH_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._FRESH_SECONDS", -1)
     for name in "123":
         await room.send(name)
     assert room.order() == "321"
@@ -74,7 +74,7 @@ async def test_a_connection_that_has_just_come_is_before_those_that_wait_for_lon
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(stack)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._FRESH_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._FRESH_SECONDS", -1)
     for name in "123":
         await room.send(name)
     assert room.waiting.next(lambda _: 0) is not None
@@ -85,7 +85,7 @@ async def test_a_connection_that_has_just_come_is_before_those_that_wait_for_lon
 
 async def test_a_known_address_is_next_however_long_it_waits(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(stack)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._FRESH_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._FRESH_SECONDS", -1)
     room.waiting.know("known")
     await room.send("1")
     await room.send("2", "known")
@@ -98,7 +98,7 @@ async def test_limited_number_of_connections_of_a_known_address_has_priority(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(stack)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._EACH", 1)
+    monkeypatch.setattr("dra_kit.process.connections._EACH", 1)
     room.waiting.know("known")
     for name, peer in (("1", "a"), ("2", "known"), ("3", "known")):
         await room.send(name, peer)
@@ -115,7 +115,7 @@ async def test_an_address_that_has_more_than_its_share_is_last(stack: ExitStack)
 
 async def test_number_of_remembered_addresses_is_limited(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(stack)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._KNOWN", 2)
+    monkeypatch.setattr("dra_kit.process.connections._KNOWN", 2)
     for peer in ("a", "b", "a", "c"):
         room.waiting.know(peer)
     assert [room.waiting.is_known(peer) for peer in "abc"] == [True, False, True]
@@ -149,12 +149,12 @@ async def test_a_silent_connection_makes_room_and_then_one_that_waits_for_long(
     assert room.waiting.make_room()
     silent = room.come("2")
     assert not room.waiting.make_room()  # it has just come
-    monkeypatch.setattr("dra_kit.process.waiting_connections._SILENT_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._SILENT_SECONDS", -1)
     assert room.waiting.make_room()
     assert silent.recv(1) == b""
     await room.send("3", "known")
     assert not room.waiting.make_room()
-    monkeypatch.setattr("dra_kit.process.waiting_connections._FRESH_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._FRESH_SECONDS", -1)
     assert room.waiting.make_room()
     await room.send("4")
     assert room.order() == "43"
@@ -164,7 +164,7 @@ async def test_a_connection_whose_first_bytes_were_not_read_yet_makes_no_room(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(stack, most=1)
-    monkeypatch.setattr("dra_kit.process.waiting_connections._SILENT_SECONDS", -1)
+    monkeypatch.setattr("dra_kit.process.connections._SILENT_SECONDS", -1)
     room.come("1").send(b"x")
     assert not room.waiting.make_room()
 

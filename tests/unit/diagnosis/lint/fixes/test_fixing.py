@@ -10,16 +10,7 @@ from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import RULES
 from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from tests.unit.diagnosis.lint.texts import GPUS, GUARD, advertised, claim, device_class, pod
-
-A = 'device.attributes["gpu.example.com"]'
-C = 'device.capacity["gpu.example.com"]'
-KNOWN = advertised(GPUS)
-
-
-def fixed(text: str, surroundings: LintContext | None = None) -> str:
-    return fix_files([SourceFile("order.yaml", text)], surroundings).files[0].text
-
+from tests.unit.diagnosis.lint.texts import GUARD, KNOWN, WHOLE_CLUSTER, A, C, claim, device_class, fixed, pod
 
 EXPRESSIONS = [
     (f'{A}.model = "a=b"', f'{A}.model == "a=b"'),
@@ -210,7 +201,7 @@ MORE = [
     (claim().replace("ResourceClaim", "Resourceclaim"), LintContext()),
     (claim().replace("io/v1", "io/v1beta2"), LintContext()),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), KNOWN),
-    (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), advertised(GPUS, complete=True)),
+    (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), WHOLE_CLUSTER),
     (device_class(f'{GUARD} && {C}.memroy.compareTo(quantity("1Gi")) >= 0'), KNOWN),
     (
         f"{device_class(GUARD, name='large')}---\n{claim('deviceClassName: lrage')}",

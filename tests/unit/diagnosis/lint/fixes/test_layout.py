@@ -7,14 +7,9 @@ import textwrap
 
 import pytest
 
-from dra_kit.diagnosis.lint.fix_files import fix_files
-from dra_kit.kubernetes.manifests.documents import SourceFile
+from tests.unit.diagnosis.lint.texts import fixed
 
 HEAD = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  devices:\n    requests:\n"
-
-
-def fixed(text: str) -> str:
-    return fix_files([SourceFile("order.yaml", text)]).files[0].text
 
 
 def requests(text: str) -> str:

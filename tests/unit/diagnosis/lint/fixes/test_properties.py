@@ -17,9 +17,8 @@ from dra_kit.diagnosis.lint.fix_files import FixedFiles, fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.manifests.text import parse_documents
 from dra_kit.kubernetes.resource.conversion import to_v1
-from tests.unit.diagnosis.lint.texts import GPUS, advertised
+from tests.unit.diagnosis.lint.texts import SURROUNDINGS
 
-KNOWN: list[LintContext] = [LintContext(), advertised(GPUS), advertised(GPUS, complete=True)]
 EXPRESSIONS = st.sampled_from([
     "true", 'device.driver == "gpu.example.com"', 'device.driver = "gpu.example.com" and True',
     'device.capacity["memory"] >= "80Gi"', 'device.attributes["gpu.example.com/model"].startswith("H") == True',
@@ -164,7 +163,7 @@ def differ(one: Any, other: Any, path: str = "") -> list[str]:
         flat=st.booleans(),
     ),
     slips=SLIPS,
-    known=st.sampled_from(KNOWN),
+    known=st.sampled_from(SURROUNDINGS),
     rnd=st.randoms(use_true_random=False),
 )
 def test_fixes_are_complete_and_idempotent_and_match_their_findings(
@@ -215,7 +214,7 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
 
 @given(
     start=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=40),
-    known=st.sampled_from(KNOWN),
+    known=st.sampled_from(SURROUNDINGS),
 )
 def test_any_text_is_handled(start: str, known: LintContext) -> None:
     body = f"apiVersion: v1beta1\nkind: ResourceClaim\nspec: {{deviceClassName: 1}}\ncount: {start}\n"
