@@ -9,9 +9,9 @@ from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.verdicts import RELEASED, Reason, ReasonKind
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.picks import CounterLedger
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.reservations import CounterLedger
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, DeviceCapacity
 from dra_kit.kubernetes.values.amount import NANO
 from dra_kit.kubernetes.values.quantity import Quantity

@@ -19,9 +19,9 @@ from dra_kit.diagnosis.explain.matching import SelectorMismatches
 from dra_kit.diagnosis.explain.verdicts import RELEASED, DeviceVerdict, JudgedChoice, Reason, ReasonKind, feature
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
+from dra_kit.kubernetes.allocator.picks import PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, Likeness, SliceLikeness, likeness_of
 from dra_kit.kubernetes.cel.tree import DeviceRead
@@ -183,9 +183,9 @@ class _OnNode:
         return DeviceMatcher(self._node, self._judge.cluster.gates, self._judge.evaluator)
 
     @cached_property
-    def _holding(self) -> DeviceReservations:
+    def _holding(self) -> PickedDevices:
         cluster = self._judge.cluster
-        return DeviceReservations(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
+        return PickedDevices(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
     def reached(self, slice_: AdvertisedSlice) -> Iterator[tuple[AdvertisedSlice | AdvertisedDevice, Sequence[int]]]:
         """Yield the devices of a slice that this node reaches, with their positions: together or one by one."""

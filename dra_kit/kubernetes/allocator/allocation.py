@@ -12,13 +12,13 @@ from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.constraints import constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, has_many_terms, is_pinned
 from dra_kit.kubernetes.allocator.memo import AttemptCache
+from dra_kit.kubernetes.allocator.picks import Pick, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
 from dra_kit.kubernetes.allocator.pruning import ClaimSearch, NodeAlternative
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.search import DeviceSearch, SearchLimits, Solution, check_result_count
-from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, SelectorEvaluator
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
 from dra_kit.kubernetes.resource.v1 import (
@@ -55,7 +55,7 @@ class Allocator:
         snapshot: AllocatorState,
         gates: AllocatorRules | None = None,
         *,
-        evaluator: SelectorEvaluator | None = None,
+        evaluator: CelEvaluator | None = None,
         max_steps: int = MAX_STEPS,
     ) -> None:
         self._snapshot = snapshot
@@ -102,7 +102,7 @@ class AllocationAttempt:
         self,
         snapshot: AllocatorState,
         gates: AllocatorRules,
-        evaluator: SelectorEvaluator,
+        evaluator: CelEvaluator,
         claims: Iterable[ResourceClaim | ObjectView],
         *,
         memo: AttemptCache,
@@ -132,7 +132,7 @@ class AllocationAttempt:
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
         selection = DeviceMatcher(node, self._gates, self._evaluator)
-        holding = DeviceReservations(node, self._gates, self._snapshot.usage, pools.ordered)
+        holding = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
         claims = [
             ClaimSearch(
                 self._requests_on(claim, requests, pools.ordered, selection, holding),
@@ -155,7 +155,7 @@ class AllocationAttempt:
         requests: Sequence[Sequence[RequestAlternative | AllocationError]],
         pools: Sequence[NodePool],
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
     ) -> list[list[NodeAlternative]]:
         counted = 0
         on_node = []
@@ -174,22 +174,18 @@ class AllocationAttempt:
 
 
 def _without_errors(
-    requests: Sequence[Sequence[Sequence[RequestAlternative | AllocationError]]],
+    requests: list[list[list[RequestAlternative | AllocationError]]],
 ) -> list[list[list[RequestAlternative]]] | None:
     """Return the choices of each request of each claim; None if one is an error, which fails every attempt."""
     found = [
         [[choice for choice in choices if isinstance(choice, RequestAlternative)] for choices in asked]
         for asked in requests
     ]
-    return found if _count(found) == _count(requests) else None
-
-
-def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
-    return sum(len(choices) for asked in requests for choices in asked)
+    return found if found == requests else None
 
 
 def _devices_for_all(
-    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
+    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: PickedDevices
 ) -> tuple[AdvertisedDevice, ...]:
     """Return the devices for mode All, including devices in use, which make the request fail."""
     devices = []
@@ -261,28 +257,16 @@ class Allocations(Sequence[AllocationResult]):
             for at in self._solution.picks[claim]
         ]
         selected = [asked[place] for asked, place in zip(choices, self._solution.selected[claim], strict=True)]
-        return _allocation(self._claims[claim], picks, selected, self._node, self._gates)
-
-
-def _allocation(
-    claim: ResourceClaim,
-    picks: Sequence[Pick],
-    selected: Sequence[RequestAlternative],
-    node: Node,
-    gates: AllocatorRules,
-) -> AllocationResult:
-    """Return the value for ``status.allocation``; each share gets a new random id.
-
-    Raises:
-        AllocationError: ``node-selector-terms``.
-    """
-    devices = DeviceAllocationResult(
-        results=tuple(_result(pick, gates) for pick in picks), config=tuple(_configs(claim, selected))
-    )
-    return AllocationResult(devices=devices, node_selector=node_selector(claim, picks, node, gates))
+        devices = DeviceAllocationResult(
+            results=tuple(_result(pick, self._gates) for pick in picks),
+            config=tuple(_configs(self._claims[claim], selected)),
+        )
+        selector = node_selector(self._claims[claim], picks, self._node, self._gates)
+        return AllocationResult(devices=devices, node_selector=selector)
 
 
 def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
+    """Return the result for a device; each share gets a new random id."""
     choice, advertised = pick.choice, pick.device
     binding = gates.device_binding_and_status
     return DeviceRequestAllocationResult(
@@ -327,7 +311,11 @@ def _requests_unless_all(requests: tuple[str, ...], selected: Sequence[RequestAl
 def node_selector(
     claim: ResourceClaim, picks: Sequence[Pick], node: Node, gates: AllocatorRules
 ) -> NodeSelector | None:
-    """Return the selector of the nodes that can use a claim's devices; arguments and errors as for an allocation."""
+    """Return the selector of the nodes that can use a claim's devices.
+
+    Raises:
+        AllocationError: ``node-selector-terms``.
+    """
     selectors: list[NodeSelector] = []
     for pick in picks:
         if is_pinned(pick.device, gates):
@@ -341,7 +329,7 @@ def node_selector(
                 f"create NodeSelector for claim {claim.metadata.name}: "
                 f"unsupported ResourceSlice.NodeSelector with {terms} terms",
                 kind="node-selector-terms",
-                claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
+                claim=pick.choice.claim,
                 request=pick.choice.name,
                 device=str(pick.device.id),
             )

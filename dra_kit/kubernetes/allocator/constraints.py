@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, Scalar, elements, scalar
@@ -57,6 +57,7 @@ class Constraint(ABC):
         self._requests = frozenset(requests)
         self._attribute = attribute
         self._lookup = lookup
+        self._picked: list[Any] = []
 
     def covers(self, choice: RequestAlternative) -> bool:
         """Whether devices for this choice are subject to it; a request's name covers its subrequests."""
@@ -67,13 +68,18 @@ class Constraint(ABC):
         attribute = self._lookup(choice, device, self._attribute)
         return attribute is not None and self._push(attribute)
 
-    @abstractmethod
+    def remove_last(self) -> None:
+        """Release the device that was picked last."""
+        self._picked.pop()
+
     def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         """Return a device's values of the attribute, for comparison with other devices; None if it has none.
 
         Raises:
             AllocationError: as ``add``.
         """
+        attribute = self._lookup(choice, device, self._attribute)
+        return None if attribute is None else self._values_of(attribute)
 
     @abstractmethod
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
@@ -83,20 +89,18 @@ class Constraint(ABC):
         """
 
     @abstractmethod
-    def _push(self, attribute: DeviceAttribute) -> bool: ...
+    def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]: ...
 
     @abstractmethod
-    def remove_last(self) -> None:
-        """Release the device that was picked last."""
+    def _push(self, attribute: DeviceAttribute) -> bool: ...
 
 
 class _OfScalars(Constraint):
     """Compares attributes that are not lists."""
 
-    def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
-        attribute = self._lookup(choice, device, self._attribute)
-        if attribute is None:
-            return None
+    _picked: list[Scalar | None]
+
+    def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]:
         value = scalar(attribute)
         return frozenset() if value is None else frozenset({value})
 
@@ -104,102 +108,73 @@ class _OfScalars(Constraint):
 class _OfElements(Constraint):
     """Compares all attributes as sets."""
 
-    def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
-        attribute = self._lookup(choice, device, self._attribute)
-        return None if attribute is None else elements(attribute)
+    _picked: list[frozenset[Scalar]]
+
+    def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]:
+        return elements(attribute)
 
 
 class _MatchScalars(_OfScalars):
     """All values are equal. Before list attributes, the first device was not checked, and a list equalled nothing."""
 
-    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
-        super().__init__(requests, attribute, lookup)
-        self._count = 0
-        self._value: Scalar | None = None
-
     def _push(self, attribute: DeviceAttribute) -> bool:
         value = scalar(attribute)
-        if self._count == 0:
-            self._value = value
-        elif value is None or value != self._value:
+        if self._picked and (value is None or value != self._picked[0]):
             return False
-        self._count += 1
+        self._picked.append(value)
         return True
 
-    def remove_last(self) -> None:
-        self._count -= 1
-
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        if self._count == 0:
+        if not self._picked:
             return None if needed == 1 else devices.in_groups_of(needed)
-        return () if self._value is None else devices.having(frozenset({self._value}))
+        value = self._picked[0]
+        return () if value is None else devices.having(frozenset({value}))
 
 
 class _MatchElements(_OfElements):
-    """All devices have an element in common."""
-
-    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
-        super().__init__(requests, attribute, lookup)
-        self._common: list[frozenset[Scalar]] = []
+    """All devices have an element in common; with each pick, the elements common to all so far are stored."""
 
     def _push(self, attribute: DeviceAttribute) -> bool:
         common = elements(attribute)
-        if self._common:
-            common &= self._common[-1]
+        if self._picked:
+            common &= self._picked[-1]
         if not common:
             return False
-        self._common.append(common)
+        self._picked.append(common)
         return True
 
-    def remove_last(self) -> None:
-        self._common.pop()
-
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        return devices.having(self._common[-1]) if self._common else devices.in_groups_of(needed)
+        return devices.having(self._picked[-1]) if self._picked else devices.in_groups_of(needed)
 
 
 class _DistinctScalars(_OfScalars):
     """No value occurs twice. Before list attributes, a list was only accepted as the first device's value."""
 
-    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
-        super().__init__(requests, attribute, lookup)
-        self._values: list[Scalar | None] = []
-
     def _push(self, attribute: DeviceAttribute) -> bool:
         value = scalar(attribute)
-        if self._values and (value is None or value in self._values):
+        if self._picked and (value is None or value in self._picked):
             return False
-        self._values.append(value)
+        self._picked.append(value)
         return True
 
-    def remove_last(self) -> None:
-        self._values.pop()
-
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        first_may_be_list = not self._values
-        used = frozenset(value for value in self._values if value is not None)
+        first_may_be_list = not self._picked
+        used = frozenset(value for value in self._picked if value is not None)
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
 class _DistinctElements(_OfElements):
     """No element occurs twice."""
 
-    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
-        super().__init__(requests, attribute, lookup)
-        self._values: list[frozenset[Scalar]] = []
-
     def _push(self, attribute: DeviceAttribute) -> bool:
         values = elements(attribute)
-        if not values or any(not values.isdisjoint(others) for others in self._values):
+        if not values or any(not values.isdisjoint(others) for others in self._picked):
             return False
-        self._values.append(values)
+        self._picked.append(values)
         return True
 
-    def remove_last(self) -> None:
-        self._values.pop()
-
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        used = frozenset[Scalar]().union(*self._values)
+        used = frozenset[Scalar]().union(*self._picked)
         return () if devices.values_besides(used) < needed else None
 
 

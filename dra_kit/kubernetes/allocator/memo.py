@@ -20,7 +20,7 @@ from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from dra_kit.kubernetes.allocator.search import Solution
-from dra_kit.kubernetes.allocator.selectors import SelectorEvaluator, likeness_of
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, likeness_of
 from dra_kit.kubernetes.allocator.state import DeviceUsage
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node
@@ -44,7 +44,7 @@ _DEVICES: Final = 65536
 class AttemptCache:
     """The cache of one snapshot for one set of gates, evaluator and limits; ``usage`` is what other claims hold."""
 
-    def __init__(self, usage: DeviceUsage, gates: AllocatorRules, evaluator: SelectorEvaluator) -> None:
+    def __init__(self, usage: DeviceUsage, gates: AllocatorRules, evaluator: CelEvaluator) -> None:
         self._evaluator = evaluator
         self._numbers = _Numbers()
         self._usages = _PoolUsages(usage, gates, self._numbers)
@@ -190,7 +190,7 @@ class AttributeReads:
     """What the selectors and constraints of a pod's claims read of devices."""
 
     def __init__(
-        self, claims: Iterable[ResourceClaim], choices: Iterable[RequestAlternative], evaluator: SelectorEvaluator
+        self, claims: Iterable[ResourceClaim], choices: Iterable[RequestAlternative], evaluator: CelEvaluator
     ) -> None:
         self._reads = _reads(choices, evaluator)
         self._attributes = sorted(
@@ -262,7 +262,7 @@ def _choice(choice: RequestAlternative) -> Hashable:
     )
 
 
-def _reads(choices: Iterable[RequestAlternative], evaluator: SelectorEvaluator) -> frozenset[DeviceRead] | None:
+def _reads(choices: Iterable[RequestAlternative], evaluator: CelEvaluator) -> frozenset[DeviceRead] | None:
     """Return the attributes that expressions read; None if an expression may read any.
 
     Everything else that expressions can read of a device is in its traits or, like its driver, in every likeness.

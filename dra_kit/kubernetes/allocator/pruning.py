@@ -14,8 +14,8 @@ from msgspec import Struct
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.constraints import Constraint, DevicesByValue
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, Scalar
+from dra_kit.kubernetes.allocator.picks import PickedDevices
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 
 
@@ -58,7 +58,7 @@ class FeasibilityCheck:
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
     ) -> None:
         self._claims = claims
         self._devices = devices

@@ -68,13 +68,14 @@ def request_alternatives(
 
     An error replaces the choice that it concerns, or all choices; earlier choices are still tried first.
     """
-    asked = _RequestContext(claim, request.name, request.name)
+    name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    asked = _RequestContext(name, request.name, request.name, request.name)
     if request.first_available:
         if not gates.prioritized_list:
             text = "has subrequests, but the DRAPrioritizedList feature is disabled"
             return [asked.error(text, kind="feature-disabled")]
         return [
-            _choice(_RequestContext(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
+            _choice(_RequestContext(name, request.name, f"{request.name}/{sub.name}", sub.name), sub, classes, gates)
             for sub in request.first_available
         ]
     if request.exactly is None:
@@ -82,14 +83,13 @@ def request_alternatives(
     return [_choice(asked, request.exactly, classes, gates)]
 
 
-class _RequestContext:
+class _RequestContext(Struct, frozen=True):
     """A request or subrequest, for messages; see :class:`RequestAlternative`."""
 
-    def __init__(self, claim: ResourceClaim, request: str, label: str, name: str = "") -> None:
-        self.claim = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        self.request = request
-        self.label = label
-        self.name = name or request
+    claim: str
+    request: str
+    name: str
+    label: str
 
     def error(self, text: str, *, kind: str, device_class: str = "", where: str = "") -> AllocationError:
         where = where or f"claim {self.claim}, request {self.label}:"

@@ -27,31 +27,17 @@ class AllocatorVariant(Struct, frozen=True):
     """
 
     name: str
-    ordered: bool
-    counters_everywhere: bool
-    distinct_attribute: bool
-    binds_to_node: bool
-    knows_sharing: bool
-    skips_operations: bool
+    ordered: bool = False
+    counters_everywhere: bool = False
+    distinct_attribute: bool = False
+    binds_to_node: bool = False
+    knows_sharing: bool = False
+    skips_operations: bool = False
 
 
-STABLE: Final = AllocatorVariant(
-    "stable",
-    ordered=False,
-    counters_everywhere=True,
-    distinct_attribute=False,
-    binds_to_node=False,
-    knows_sharing=False,
-    skips_operations=False,
-)
+STABLE: Final = AllocatorVariant("stable", counters_everywhere=True)
 INCUBATING: Final = AllocatorVariant(
-    "incubating",
-    ordered=True,
-    counters_everywhere=False,
-    distinct_attribute=True,
-    binds_to_node=True,
-    knows_sharing=True,
-    skips_operations=False,
+    "incubating", ordered=True, distinct_attribute=True, binds_to_node=True, knows_sharing=True
 )
 EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", skips_operations=True)
 _STABLE_FEATURES: Final = frozenset({"admin_access", "prioritized_list", "partitionable_devices", "device_taints"})
@@ -74,8 +60,6 @@ _KUBERNETES_NAMES: Final = {
     "partitionable_devices": ("DRAPartitionableDevices",),
     "prioritized_list": ("DRAPrioritizedList",),
 }
-# applied before the allocator, so it does not select one
-_ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +132,8 @@ class AllocatorRules:
         return cls(**{gate.name: True for gate in fields(cls) if gate.init})
 
     def _choose_variant(self) -> AllocatorVariant:
-        on = {gate.name for gate in fields(self) if gate.init and getattr(self, gate.name)} - _ELSEWHERE
+        on = {gate.name for gate in fields(self) if gate.init and getattr(self, gate.name)}
+        on.discard("device_taint_rules")  # applied before the allocator, so it does not select one
         if on <= _STABLE_FEATURES:
             return STABLE
         return INCUBATING if on <= _INCUBATING_FEATURES else EXPERIMENTAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -10,9 +11,9 @@ from msgspec import Struct
 
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.picks import Pick, PickedDevices
 from dra_kit.kubernetes.allocator.pruning import CandidateLists, ClaimSearch, FeasibilityCheck, NodeAlternative
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -48,7 +49,7 @@ class PickPosition(Struct, frozen=True):
         request: position in the claim.
         choice: position in the request.
         device: position in the devices of the node.
-        amounts: see :class:`~dra_kit.kubernetes.allocator.reservations.Pick`.
+        amounts: see :class:`~dra_kit.kubernetes.allocator.picks.Pick`.
     """
 
     request: int
@@ -89,7 +90,7 @@ class DeviceSearch:
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
         selection: DeviceMatcher,
-        holding: DeviceReservations,
+        holding: PickedDevices,
         limits: SearchLimits,
     ) -> None:
         self._claims = claims
@@ -101,7 +102,7 @@ class DeviceSearch:
         self._limits = limits
         self._steps = 0
         self._failed_tries = 0
-        self._matches: dict[RequestAlternative, list[bool | None]] = {}
+        self._matches: defaultdict[RequestAlternative, list[bool | None]] = defaultdict(lambda: [None] * len(devices))
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self.selected: list[list[RequestAlternative]] = [
             [requests[0].choice for requests in claim.requests] for claim in claims
@@ -222,7 +223,7 @@ class DeviceSearch:
         device = self._devices[index]
         if not self._holding.is_free(choice, device, claim):
             return False
-        known = self._known_matches(choice)
+        known = self._matches[choice]
         match = known[index]
         if match is None:
             match = known[index] = self._selection.matches(choice, device)
@@ -233,12 +234,6 @@ class DeviceSearch:
         known = self._matches.get(choice)
         left = len(self._devices) - start
         return left if known is None else left - known[start:].count(False)
-
-    def _known_matches(self, choice: RequestAlternative) -> list[bool | None]:
-        known = self._matches.get(choice)
-        if known is None:
-            known = self._matches[choice] = [None] * len(self._devices)
-        return known
 
     def _count_step(self, choice: RequestAlternative) -> None:
         self._steps += 1

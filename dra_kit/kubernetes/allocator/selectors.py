@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
@@ -31,39 +31,8 @@ _REMEMBERED: Final = 1024
 """Maximum cached results per device; there may be many expressions if each pod has its own."""
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
+_Program = TypeVar("_Program", Selector, DerivedExpression)
 _FIELDS: Final = {bool: "bool", int: "int", str: "string", Version: "version"}
-
-
-class SelectorEvaluator(Protocol):
-    """Evaluates CEL expressions for devices."""
-
-    def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
-        """Whether a selector is true for a device.
-
-        Without ``sees_sharing``, ``device.allowMultipleAllocations`` is false instead of the published value.
-
-        Raises:
-            CelCompileError: the expression is invalid.
-            CelRuntimeError: it fails for this device.
-        """
-        ...
-
-    def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
-        """Return the reads of a selector; None if they are unknown, or it does not compile."""
-        ...
-
-    def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
-        """Return the reads of the expression of a derived attribute; None as for a selector."""
-        ...
-
-    def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
-        """Return the value of a derived attribute of a device; an empty list has no value.
-
-        Raises:
-            CelCompileError: the expression is invalid, or attributes cannot have its type.
-            CelRuntimeError: it fails for this device.
-        """
-        ...
 
 
 class CelEvaluator:
@@ -77,31 +46,33 @@ class CelEvaluator:
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
-        """See :class:`SelectorEvaluator`."""
-        evaluations = self._of(device)
-        known = evaluations.known(expression, sees_sharing=sees_sharing)
-        if known is None:
-            try:
-                known = _selector(expression).matches(evaluations.view(sees_sharing=sees_sharing), self.meter)
-            except CelRuntimeError as error:
-                known = error
-            evaluations.remember(expression, known, sees_sharing=sees_sharing)
-        if isinstance(known, CelRuntimeError):
-            raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
-        return known
+        """Whether a selector is true for a device.
+
+        Without ``sees_sharing``, ``device.allowMultipleAllocations`` is false instead of the published value.
+
+        Raises:
+            CelCompileError: the expression is invalid.
+            CelRuntimeError: it fails for this device.
+        """
+        return self._of(device).selects(expression, self.meter, sees_sharing=sees_sharing)
 
     def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
-        """See :class:`SelectorEvaluator`."""
+        """Return the reads of a selector; None if they are unknown, or it does not compile."""
         program = _compiled_selector(expression)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
-        """See :class:`SelectorEvaluator`."""
+        """Return the reads of the expression of a derived attribute; None as for a selector."""
         program = _compiled_derived(expression)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
-        """See :class:`SelectorEvaluator`."""
+        """Return the value of a derived attribute of a device; an empty list has no value.
+
+        Raises:
+            CelCompileError: the expression is invalid, or attributes cannot have its type.
+            CelRuntimeError: it fails for this device.
+        """
         return self._of(device).derive(expression)
 
     def view(self, device: AdvertisedDevice, *, sees_sharing: bool) -> DeviceView:
@@ -130,17 +101,26 @@ class _Evaluations:
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
         self._attributes: dict[str, v1.DeviceAttribute | CelRuntimeError] = {}
 
-    def known(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError | None:
-        return self._selections.get((expression, sees_sharing))
-
-    def remember(self, expression: str, result: bool | CelRuntimeError, *, sees_sharing: bool) -> None:
-        _remember(self._selections, (expression, sees_sharing), result)
+    def selects(self, expression: str, meter: Meter | None, *, sees_sharing: bool) -> bool:
+        key = expression, sees_sharing
+        known = self._selections.get(key)
+        if known is None:
+            try:
+                program = _valid(_compiled_selector(expression))
+                known = program.matches(self.view(sees_sharing=sees_sharing), meter)
+            except CelRuntimeError as error:
+                known = error
+            _remember(self._selections, key, known)
+        if isinstance(known, CelRuntimeError):
+            raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
+        return known
 
     def derive(self, expression: str) -> v1.DeviceAttribute:
         known = self._attributes.get(expression)
         if known is None:
             try:
-                known = _attribute(_derived(expression).value(self.view(sees_sharing=True)))
+                program = _valid(_compiled_derived(expression))
+                known = _attribute(program.value(self.view(sees_sharing=True)))
             except CelRuntimeError as error:
                 known = error
             _remember(self._attributes, expression, known)
@@ -170,15 +150,7 @@ def _remember(results: dict[_Key, _Result], key: _Key, result: _Result) -> None:
     results[key] = result
 
 
-def _selector(expression: str) -> Selector:
-    program = _compiled_selector(expression)
-    if isinstance(program, CelCompileError):
-        raise _without_traceback(program)
-    return program
-
-
-def _derived(expression: str) -> DerivedExpression:
-    program = _compiled_derived(expression)
+def _valid(program: _Program | CelCompileError) -> _Program:
     if isinstance(program, CelCompileError):
         raise _without_traceback(program)
     return program
@@ -221,7 +193,7 @@ def _plain(value: bool | int | str | Version) -> bool | int | str:
 class DeviceMatcher:
     """Decides for one node which devices match a choice, lazily: only requested devices are evaluated."""
 
-    def __init__(self, node: Node, gates: AllocatorRules, evaluator: SelectorEvaluator) -> None:
+    def __init__(self, node: Node, gates: AllocatorRules, evaluator: CelEvaluator) -> None:
         self._node = node
         self._gates = gates
         self._sees_sharing = gates.variant.knows_sharing

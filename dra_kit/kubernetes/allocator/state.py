@@ -183,9 +183,7 @@ def _pool_of(slice_: AdvertisedSlice) -> PoolID:
 
 
 def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
-    if not (found := tuple(rules)):
-        return ()
-    return tuple(map(DeviceTaintRule.model_validate, found))
+    return tuple([DeviceTaintRule.model_validate(rule) for rule in rules])
 
 
 class DeviceUsage:

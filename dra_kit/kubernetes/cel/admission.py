@@ -73,7 +73,11 @@ class Denial(Struct, frozen=True):
 
 
 class AdmissionExpression:
-    """A compiled expression of a policy; created by ``compile_admission``."""
+    """A compiled expression of a policy.
+
+    Raises:
+        CelCompileError: an API server would reject it.
+    """
 
     def __init__(self, text: str, environment: AdmissionEnvironment) -> None:
         self.text = text
@@ -81,7 +85,7 @@ class AdmissionExpression:
             size = f"size: {len(text)}, limit {MAX_CODE_POINTS}"
             raise _compile_error(text, CompileFailure(f"expression code point size exceeds limit: {size}", None))
         try:
-            root = parse(text, has_bind=False)
+            root = parse(text, has_bind=False)  # policies have variables instead
             check(root, environment)
             check_literals(root)
             self.type: Type = root.type
@@ -295,7 +299,7 @@ def _compiled(
     if not text.strip():
         return None
     try:
-        compiled = compile_admission(text, environment)
+        compiled = AdmissionExpression(text, environment)
     except CelCompileError as error:
         policy.problems.append(PolicyProblem(path, text, str(error)))
         return None
@@ -308,15 +312,6 @@ def _compiled(
 
 MAX_CODE_POINTS: Final = 100_000
 """The longest expression that Kubernetes parses (cel-go v0.29.2)."""
-
-
-def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
-    """Compile an expression of an admission policy.
-
-    Raises:
-        CelCompileError: an API server would reject it.
-    """
-    return AdmissionExpression(text, environment)
 
 
 def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str, Any], meter: Meter) -> LazyMapValue:
@@ -402,11 +397,6 @@ class AdmissionEnvironment(Struct, frozen=True):
     params: bool = False
     authorizer: bool = True
     variables: Mapping[str, Type] | None = None
-
-    @property
-    def has_bind(self) -> bool:
-        """False: policies have variables instead of ``cel.bind``."""
-        return False
 
     def variable(self, name: str) -> Type | None:
         """Return the type of a variable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from dra_kit.kubernetes.cel import types
@@ -161,10 +161,7 @@ class _Checker:
         given = [operand.type for operand in node.operands]
         if node.function in {"_&&_", "_||_"}:
             for argument in node.arguments:
-                if not self._fits([argument.type], [types.BOOL]):
-                    raise CompileFailure(
-                        f"expected type 'bool' but found '{self._shown(argument.type)}'", argument.place
-                    )
+                self._assert(argument, types.BOOL)
             node.overloads = (overloads[0].id,)
             return types.BOOL
         result: Type | None = None
@@ -172,7 +169,7 @@ class _Checker:
         for overload in overloads:
             if overload.member != (node.target is not None):
                 continue
-            fresh = self._instantiate(overload)
+            fresh = {name: self._variable() for name in overload.variables}
             if not self._fits(given, [substitute(fresh, argument) for argument in overload.arguments]):
                 continue
             fitting.append(overload.id)
@@ -187,9 +184,6 @@ class _Checker:
             raise CompileFailure(f"found no matching overload for '{node.function}' applied to '{applied}'", node.place)
         node.overloads = tuple(fitting)
         return result
-
-    def _instantiate(self, overload: Overload) -> Substitution:
-        return {name: self._variable() for name in overload.variables}
 
     def _variable(self) -> Type:
         self._fresh += 1
@@ -261,7 +255,7 @@ class _Checker:
         first, second = self._iteration_types(node, ranged)
         variables = {node.variable: first}
         if node.variable2 is not None:
-            variables = {node.variable: first, node.variable2: second}
+            variables[node.variable2] = second
         self._scopes.append(variables)
         self.check(node.condition)
         self._assert(node.condition, types.BOOL)
@@ -283,9 +277,9 @@ class _Checker:
                 self._fits([types.DYN], [ranged])
                 return types.DYN, types.DYN
             case _:
+                shown = "any" if ranged.kind == "any" else ranged
                 raise CompileFailure(
-                    f"expression of type '{_any_for_users(ranged)}' cannot be range of a comprehension (must be list, "
-                    "map, or dynamic)",
+                    f"expression of type '{shown}' cannot be range of a comprehension (must be list, map, or dynamic)",
                     node.iteration_range.place,
                 )
 
@@ -294,10 +288,6 @@ class _Checker:
             raise CompileFailure(
                 f"expected type '{self._shown(expected)}' but found '{self._shown(node.type)}'", node.place
             )
-
-
-def _any_for_users(of: Type) -> str:
-    return "any" if of.kind == "any" else str(of)
 
 
 def _qualified(node: SyntaxNode) -> str | None:
@@ -355,41 +345,24 @@ def _check_same(nodes: list[SyntaxNode], optional: frozenset[int]) -> None:
             raise CompileFailure(f"expected type '{first}' but found '{found}'", node.place)
 
 
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "matches": compile_pattern,
+    "duration": parse_duration,
+    "timestamp": parse_timestamp,
+}
+
+
 def _check_call(node: CallNode) -> None:
-    match node.function:
-        case "matches":
-            _check_argument(node, "matches")
-        case "duration" | "timestamp":
-            _check_argument(node, node.function)
-        case "format" if "string_format" in node.overloads:
-            _check_format(node)
-        case _:
-            pass
-
-
-def _check_argument(node: CallNode, function: str) -> None:
+    if "string_format" in node.overloads:
+        _check_format(node)
     # cel-go checks the first argument after the target, which for matches(text, pattern) is the text
-    if not node.arguments or not isinstance(node.arguments[0], LiteralNode):
-        return
-    value = node.arguments[0].value
-    try:
-        if isinstance(value, str):
-            _parse(function, value)
-    except EvaluationFailure:
-        raise CompileFailure(f"invalid {function} argument", node.arguments[0].place) from None
-
-
-def _parse(function: str, text: str) -> None:
-    # few expressions need these: the libraries are loaded on demand
-    match function:
-        case "matches":
-            compile_pattern(text)
-        case "duration":
-            parse_duration(text)
-        case "timestamp":
-            parse_timestamp(text)
-        case _:
-            pass
+    if node.function in _PARSERS and node.arguments and isinstance(node.arguments[0], LiteralNode):
+        value = node.arguments[0].value
+        try:
+            if isinstance(value, str):
+                _PARSERS[node.function](value)
+        except EvaluationFailure:
+            raise CompileFailure(f"invalid {node.function} argument", node.arguments[0].place) from None
 
 
 def _check_format(node: CallNode) -> None:

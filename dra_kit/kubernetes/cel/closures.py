@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from dra_kit.kubernetes.cel.costs import SORTED_TYPES, Charge, call_charge
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, EvaluatorPanic, no_such_overload
 from dra_kit.kubernetes.cel.functions.regex import compile_pattern
-from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions
+from dra_kit.kubernetes.cel.libraries import all_functions
 from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
 from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, Frame, Uint, map_key, type_name
@@ -48,8 +48,11 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNo
     Raises:
         CompileFailure: a constant cannot be converted, or is not a regular expression.
     """
-    overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
-    overloads = [one for one in overloads if one.member == (node.target is not None)]
+    overloads = [
+        one
+        for one in all_functions()[node.function]
+        if one.id in node.overloads and one.member == (node.target is not None)
+    ]
     only = overloads[0].id if len(overloads) == 1 else ""
     charge = call_charge(node.function, only)
     if node.function in _REGEX:
@@ -99,7 +102,7 @@ def _fold(
     operands: Sequence[CompiledNode],
     *,
     invoke: _Invoke,
-    guards: list[Guard | None] | None,
+    guards: Sequence[Guard | None] | None,
     charge: int | Charge,
 ) -> CompiledNode | None:
     values = tuple(code.value for code in operands)
@@ -144,18 +147,16 @@ def _set_membership(element: CompiledNode, values: list[Any]) -> CompiledNode | 
     return CompiledNode(run)
 
 
-def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
+def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, Sequence[Guard | None] | None]:
     """Return the code of the function and the guards of its arguments; None if the code has the guards."""
-    if len(overloads) == 1 or node.function in _SELF_CHECKED:
-        only = overloads[0]
-        if node.function in _SELF_CHECKED:
-            unguarded: list[Guard | None] = [None] * len(node.operands)
-            return _with_frame(only), unguarded
+    if node.function in _SELF_CHECKED:
+        return _with_frame(overloads[0]), [None] * len(node.operands)
+    if len(overloads) == 1:
         guards = [
             None if _is_certain(operand, declared) else guard_of(declared)
-            for operand, declared in zip(node.operands, only.arguments, strict=True)
+            for operand, declared in zip(node.operands, overloads[0].arguments, strict=True)
         ]
-        return _with_frame(only), guards
+        return _with_frame(overloads[0]), guards
     candidates = [(_with_frame(one), [guard_of(declared) for declared in one.arguments]) for one in overloads]
     name = node.function
 
@@ -187,12 +188,12 @@ def _is_certain(node: SyntaxNode, declared: Type) -> bool:
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, CallNode) or len(node.overloads) != 1 or declared.parameters:
         return False
-    made = [one for one in admission_overloads(node.function) if one.id == node.overloads[0]]
+    made = [one for one in all_functions().get(node.function, ()) if one.id == node.overloads[0]]
     return bool(made) and made[0].result == declared and made[0].compute is not None
 
 
 def _direct(
-    overload: Overload, guards: list[Guard | None], operands: Sequence[CompiledNode], charge: int | Charge
+    overload: Overload, guards: Sequence[Guard | None], operands: Sequence[CompiledNode], charge: int | Charge
 ) -> Run:
     """Return the code of a call of one overload."""
     compute = overload.compute
@@ -308,16 +309,15 @@ def constant(value: Any, cost: int = 0) -> CompiledNode:
 class VariableScope:
     """The variables in a scope; each has its own position in the frame."""
 
-    __slots__ = ("_outer", "_positions", "_variables")
+    __slots__ = ("_positions", "_variables")
 
-    def __init__(self, positions: list[int], outer: VariableScope | None = None) -> None:
+    def __init__(self, positions: list[int], outer: Mapping[str, tuple[int, Run | None]]) -> None:
         self._positions = positions
-        self._outer = outer
-        self._variables: dict[str, tuple[int, Run | None]] = {}
+        self._variables = dict(outer)
 
     def inner(self) -> VariableScope:
         """Return a nested scope."""
-        return VariableScope(self._positions, self)
+        return VariableScope(self._positions, self._variables)
 
     def declare(self, name: str, initial: Run | None = None) -> int:
         """Add a variable; one with ``initial`` is computed on first use."""
@@ -328,12 +328,7 @@ class VariableScope:
 
     def find(self, name: str) -> tuple[int, Run | None] | None:
         """Return the position and the initial code of a variable; None if it is not declared."""
-        scope: VariableScope | None = self
-        while scope is not None:
-            if name in scope._variables:  # noqa: SLF001 - of the same class
-                return scope._variables[name]  # noqa: SLF001
-            scope = scope._outer  # noqa: SLF001
-        return None
+        return self._variables.get(name)
 
 
 UNSET: Final = object()
@@ -355,14 +350,12 @@ def guard_of(declared: Type) -> Guard | None:
     """Return the guard of a type; None if it accepts all values. It checks the first entry of lists and maps."""
     if declared.kind in {"dyn", "any", "param"}:
         return None
-    classes = _classes()[declared.name]
+    classes = classes_of(declared)
     if declared.kind == "list":
         element = guard_of(declared.parameters[0])
         if element is None:
             return lambda value: type(value) is list
         return lambda value: type(value) is list and (not value or element(value[0]))
-    if declared.kind == "map":
-        return lambda value: type(value) in classes
     return lambda value: type(value) in classes
 
 

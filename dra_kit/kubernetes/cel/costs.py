@@ -68,10 +68,6 @@ def estimate_call(function: str, overload: str, target: Operand | None, argument
     return found(operands) if found is not None else CallEstimate(ONE)
 
 
-def _nominal(_: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(ONE)
-
-
 def _allocating(factor: float, size: CostBounds) -> CallEstimate:
     return CallEstimate(size.scaled(factor).plus(ONE).plus(exact_bounds(LIST_COST)), size)
 
@@ -86,10 +82,6 @@ def _slice(operands: Sequence[Operand]) -> CallEstimate:
 def _range(operands: Sequence[Operand]) -> CallEstimate:
     number = operands[0].number
     return _allocating(1, exact_bounds(MAX if number is None else number))
-
-
-def _reverse(operands: Sequence[Operand]) -> CallEstimate:
-    return _allocating(1, operands[0].size_or_unknown)
 
 
 def _estimate_flatten(operands: Sequence[Operand]) -> CallEstimate:
@@ -221,14 +213,6 @@ def _estimate_smaller(operands: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(CostBounds(1 if most > 0 else 0, most).scaled(_CHARACTER))
 
 
-def _estimate_second(operands: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(operands[1].size_or_unknown.scaled(_CHARACTER))
-
-
-def _estimate_elements(operands: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(operands[1].size_or_unknown.scaled(1))
-
-
 def _estimate_product(operands: Sequence[Operand]) -> CallEstimate:
     text, part = (operand.size_or_unknown.scaled(_CHARACTER) for operand in operands)
     return CallEstimate(text.times(part))
@@ -254,17 +238,13 @@ def _concatenation(operands: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(size.scaled(_CHARACTER), size)
 
 
-def _list_concatenation(operands: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(ONE, _concatenation(operands).size)
-
-
 _PLAIN_SORTED: Final = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp")
 _OVERLOAD_ESTIMATES: Final[dict[str, _Estimate]] = {
     "list_slice": _slice,
     "list_flatten": _estimate_flatten,
     "list_flatten_int": _estimate_flatten,
     "lists_range": _range,
-    "list_reverse": _reverse,
+    "list_reverse": lambda operands: _allocating(1, operands[0].size_or_unknown),
     "list_distinct": _squared(0, 2.0),
     **{f"list_{name}_sort": _squared(0, 2.0) for name in _PLAIN_SORTED},
     **{f"list_{name}_sort": _squared(0, 2.1) for name in ("string", "bytes")},
@@ -273,7 +253,7 @@ _OVERLOAD_ESTIMATES: Final[dict[str, _Estimate]] = {
     "list_sets_contains_list": _estimate_sets(1),
     "list_sets_intersects_list": _estimate_sets(1),
     "list_sets_equivalent_list": _estimate_sets(2),
-    "cidr_ip": _nominal,
+    "cidr_ip": lambda _: CallEstimate(ONE),
     "cidr_contains_ip_string": _estimate_containment(of_text=True, of_network=False),
     "cidr_contains_cidr_string": _estimate_containment(of_text=True, of_network=True),
 }
@@ -301,12 +281,15 @@ _DEFAULT_ESTIMATES: Final[dict[str, _Estimate]] = {
     "string_to_bytes": _bytes_of_text,
     "bytes_to_string": _text_of_bytes,
     "strings_quote": _quote,
-    **dict.fromkeys(("starts_with_string", "ends_with_string"), _estimate_second),
-    "in_list": _estimate_elements,
+    **dict.fromkeys(
+        ("starts_with_string", "ends_with_string"),
+        lambda operands: CallEstimate(operands[1].size_or_unknown.scaled(_CHARACTER)),
+    ),
+    "in_list": lambda operands: CallEstimate(operands[1].size_or_unknown.scaled(1)),
     **dict.fromkeys(("matches", "matches_string"), _matching),
     "contains_string": _estimate_product,
     **dict.fromkeys(("add_string", "add_bytes"), _concatenation),
-    "add_list": _list_concatenation,
+    "add_list": lambda operands: CallEstimate(ONE, _concatenation(operands).size),
     "not_equals": _estimate_smaller,
     **{
         f"{name}_{kind}": _estimate_smaller
@@ -337,8 +320,6 @@ def call_charge(function: str, overload: str) -> int | Charge:
     by_overload = _OVERLOAD_CHARGES.get(overload)
     if by_overload is not None:
         return by_overload
-    if overload == "cidr_ip":
-        return 1
     by_function = _FUNCTION_CHARGES.get(function)
     return _DEFAULT_CHARGES.get(overload, 1) if by_function is None else by_function
 
@@ -411,39 +392,11 @@ def _charge_sets(factor: int) -> Charge:
     return lambda arguments, _: 1 + factor * size_of(arguments[0]) * size_of(arguments[1])
 
 
-def _charge_whole(arguments: tuple[Any, ...], _: Any) -> int:
-    return traversal_cost(arguments[0])
-
-
-def _joined(_: tuple[Any, ...], result: Any) -> int:
-    return tenth(2 * size_of(result))
-
-
-def _both(arguments: tuple[Any, ...], _: Any) -> int:
-    return tenth(size_of(arguments[0]) + size_of(arguments[1]))
-
-
-def _charge_product(arguments: tuple[Any, ...], _: Any) -> int:
-    return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1]))
-
-
-def _charge_smaller(arguments: tuple[Any, ...], _: Any) -> int:
-    return equality_cost(arguments[0], arguments[1])
-
-
-def _charge_second(arguments: tuple[Any, ...], _: Any) -> int:
-    return tenth(size_of(arguments[1]))
-
-
-def _charge_elements(arguments: tuple[Any, ...], _: Any) -> int:
-    return size_of(arguments[1])
-
-
 SORTED_TYPES: Final = (
     "int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes"
 )  # fmt: skip
 """Names of the types that ``sort`` and ``sortBy`` have overloads for."""
-_OVERLOAD_CHARGES: Final[dict[str, Charge]] = {
+_OVERLOAD_CHARGES: Final[dict[str, int | Charge]] = {
     **dict.fromkeys(("resourcecheck_check", "pathcheck_check"), lambda *_: _AUTHORIZATION),
     "list_slice": _output,
     "list_flatten": _charge_flatten,
@@ -456,30 +409,34 @@ _OVERLOAD_CHARGES: Final[dict[str, Charge]] = {
     "list_sets_contains_list": _charge_sets(1),
     "list_sets_intersects_list": _charge_sets(1),
     "list_sets_equivalent_list": _charge_sets(2),
+    "cidr_ip": 1,
     "cidr_contains_ip_string": _charge_containment(of_text=True, of_network=False),
     "cidr_contains_cidr_string": _charge_containment(of_text=True, of_network=True),
 }
 _FUNCTION_CHARGES: Final[dict[str, Charge]] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _charge_whole),
+    **dict.fromkeys(
+        ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"),
+        lambda arguments, _: traversal_cost(arguments[0]),
+    ),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _first()),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _first()),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _first(2)),
-    "join": _joined,
+    "join": lambda _, result: tenth(2 * size_of(result)),
     **dict.fromkeys(("find", "findAll"), _regex),
     "containsIP": _charge_containment(of_text=False, of_network=False),
     "containsCIDR": _charge_containment(of_text=False, of_network=True),
     "validate": _charge_validation,
 }
 _DEFAULT_CHARGES: Final[dict[str, Charge]] = {
-    **dict.fromkeys(("starts_with_string", "ends_with_string"), _charge_second),
+    **dict.fromkeys(("starts_with_string", "ends_with_string"), lambda arguments, _: tenth(size_of(arguments[1]))),
     **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _first()),
-    "in_list": _charge_elements,
+    "in_list": lambda arguments, _: size_of(arguments[1]),
     **{
-        f"{name}_{kind}": _charge_smaller
+        f"{name}_{kind}": lambda arguments, _: equality_cost(*arguments)
         for name in ("less", "greater", "less_equals", "greater_equals")
         for kind in ("string", "bytes")
     },
-    **dict.fromkeys(("add_string", "add_bytes"), _both),
+    **dict.fromkeys(("add_string", "add_bytes"), lambda arguments, _: tenth(sum(map(size_of, arguments)))),
     **dict.fromkeys(("matches", "matches_string"), _regex),
-    "contains_string": _charge_product,
+    "contains_string": lambda arguments, _: tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])),
 }

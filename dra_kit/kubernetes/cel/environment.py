@@ -9,17 +9,12 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.libraries import overloads
+from dra_kit.kubernetes.cel.libraries import functions
 from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
 
 
 class CompileEnvironment(Protocol):
     """The names and functions for the compilation of an expression."""
-
-    @property
-    def has_bind(self) -> bool:
-        """Whether there is a macro ``cel.bind``."""
-        ...
 
     def variable(self, name: str) -> Type | None:
         """Return the type of a variable; None if it does not exist. A name may have dots."""
@@ -53,11 +48,6 @@ class DeviceEnvironment(Struct, frozen=True):
         """The static type of an attribute's value."""
         return types.DYN if self.list_type_attributes else types.ANY
 
-    @property
-    def has_bind(self) -> bool:
-        """Whether there is a macro ``cel.bind``."""
-        return True
-
     def variable(self, name: str) -> Type | None:
         """Return the type of ``device``; None for every other name."""
         return types.DEVICE if name == "device" else None
@@ -71,7 +61,7 @@ class DeviceEnvironment(Struct, frozen=True):
         function = function.removeprefix(".")
         if function == "includes" and not self.list_type_attributes:
             return ()
-        return overloads(function)
+        return functions().get(function, ())
 
 
 @cache

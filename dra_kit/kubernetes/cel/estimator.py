@@ -155,16 +155,13 @@ class _Estimator:
                 pass
         estimated = estimate_call(node.function, overload, target, arguments)
         if overload in _CONCATENATIONS:
-            self._concatenate(node)
+            self._merge_entries(node, *node.arguments)
         return CallEstimate(estimated.cost.plus(before), estimated.size)
 
     def _conditional(self, node: CallNode, arguments: list[Operand], costs: list[CostBounds]) -> CallEstimate:
         self._merge_entries(node, node.arguments[1], node.arguments[2])
         size = arguments[1].size_or_unknown.union(arguments[2].size_or_unknown)
         return CallEstimate(costs[0].plus(costs[1].union(costs[2])), size)
-
-    def _concatenate(self, node: CallNode) -> None:
-        self._merge_entries(node, node.arguments[0], node.arguments[1])
 
     def _merge_entries(self, node: SyntaxNode, one: SyntaxNode, other: SyntaxNode) -> None:
         left, right = self._entries_of(one), self._entries_of(other)

@@ -61,12 +61,8 @@ class Evaluator:
     def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
         self._observer = observer
         positions = [VARIABLES]
-        self._run = self._compile(root, VariableScope(positions)).run
+        self._run = self._compile(root, VariableScope(positions, {})).run
         self._empty = [None] * (positions[0] - VARIABLES)
-
-    def __call__(self, given: Any, meter: Meter | None = None) -> Any:
-        """Return the value for a device; arguments and errors are those of ``evaluate``."""
-        return self.evaluate(given, meter)[0]
 
     def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:
         """Evaluate for a device, or for variables; return the value, and its cost.
@@ -194,15 +190,9 @@ class Evaluator:
 
         return CompiledNode(run)
 
-    def _and(self, node: CallNode, scope: VariableScope) -> CompiledNode:
-        return CompiledNode(
-            _logical([self._compile(argument, scope).run for argument in node.arguments], decisive=False)
-        )
-
-    def _or(self, node: CallNode, scope: VariableScope) -> CompiledNode:
-        return CompiledNode(
-            _logical([self._compile(argument, scope).run for argument in node.arguments], decisive=True)
-        )
+    def _and_or(self, node: CallNode, scope: VariableScope) -> CompiledNode:
+        terms = [self._compile(argument, scope).run for argument in node.arguments]
+        return CompiledNode(_logical(terms, decisive=node.function == "_||_"))
 
     def _not(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         operand = self._compile(node.arguments[0], scope).run
@@ -262,8 +252,8 @@ class Evaluator:
 
 
 _SPECIAL: Final[dict[str, Callable[[Evaluator, CallNode, VariableScope], CompiledNode]]] = {
-    "_&&_": Evaluator._and,  # noqa: SLF001 - methods of the class above
-    "_||_": Evaluator._or,  # noqa: SLF001
+    "_&&_": Evaluator._and_or,  # noqa: SLF001 - methods of the class above
+    "_||_": Evaluator._and_or,  # noqa: SLF001
     "!_": Evaluator._not,  # noqa: SLF001
     "_?_:_": Evaluator._conditional,  # noqa: SLF001
     "_==_": Evaluator._equal,  # noqa: SLF001

@@ -90,7 +90,11 @@ class SelectorExplainer:
 
     def explain(self, device: Device) -> Explanation:
         """Return the result of the selector for a device and its conditions."""
-        result, error = _result(self._program, device, self._meter)
+        result, error = None, ""
+        try:
+            result = self._program.matches(device, self._meter)
+        except CelRuntimeError as failure:
+            error = failure.message
         return Explanation(result, error, tuple(condition.on(device, self._meter) for condition in self._conditions))
 
     def unmet(self, device: Device) -> tuple[Conjunct, ...]:
@@ -107,13 +111,6 @@ class SelectorExplainer:
 def explain(program: Selector, device: Device) -> Explanation:
     """Explain why a selector selects a device or not."""
     return SelectorExplainer(program).explain(device)
-
-
-def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[bool | None, str]:
-    try:
-        return program.matches(device, meter), ""
-    except CelRuntimeError as error:
-        return None, error.message
 
 
 def _conjuncts(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
@@ -143,7 +140,7 @@ class _Condition:
 
     def holds(self, device: Device, meter: Meter | None) -> bool:
         try:
-            return self._plain(device, meter) is True
+            return self._plain.evaluate(device, meter)[0] is True
         except EvaluationFailure:
             return False
 
@@ -151,7 +148,7 @@ class _Condition:
         self._noted.clear()
         result, error, missing_key = None, "", ""
         try:
-            value = self._evaluator(device, meter)
+            value, _ = self._evaluator.evaluate(device, meter)
             if value is True or value is False:
                 result = bool(value)
             else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 FailureKind: TypeAlias = Literal[
     "no-such-key", "no-such-overload", "cost", "index", "arithmetic", "conversion", "regex", "result", "value"
@@ -27,6 +28,19 @@ class EvaluationFailure(Exception):
         self.message = message
         self.kind: FailureKind = kind
         self.key = key
+
+
+def succeeds(compute: Callable[..., Any]) -> Callable[..., bool]:
+    """Return a function that returns whether ``compute`` succeeds with the same arguments."""
+
+    def check(*arguments: Any) -> bool:
+        try:
+            compute(*arguments)
+        except EvaluationFailure:
+            return False
+        return True
+
+    return check
 
 
 class CostLimitExceeded(Exception):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
+from types import ModuleType
 from typing import Final
 
 from dra_kit.kubernetes.cel.functions import (
@@ -17,46 +17,27 @@ from dra_kit.kubernetes.cel.functions import (
     strings,
     time,
 )
-from dra_kit.kubernetes.cel.types import Library, Overload
+from dra_kit.kubernetes.cel.types import Overload
 
-LIBRARIES: Final = (
-    operators.LIBRARY,
-    conversions.LIBRARY,
-    strings.LIBRARY,
-    network.LIBRARY,
-    collections.LIBRARY,
-    quantity_semver.LIBRARY,
-    regex.LIBRARY,
-    time.LIBRARY,
-)
+_LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver, regex, time)
 """In the order in which Kubernetes tries their overloads."""
-
-
-def overloads(function: str) -> tuple[Overload, ...]:
-    """Return the overloads of one function of expressions on devices; empty if it does not exist."""
-    return functions().get(function, ())
-
-
-def admission_overloads(function: str) -> tuple[Overload, ...]:
-    """Return the overloads of one function, including those that only admission expressions have."""
-    return all_functions().get(function, ())
 
 
 @cache
 def functions() -> dict[str, tuple[Overload, ...]]:
     """Return the overloads for expressions on devices by function, in the order in which they are tried."""
-    return _by_function(LIBRARIES)
+    return _by_function(*_LIBRARIES)
 
 
 @cache
 def all_functions() -> dict[str, tuple[Overload, ...]]:
     """Return the overloads for admission expressions by function, which include those for devices."""
-    return _by_function((authorization.LIBRARY,)) | functions()
+    return _by_function(authorization) | functions()
 
 
-def _by_function(libraries: Iterable[Library]) -> dict[str, tuple[Overload, ...]]:
+def _by_function(*modules: ModuleType) -> dict[str, tuple[Overload, ...]]:
     found: dict[str, list[Overload]] = {}
-    for library in libraries:
-        for overload in library.overloads:
+    for module in modules:
+        for overload in module.LIBRARY.overloads:
             found.setdefault(overload.function, []).append(overload)
     return {name: tuple(overloads) for name, overloads in found.items()}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dra_kit.kubernetes.cel.closures import UNSET, Compile, CompiledNode, Run, VariableScope, as_bool
 from dra_kit.kubernetes.cel.costs import LIST_COST
 from dra_kit.kubernetes.cel.failures import CompileFailure, CostLimitExceeded, EvaluationFailure, no_such_overload
-from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, ListNode, SyntaxNode
+from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, ListNode
 from dra_kit.kubernetes.cel.values import RUNTIME_LIMIT, Frame, MapValue, charge_work, map_key, type_name
 
 
@@ -20,18 +20,16 @@ def compile_comprehension(node: ComprehensionNode, scope: VariableScope, compile
     inner = scope.inner()
     inner.declare(node.accumulator)
     bind = _binder(node, inner)
+    step = node.step
+    assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
     match node.macro:
         case "all" | "exists":
-            step = node.step
-            assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
             predicate = compile_node(step.arguments[1], inner).run
             return CompiledNode(_quantifier(over, bind, predicate, decisive=node.macro == "exists"))
         case "exists_one":
-            step = node.step
-            assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
             return CompiledNode(_exists_one(over, bind, compile_node(step.arguments[0], inner).run))
         case _:
-            return CompiledNode(_collection(node, over, bind, inner, compile_node))
+            return CompiledNode(_collection(step, over, bind, inner, compile_node))
 
 
 _Bind = Callable[[Frame, Any], Iterable[None]]
@@ -146,17 +144,22 @@ def _exists_one(over: Run, bind: _Bind, predicate: Run) -> Run:
     return run
 
 
-def _collection(node: ComprehensionNode, over: Run, bind: _Bind, scope: VariableScope, compile_node: Compile) -> Run:
+def _collection(step: CallNode, over: Run, bind: _Bind, scope: VariableScope, compile_node: Compile) -> Run:
     """Compile ``map``, ``filter`` and the ``transform`` macros: a new list or map."""
-    step, condition = node.step, None
-    assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
+    condition = None
     if step.function == "_?_:_":
         condition = compile_node(step.arguments[0], scope).run
-        step = step.arguments[1]
-        assert isinstance(step, CallNode)  # noqa: S101
+        added = step.arguments[1]
+        assert isinstance(added, CallNode)  # noqa: S101 - so macros are expanded
+        step = added
     if step.function == "cel.@mapInsert":
         return _map_builder(over, bind, condition, [compile_node(part, scope).run for part in step.arguments[1:]])
-    element, cost = _element(step.arguments[1], scope, compile_node)
+    appended = step.arguments[1]
+    assert isinstance(appended, ListNode)  # noqa: S101 - so macros are expanded
+    code = compile_node(appended.elements[0], scope)
+    element = code.run
+    # a constant list is created once
+    cost = 2 if code.constant and not code.cost else 2 + LIST_COST
 
     def run(frame: Frame) -> list[Any]:
         made: list[Any] = []
@@ -169,13 +172,6 @@ def _collection(node: ComprehensionNode, over: Run, bind: _Bind, scope: Variable
         return made
 
     return run
-
-
-def _element(node: SyntaxNode, scope: VariableScope, compile_node: Compile) -> tuple[Run, int]:
-    assert isinstance(node, ListNode)  # noqa: S101 - so macros are expanded
-    code = compile_node(node.elements[0], scope)
-    # a constant list is created once
-    return code.run, 2 if code.constant and not code.cost else 2 + LIST_COST
 
 
 def _map_builder(over: Run, bind: _Bind, condition: Run | None, parts: list[Run]) -> Run:

@@ -23,9 +23,10 @@ from dra_kit.kubernetes.cel.tree import (
 
 # Each nested optMap() doubles its target; admitted expressions have some hundred nodes.
 _MAX_COPIED_NODES: Final = 2_000
-_ACCUMULATOR: Final = ComprehensionNode.ACCUMULATOR
+_ACCUMULATOR: Final = "__result__"
 _UNUSED: Final = "#unused"
 _SORT_INPUT: Final = "@__sortBy_input__"
+_Variables: TypeAlias = tuple[str, str | None]
 
 
 class _Site(Struct, frozen=True):
@@ -37,33 +38,32 @@ class _Site(Struct, frozen=True):
     place: int
 
     def literal(self, value: object) -> SyntaxNode:
-        return LiteralNode(value, self.start, self.end)
+        return LiteralNode(value, start=self.start, end=self.end)
 
     def ident(self, name: str) -> SyntaxNode:
-        return IdentNode(name, self.start, self.end)
+        return IdentNode(name, start=self.start, end=self.end)
 
     def accumulator(self) -> SyntaxNode:
         return self.ident(_ACCUMULATOR)
 
     def list(self, *elements: SyntaxNode) -> SyntaxNode:
-        return ListNode(list(elements), frozenset(), self.start, self.end)
+        return ListNode(list(elements), start=self.start, end=self.end)
 
-    def call(self, function: str, *arguments: SyntaxNode) -> SyntaxNode:
-        return CallNode(function, None, list(arguments), self.start, self.end, place=self.place, macro=self.name)
-
-    def method(self, function: str, target: SyntaxNode, *arguments: SyntaxNode) -> SyntaxNode:
-        return CallNode(function, target, list(arguments), self.start, self.end, place=self.place, macro=self.name)
+    def call(self, function: str, *arguments: SyntaxNode, target: SyntaxNode | None = None) -> SyntaxNode:
+        return CallNode(
+            function, target, list(arguments), macro=self.name, start=self.start, end=self.end, place=self.place
+        )
 
     def loop(
         self,
         over: SyntaxNode,
-        variables: tuple[str, str | None],
+        variables: _Variables,
         parts: tuple[SyntaxNode, SyntaxNode, SyntaxNode, SyntaxNode],
         accumulator: str = _ACCUMULATOR,
         macro: str = "",
     ) -> SyntaxNode:
         return ComprehensionNode(
-            macro or self.name, over, variables, accumulator, parts, start=self.start, end=self.end, place=self.place
+            macro or self.name, over, *variables, accumulator, *parts, start=self.start, end=self.end, place=self.place
         )
 
     def bind(self, name: str, value: SyntaxNode, result: SyntaxNode) -> SyntaxNode:
@@ -93,17 +93,19 @@ def expand(
     if target is None:
         if name == "has" and len(arguments) == 1:
             return _has(site, arguments[0])
-    elif (expander := _MACROS.get((name, len(arguments)))) is not None and (has_bind or name != "bind"):
-        made = expander(site, target, arguments)
+    elif name in _MACROS and len(arguments) in _MACROS[name][0] and (has_bind or name != "bind"):
+        made = _MACROS[name][1](site, target, arguments)
         if made is not None:
             return made
-    return CallNode(name, target, arguments, start, end, place=place)
+    return CallNode(name, target, arguments, start=start, end=end, place=place)
 
 
 def _has(site: _Site, argument: SyntaxNode) -> SyntaxNode:
     if not isinstance(argument, SelectNode) or argument.test_only:
         raise CompileFailure("invalid argument to has() macro", site.place)
-    return SelectNode(argument.operand, argument.field, site.start, site.end, place=site.place, test_only=True)
+    return SelectNode(
+        argument.operand, argument.field, test_only=True, start=site.start, end=site.end, place=site.place
+    )
 
 
 def _variable(node: SyntaxNode, problem: str = "argument must be a simple name") -> str:
@@ -114,92 +116,82 @@ def _variable(node: SyntaxNode, problem: str = "argument must be a simple name")
     return node.name
 
 
-def _variables(arguments: list[SyntaxNode], count: int) -> tuple[str, str | None]:
-    if count == 1:
+def _variables(arguments: list[SyntaxNode]) -> _Variables:
+    if len(arguments) == 1:
         return _variable(arguments[0]), None
-    first, second = _variable(arguments[0]), _variable(arguments[1])
+    first, second = map(_variable, arguments)
     if first == second:
         raise CompileFailure(f"duplicate variable name: {first}", arguments[1].place)
     return first, second
 
 
-def _all(count: int) -> _Expander:
-    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-        parts = (
-            site.literal(value=True),
-            site.call("@not_strictly_false", site.accumulator()),
-            site.call("_&&_", site.accumulator(), arguments[count]),
-            site.accumulator(),
-        )
-        return site.loop(target, _variables(arguments, count), parts)
-
-    return expander
+def _all(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    *names, predicate = arguments
+    parts = (
+        site.literal(value=True),
+        site.call("@not_strictly_false", site.accumulator()),
+        site.call("_&&_", site.accumulator(), predicate),
+        site.accumulator(),
+    )
+    return site.loop(target, _variables(names), parts)
 
 
-def _exists(count: int) -> _Expander:
-    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-        parts = (
-            site.literal(value=False),
-            site.call("@not_strictly_false", site.call("!_", site.accumulator())),
-            site.call("_||_", site.accumulator(), arguments[count]),
-            site.accumulator(),
-        )
-        return site.loop(target, _variables(arguments, count), parts)
-
-    return expander
+def _exists(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    *names, predicate = arguments
+    parts = (
+        site.literal(value=False),
+        site.call("@not_strictly_false", site.call("!_", site.accumulator())),
+        site.call("_||_", site.accumulator(), predicate),
+        site.accumulator(),
+    )
+    return site.loop(target, _variables(names), parts)
 
 
-def _exists_one(count: int) -> _Expander:
-    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-        one_more = site.call("_+_", site.accumulator(), site.literal(1))
-        parts = (
-            site.literal(0),
-            site.literal(value=True),
-            site.call("_?_:_", arguments[count], one_more, site.accumulator()),
-            site.call("_==_", site.accumulator(), site.literal(1)),
-        )
-        return site.loop(target, _variables(arguments, count), parts, macro="exists_one")
-
-    return expander
+def _exists_one(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    *names, predicate = arguments
+    one_more = site.call("_+_", site.accumulator(), site.literal(1))
+    parts = (
+        site.literal(0),
+        site.literal(value=True),
+        site.call("_?_:_", predicate, one_more, site.accumulator()),
+        site.call("_==_", site.accumulator(), site.literal(1)),
+    )
+    return site.loop(target, _variables(names), parts, macro="exists_one")
 
 
 def _collect(
-    site: _Site, over: SyntaxNode, variables: tuple[str, str | None], element: SyntaxNode, condition: SyntaxNode | None
+    site: _Site, over: SyntaxNode, variables: _Variables, element: SyntaxNode, conditions: list[SyntaxNode]
 ) -> SyntaxNode:
     step = site.call("_+_", site.accumulator(), site.list(element))
-    if condition is not None:
+    for condition in conditions:
         step = site.call("_?_:_", condition, step, site.accumulator())
-    parts = (site.list(), site.literal(value=True), step, site.accumulator())
-    return site.loop(over, variables, parts)
+    return site.loop(over, variables, (site.list(), site.literal(value=True), step, site.accumulator()))
 
 
 def _map(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
     variable = _variable(arguments[0], "argument is not an identifier")
-    condition = arguments[1] if len(arguments) == 3 else None
-    return _collect(site, target, (variable, None), arguments[-1], condition)
+    *conditions, element = arguments[1:]
+    return _collect(site, target, (variable, None), element, conditions)
 
 
 def _filter(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
     variable = _variable(arguments[0], "argument is not an identifier")
-    return _collect(site, target, (variable, None), arguments[0], arguments[1])
+    return _collect(site, target, (variable, None), arguments[0], arguments[1:])
 
 
 def _transform_list(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-    condition = arguments[2] if len(arguments) == 4 else None
-    return _collect(site, target, _variables(arguments, 2), arguments[-1], condition)
+    *conditions, element = arguments[2:]
+    return _collect(site, target, _variables(arguments[:2]), element, conditions)
 
 
-def _transform_map(*, entries: bool) -> _Expander:
-    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-        variables = _variables(arguments, 2)
-        inserted = [arguments[-1]] if entries else [site.ident(variables[0]), arguments[-1]]
-        step = site.call("cel.@mapInsert", site.accumulator(), *inserted)
-        if len(arguments) == 4:
-            step = site.call("_?_:_", arguments[2], step, site.accumulator())
-        empty = MapNode([], frozenset(), site.start, site.end)
-        return site.loop(target, variables, (empty, site.literal(value=True), step, site.accumulator()))
-
-    return expander
+def _transform_map(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments[:2])
+    key = [] if site.name == "transformMapEntry" else [site.ident(variables[0])]
+    step = site.call("cel.@mapInsert", site.accumulator(), *key, arguments[-1])
+    if len(arguments) == 4:
+        step = site.call("_?_:_", arguments[2], step, site.accumulator())
+    empty = MapNode([], start=site.start, end=site.end)
+    return site.loop(target, variables, (empty, site.literal(value=True), step, site.accumulator()))
 
 
 def _bind(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode | None:
@@ -216,16 +208,14 @@ def _copy(node: SyntaxNode) -> SyntaxNode:
     return duplicate(node)
 
 
-def _opt_map(*, flat: bool) -> _Expander:
-    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
-        if not isinstance(arguments[0], IdentNode):
-            raise CompileFailure(f"{site.name}() variable name must be a simple identifier", arguments[0].place)
-        value = site.method("value", _copy(target))
-        bound = site.bind(arguments[0].name, value, arguments[1])
-        mapped = bound if flat else site.call("optional.of", bound)
-        return site.call("_?_:_", site.method("hasValue", target), mapped, site.call("optional.none"))
-
-    return expander
+def _opt_map(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    if not isinstance(arguments[0], IdentNode):
+        raise CompileFailure(f"{site.name}() variable name must be a simple identifier", arguments[0].place)
+    value = site.call("value", target=_copy(target))
+    mapped = site.bind(arguments[0].name, value, arguments[1])
+    if site.name == "optMap":
+        mapped = site.call("optional.of", mapped)
+    return site.call("_?_:_", site.call("hasValue", target=target), mapped, site.call("optional.none"))
 
 
 def _sort_by(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
@@ -234,28 +224,22 @@ def _sort_by(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> Sy
             "sortBy can only be applied to a list, identifier, comprehension, call or select expression", target.place
         )
     keys = _map(_Site("map", site.start, site.end, site.place), site.ident(_SORT_INPUT), arguments)
-    return site.bind(_SORT_INPUT, target, site.method("@sortByAssociatedKeys", site.ident(_SORT_INPUT), keys))
+    return site.bind(_SORT_INPUT, target, site.call("@sortByAssociatedKeys", keys, target=site.ident(_SORT_INPUT)))
 
 
-_MACROS: Final[dict[tuple[str, int], _Expander]] = {
-    ("all", 2): _all(1),
-    ("all", 3): _all(2),
-    ("exists", 2): _exists(1),
-    ("exists", 3): _exists(2),
-    ("exists_one", 2): _exists_one(1),
-    ("exists_one", 3): _exists_one(2),
-    ("existsOne", 3): _exists_one(2),
-    ("map", 2): _map,
-    ("map", 3): _map,
-    ("filter", 2): _filter,
-    ("transformList", 3): _transform_list,
-    ("transformList", 4): _transform_list,
-    ("transformMap", 3): _transform_map(entries=False),
-    ("transformMap", 4): _transform_map(entries=False),
-    ("transformMapEntry", 3): _transform_map(entries=True),
-    ("transformMapEntry", 4): _transform_map(entries=True),
-    ("bind", 3): _bind,
-    ("optMap", 2): _opt_map(flat=False),
-    ("optFlatMap", 2): _opt_map(flat=True),
-    ("sortBy", 2): _sort_by,
+_MACROS: Final[dict[str, tuple[frozenset[int], _Expander]]] = {
+    "all": (frozenset({2, 3}), _all),
+    "exists": (frozenset({2, 3}), _exists),
+    "exists_one": (frozenset({2, 3}), _exists_one),
+    "existsOne": (frozenset({3}), _exists_one),
+    "map": (frozenset({2, 3}), _map),
+    "filter": (frozenset({2}), _filter),
+    "transformList": (frozenset({3, 4}), _transform_list),
+    "transformMap": (frozenset({3, 4}), _transform_map),
+    "transformMapEntry": (frozenset({3, 4}), _transform_map),
+    "bind": (frozenset({3}), _bind),
+    "optMap": (frozenset({2}), _opt_map),
+    "optFlatMap": (frozenset({2}), _opt_map),
+    "sortBy": (frozenset({2}), _sort_by),
 }
+"""Numbers of arguments and expansion by name."""

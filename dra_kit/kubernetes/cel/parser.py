@@ -39,7 +39,7 @@ def parse(text: str, *, has_bind: bool = True) -> SyntaxNode:
         has_bind: whether ``cel.bind`` is one of the macros.
 
     Raises:
-        CompileFailure: it is none.
+        CompileFailure: the text is not an expression.
     """
     parser = _Parser(text, has_bind=has_bind)
     root = parser.expression()
@@ -76,13 +76,10 @@ class _Parser:
         suffix = f" expecting '{expected}'" if expected else ""
         return CompileFailure(f"Syntax error: mismatched input '{self.token.text}'{suffix}", self.token.start)
 
-    def _too_deep(self) -> CompileFailure:
-        return CompileFailure(f"expression recursion limit exceeded: {_MAX_DEPTH}", None)
-
     def expression(self) -> SyntaxNode:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise self._too_deep()
+            raise CompileFailure(f"expression recursion limit exceeded: {_MAX_DEPTH}", None)
         start = self.token.start
         node = self._binary(1)
         if self.token.kind == "operator" and self.token.text == "?":
@@ -90,7 +87,7 @@ class _Parser:
             truthy = self._binary(1)
             self._expect(":")
             falsy = self.expression()
-            node = CallNode("_?_:_", None, [node, truthy, falsy], start, self._last_end, place=place)
+            node = CallNode("_?_:_", None, [node, truthy, falsy], start=start, end=self._last_end, place=place)
         self._depth -= 1
         return node
 
@@ -106,7 +103,7 @@ class _Parser:
                 if length > _MAX_DEPTH:
                     raise CompileFailure("max recursion depth exceeded", None)
                 name = "@in" if operator.text == "in" else f"_{operator.text}_"
-                left = CallNode(name, None, [left, right], start, self._last_end, place=operator.start)
+                left = CallNode(name, None, [left, right], start=start, end=self._last_end, place=operator.start)
             else:
                 left = self._logical(operator, left, right, start)
         return left
@@ -118,7 +115,7 @@ class _Parser:
             left.arguments.append(right)
             left.end = self._last_end
             return left
-        return CallNode(name, None, [left, right], start, self._last_end, place=operator.start, macro="chain")
+        return CallNode(name, None, [left, right], macro="chain", start=start, end=self._last_end, place=operator.start)
 
     def _unary(self) -> SyntaxNode:
         token = self.token
@@ -145,7 +142,7 @@ class _Parser:
         if len(operators) % 2 == 0:
             return operand
         name = "!_" if token.text == "!" else "-_"
-        return CallNode(name, None, [operand], token.start, self._last_end, place=token.start)
+        return CallNode(name, None, [operand], start=token.start, end=self._last_end)
 
     def _number(self, *, negative: bool, start: int) -> SyntaxNode:
         token = self._advance()
@@ -155,7 +152,7 @@ class _Parser:
             value = -value
         elif token.kind == "int" and value > INT_MAX:
             raise CompileFailure("invalid int literal", token.start)
-        return LiteralNode(value, start, token.end)
+        return LiteralNode(value, start=start, end=token.end)
 
     def _member(self, node: SyntaxNode, start: int) -> SyntaxNode:
         length = 0
@@ -176,21 +173,21 @@ class _Parser:
         self._advance()
         name = str(token.value)
         if optional:
-            field = LiteralNode(name, token.start, token.end)
-            return CallNode("_?._", None, [operand, field], start, token.end, place=dot.start)
+            field = LiteralNode(name, start=token.start, end=token.end)
+            return CallNode("_?._", None, [operand, field], start=start, end=token.end, place=dot.start)
         if token.kind == "identifier" and self.token.kind == "operator" and self.token.text == "(":
             place = self._advance().start
             arguments = self._arguments(")")
             return expand(
                 name, operand, arguments, start=start, end=self._last_end, place=place, has_bind=self._has_bind
             )
-        return SelectNode(operand, name, start, token.end, place=dot.start)
+        return SelectNode(operand, name, start=start, end=token.end, place=dot.start)
 
     def _index(self, operand: SyntaxNode, start: int, bracket: Token) -> SyntaxNode:
         name = "_[?_]" if self._accept("?") else "_[_]"
         index = self.expression()
         self._expect("]")
-        return CallNode(name, None, [operand, index], start, self._last_end, place=bracket.start)
+        return CallNode(name, None, [operand, index], start=start, end=self._last_end, place=bracket.start)
 
     def _arguments(self, closing: str) -> list[SyntaxNode]:
         arguments: list[SyntaxNode] = []
@@ -206,7 +203,7 @@ class _Parser:
         token = self.token
         if token.kind == "literal":
             self._advance()
-            return LiteralNode(token.value, token.start, token.end)
+            return LiteralNode(token.value, start=token.start, end=token.end)
         if token.kind in _NUMBERS:
             return self._number(negative=False, start=token.start)
         if token.kind == "identifier":
@@ -241,7 +238,7 @@ class _Parser:
             opening = self._advance()
             arguments = self._arguments(")")
             return expand(dot + token.text, None, arguments, start=start, end=self._last_end, place=opening.start)
-        node: SyntaxNode = IdentNode(dot + token.text, start, token.end)
+        node: SyntaxNode = IdentNode(dot + token.text, start=start, end=token.end)
         names = [dot + token.text]
         while self.token.kind == "operator" and self.token.text == ".":
             period = self._advance()
@@ -268,7 +265,7 @@ class _Parser:
             if not self._accept(","):
                 self._expect("}")
                 break
-        return StructNode(".".join(names), fields, frozenset(optional), start, self._last_end)
+        return StructNode(".".join(names), fields, frozenset(optional), start=start, end=self._last_end)
 
     def _list(self) -> SyntaxNode:
         start = self._advance().start
@@ -284,7 +281,7 @@ class _Parser:
             if not self._accept(","):
                 self._expect("]")
                 break
-        return ListNode(elements, frozenset(optional), start, self._last_end)
+        return ListNode(elements, frozenset(optional), start=start, end=self._last_end)
 
     def _map(self) -> SyntaxNode:
         start = self._advance().start
@@ -302,7 +299,7 @@ class _Parser:
             if not self._accept(","):
                 self._expect("}")
                 break
-        return MapNode(entries, frozenset(optional), start, self._last_end)
+        return MapNode(entries, frozenset(optional), start=start, end=self._last_end)
 
 
 TokenKind: TypeAlias = Literal["operator", "identifier", "escaped", "literal", "int", "double", "end"]
@@ -361,7 +358,7 @@ def tokenize(text: str) -> list[Token]:
     """Return the tokens of an expression, the last one of kind ``end``.
 
     Raises:
-        CompileFailure: a character or a literal is none.
+        CompileFailure: a character or a literal is invalid.
     """
     tokens: list[Token] = []
     position = 0

@@ -53,18 +53,16 @@ def compile_path(
     """
     root, steps, test = _flatten(node, scope, compile_node)
     cost = len(steps) + (1 if charge_root and not test else 0)
-    if isinstance(root, SelectNode) or (
-        isinstance(root, IdentNode) and not _is_local(root, scope) and not is_device(root)
-    ):
+    if isinstance(root, IdentNode) and (variable := scope.find(root.name)) is not None:
+        return CompiledNode(_variable_path(*variable, steps, cost, test=test))
+    if isinstance(root, (IdentNode, SelectNode)):
         name = root.variable if isinstance(root, SelectNode) else root.name.removeprefix(".")
-        return CompiledNode(_walk(_input_variable(name), steps, cost, test=test))
-    if isinstance(root, IdentNode) and not _is_local(root, scope):
+        if name != "device":
+            return CompiledNode(_walk(_input_variable(name), steps, cost, test=test))
         if not steps:
             return CompiledNode(_whole_device(cost))
         fast = None if test else _device_path(steps, cost)
         return CompiledNode(fast or _walk(_device, steps, cost, test=test))
-    if isinstance(root, IdentNode):
-        return CompiledNode(_variable_path(root.name, scope, steps, cost, test=test))
     if isinstance(root, CallNode) and root.function == "_?_:_":
         cost -= 1 if charge_root and not test else 0
     return CompiledNode(_walk(compile_node(root, scope).run, steps, cost, test=test))
@@ -96,15 +94,6 @@ def _key_step(key: SyntaxNode, scope: VariableScope, compile_node: Compile, *, o
             )
         return _Step(code.value, None, optional)
     return _Step(None, code.run, optional)
-
-
-def is_device(node: IdentNode) -> bool:
-    """Return whether a name that no macro declares is that of the device."""
-    return node.name.removeprefix(".") == "device"
-
-
-def _is_local(node: IdentNode, scope: VariableScope) -> bool:
-    return scope.find(node.name) is not None
 
 
 def _input_variable(name: str) -> Run:
@@ -170,10 +159,7 @@ def _device_path(steps: list[_Step], cost: int) -> Run | None:
     return capacity
 
 
-def _variable_path(name: str, scope: VariableScope, steps: list[_Step], cost: int, *, test: bool) -> Run:
-    found = scope.find(name)
-    assert found is not None  # noqa: S101 - the checker has resolved it
-    position, initial = found
+def _variable_path(position: int, initial: Run | None, steps: list[_Step], cost: int, *, test: bool) -> Run:
     if initial is None:
 
         def variable(frame: Frame) -> Any:

@@ -78,7 +78,7 @@ class Selector(Expression):
             CelRuntimeError: the evaluation fails, costs too much, or its result is not bool.
         """
         try:
-            value = self._evaluator(device, meter)
+            value, _ = self._evaluator.evaluate(device, meter)
         except EvaluationFailure as failure:
             raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
         if value is True or value is False:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from msgspec import Struct
 from typing_extensions import override
 
 from dra_kit.kubernetes.cel.types import DYN, Type
 
 
-class SyntaxNode:
-    """A subexpression.
+class SyntaxNode(Struct, eq=False, kw_only=True):
+    """A subexpression; compared by identity.
 
     Attributes:
         start: index of its first character in the text.
         end: index after its last character.
-        place: index that Kubernetes reports: of the operator, the dot or the bracket, else the start.
+        place: index that Kubernetes reports: of the operator, the dot or the bracket; by default the start.
         type: its static type, set by the checker.
     """
 
-    __slots__ = ("end", "place", "start", "type")
+    start: int
+    end: int
+    place: int = -1
+    type: Type = DYN
 
-    def __init__(self, start: int, end: int, place: int | None = None) -> None:
-        self.start: int = start
-        self.end: int = end
-        self.place: int = start if place is None else place
-        self.type: Type = DYN
+    def __post_init__(self) -> None:
+        if self.place < 0:
+            self.place = self.start
 
     def children(self) -> Iterator[SyntaxNode]:
         """Yield the direct subexpressions in the order of the text."""
@@ -41,21 +43,13 @@ class SyntaxNode:
 class LiteralNode(SyntaxNode):
     """A constant: None, bool, int, Uint, float, str or bytes."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: object, start: int, end: int) -> None:
-        super().__init__(start, end)
-        self.value: object = value
+    value: object
 
 
 class IdentNode(SyntaxNode):
     """A name; the checker may make it a qualified one."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str, start: int, end: int) -> None:
-        super().__init__(start, end)
-        self.name: str = name
+    name: str
 
 
 class SelectNode(SyntaxNode):
@@ -65,16 +59,10 @@ class SelectNode(SyntaxNode):
         variable: the qualified name of the variable, set by the checker; empty if it selects a field.
     """
 
-    __slots__ = ("field", "operand", "test_only", "variable")
-
-    def __init__(
-        self, operand: SyntaxNode, field: str, start: int, end: int, *, place: int, test_only: bool = False
-    ) -> None:
-        super().__init__(start, end, place)
-        self.operand: SyntaxNode = operand
-        self.field: str = field
-        self.test_only: bool = test_only
-        self.variable: str = ""
+    operand: SyntaxNode
+    field: str
+    test_only: bool = False
+    variable: str = ""
 
     @override
     def children(self) -> Iterator[SyntaxNode]:
@@ -89,31 +77,15 @@ class CallNode(SyntaxNode):
         macro: the name of the expanded macro.
     """
 
-    __slots__ = ("arguments", "function", "macro", "overloads", "target")
-
-    def __init__(
-        self,
-        function: str,
-        target: SyntaxNode | None,
-        arguments: list[SyntaxNode],
-        start: int,
-        end: int,
-        *,
-        place: int | None = None,
-        macro: str = "",
-    ) -> None:
-        super().__init__(start, end, place)
-        self.function: str = function
-        self.target: SyntaxNode | None = target
-        self.arguments: list[SyntaxNode] = arguments
-        self.overloads: tuple[str, ...] = ()
-        self.macro: str = macro
+    function: str
+    target: SyntaxNode | None
+    arguments: list[SyntaxNode]
+    overloads: tuple[str, ...] = ()
+    macro: str = ""
 
     @override
     def children(self) -> Iterator[SyntaxNode]:
-        if self.target is not None:
-            yield self.target
-        yield from self.arguments
+        yield from self.operands
 
     @property
     def operands(self) -> list[SyntaxNode]:
@@ -124,12 +96,8 @@ class CallNode(SyntaxNode):
 class ListNode(SyntaxNode):
     """``[a, ?b]``; ``optional`` holds the positions of the elements with a question mark."""
 
-    __slots__ = ("elements", "optional")
-
-    def __init__(self, elements: list[SyntaxNode], optional: frozenset[int], start: int, end: int) -> None:
-        super().__init__(start, end)
-        self.elements: list[SyntaxNode] = elements
-        self.optional: frozenset[int] = optional
+    elements: list[SyntaxNode]
+    optional: frozenset[int] = frozenset()
 
     @override
     def children(self) -> Iterator[SyntaxNode]:
@@ -139,14 +107,8 @@ class ListNode(SyntaxNode):
 class MapNode(SyntaxNode):
     """``{a: b, ?c: d}``; ``optional`` holds the positions of the entries with a question mark."""
 
-    __slots__ = ("entries", "optional")
-
-    def __init__(
-        self, entries: list[tuple[SyntaxNode, SyntaxNode]], optional: frozenset[int], start: int, end: int
-    ) -> None:
-        super().__init__(start, end)
-        self.entries: list[tuple[SyntaxNode, SyntaxNode]] = entries
-        self.optional: frozenset[int] = optional
+    entries: list[tuple[SyntaxNode, SyntaxNode]]
+    optional: frozenset[int] = frozenset()
 
     @override
     def children(self) -> Iterator[SyntaxNode]:
@@ -157,15 +119,9 @@ class MapNode(SyntaxNode):
 class StructNode(SyntaxNode):
     """``name{field: value, ?field: value}``; ``optional`` holds the positions of the fields with a question mark."""
 
-    __slots__ = ("fields", "name", "optional")
-
-    def __init__(
-        self, name: str, fields: list[tuple[str, SyntaxNode]], optional: frozenset[int], start: int, end: int
-    ) -> None:
-        super().__init__(start, end)
-        self.name: str = name
-        self.fields: list[tuple[str, SyntaxNode]] = fields
-        self.optional: frozenset[int] = optional
+    name: str
+    fields: list[tuple[str, SyntaxNode]]
+    optional: frozenset[int]
 
     @override
     def children(self) -> Iterator[SyntaxNode]:
@@ -176,36 +132,15 @@ class StructNode(SyntaxNode):
 class ComprehensionNode(SyntaxNode):
     """An expanded ``macro``, such as ``all``, ``map`` or ``bind``: a loop over a range with an accumulator."""
 
-    __slots__ = (
-        "accumulator", "condition", "initial", "iteration_range", "macro", "result", "step", "variable", "variable2",
-    )  # fmt: skip
-
-    ACCUMULATOR: ClassVar = "__result__"
-
-    def __init__(
-        self,
-        macro: str,
-        iteration_range: SyntaxNode,
-        variables: tuple[str, str | None],
-        accumulator: str,
-        parts: tuple[SyntaxNode, SyntaxNode, SyntaxNode, SyntaxNode],
-        *,
-        start: int,
-        end: int,
-        place: int,
-    ) -> None:
-        super().__init__(start, end, place)
-        self.macro: str = macro
-        self.iteration_range: SyntaxNode = iteration_range
-        self.variable: str
-        self.variable2: str | None
-        self.variable, self.variable2 = variables
-        self.accumulator: str = accumulator
-        self.initial: SyntaxNode
-        self.condition: SyntaxNode
-        self.step: SyntaxNode
-        self.result: SyntaxNode
-        self.initial, self.condition, self.step, self.result = parts
+    macro: str
+    iteration_range: SyntaxNode
+    variable: str
+    variable2: str | None
+    accumulator: str
+    initial: SyntaxNode
+    condition: SyntaxNode
+    step: SyntaxNode
+    result: SyntaxNode
 
     @override
     def children(self) -> Iterator[SyntaxNode]:

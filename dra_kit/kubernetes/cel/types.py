@@ -208,50 +208,47 @@ class Library:
         self.overloads: list[Overload] = []
 
     def function(
-        self, identifier: str, signature: str, *, metered: bool = False
+        self, identifier: str, signature: str, *, member: bool = False, metered: bool = False
     ) -> Callable[[_Computation], _Computation]:
-        """Declare a global function."""
-        return self._decorator(identifier, signature, member=False, metered=metered)
+        """Declare a global function, or with ``member`` one that is called on its first argument."""
+
+        def decorate(compute: _Computation) -> _Computation:
+            self.declare(identifier, signature, compute, member=member, metered=metered)
+            return compute
+
+        return decorate
 
     def method(
         self, identifier: str, signature: str, *, metered: bool = False
     ) -> Callable[[_Computation], _Computation]:
         """Declare a function that is called on its first argument."""
-        return self._decorator(identifier, signature, member=True, metered=metered)
+        return self.function(identifier, signature, member=True, metered=metered)
 
-    def functions(self, table: Mapping[str, tuple[str, Implementation]]) -> None:
-        """Declare global functions: signature and code by id."""
+    def functions(self, table: Mapping[str, tuple[str, Implementation]], *, member: bool = False) -> None:
+        """Declare functions: signature and code by id."""
         for identifier, (signature, compute) in table.items():
-            self._add(identifier, signature, compute, member=False, metered=False)
+            self.declare(identifier, signature, compute, member=member)
 
     def methods(self, table: Mapping[str, tuple[str, Implementation]]) -> None:
         """Declare functions that are called on their first argument: signature and code by id."""
-        for identifier, (signature, compute) in table.items():
-            self._add(identifier, signature, compute, member=True, metered=False)
+        self.functions(table, member=True)
 
-    def declare(self, identifier: str, signature: str, compute: Implementation | None, *, member: bool = False) -> None:
-        """Declare a function by its code, which is None if the evaluator does it."""
-        self._add(identifier, signature, compute, member=member, metered=False)
-
-    def _decorator(
-        self, identifier: str, signature: str, *, member: bool, metered: bool
-    ) -> Callable[[_Computation], _Computation]:
-        def decorate(compute: _Computation) -> _Computation:
-            self._add(identifier, signature, compute, member=member, metered=metered)
-            return compute
-
-        return decorate
-
-    def _add(
-        self, identifier: str, signature: str, compute: Implementation | None, *, member: bool, metered: bool
+    def declare(
+        self,
+        identifier: str,
+        signature: str,
+        compute: Implementation | None,
+        *,
+        member: bool = False,
+        metered: bool = False,
     ) -> None:
+        """Declare a function by its code, which is None if the evaluator does it."""
         call, _, result = signature.partition(" -> ")
         name, _, arguments = call.partition("(")
         types = tuple(map(parse_type, split_types(arguments[:-1])))
         returned = parse_type(result)
         variables = frozenset(_variables((*types, returned)))
-        overload = Overload(identifier, name, member, types, returned, compute, metered, variables)
-        self.overloads.append(overload)
+        self.overloads.append(Overload(identifier, name, member, types, returned, compute, metered, variables))
 
 
 def _variables(types: tuple[Type, ...]) -> set[str]:

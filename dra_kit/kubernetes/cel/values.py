@@ -18,12 +18,37 @@ from dra_kit.kubernetes.values.quantity import Quantity
 INT_MAX: Final = 2**63 - 1
 INT_MIN: Final = -(2**63)
 UINT_MAX: Final = 2**64 - 1
+SECOND: Final = 1_000_000_000
+"""Nanoseconds of a second."""
 
 
 class Uint(int):
     """An unsigned integer of 64 bits."""
 
     __slots__ = ()
+
+
+def overflow(what: str) -> EvaluationFailure:
+    """Return the failure: a result does not fit its type."""
+    return EvaluationFailure(f"{what} overflow", "arithmetic")
+
+
+def fit_int(number: int) -> int:
+    """Return the number, if it fits the type int.
+
+    Raises:
+        EvaluationFailure: it does not.
+    """
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise overflow("integer")
+
+
+def fit_uint(number: int) -> Uint:
+    """Return the number as an unsigned one; raises EvaluationFailure like ``fit_int``."""
+    if 0 <= number <= UINT_MAX:
+        return Uint(number)
+    raise overflow("unsigned integer")
 
 
 class ComputedQuantity(Quantity):
@@ -36,51 +61,33 @@ class ComputedQuantity(Quantity):
     __slots__ = ()
 
 
-class TypeValue:
+class TypeValue(Struct, frozen=True):
     """A type as a value: what ``type(x)`` returns."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name: str = name
-
-    def __eq__(self, other: object) -> bool:
-        return self.name == other.name if isinstance(other, TypeValue) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    name: str
 
 
-class OptionalValue:
+class OptionalValue(Struct, frozen=True):
     """A value that may be absent; ``NONE`` is the absent one."""
 
-    __slots__ = ("present", "value")
-
-    def __init__(self, value: Any, *, present: bool = True) -> None:
-        self.value: Any = value
-        self.present: bool = present
+    value: Any
+    present: bool = True
 
 
 NONE: Final = OptionalValue(None, present=False)
 
 
-class Duration:
+class Duration(Struct, frozen=True):
     """A length of time in nanoseconds."""
 
-    __slots__ = ("nanoseconds",)
-
-    def __init__(self, nanoseconds: int) -> None:
-        self.nanoseconds: int = nanoseconds
+    nanoseconds: int
 
 
-class Timestamp:
+class Timestamp(Struct, frozen=True):
     """A time in nanoseconds since 1970 UTC, and the UTC offset in minutes with which it was read and is written."""
 
-    __slots__ = ("nanoseconds", "offset")
-
-    def __init__(self, nanoseconds: int, offset: int = 0) -> None:
-        self.nanoseconds: int = nanoseconds
-        self.offset: int = offset
+    nanoseconds: int
+    offset: int = 0
 
 
 class MapValue:
@@ -130,14 +137,12 @@ class StringMapValue(MapValue):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """Return the value, and whether there is one."""
         if type(key) is str and key in self.items:
             return self.items[key], True
         return None, False
 
     @override
     def has(self, key: object) -> bool:
-        """Return ``key in map``."""
         return type(key) is str and key in self.items
 
 
@@ -148,7 +153,6 @@ class DomainMapValue(StringMapValue):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """Return the domain's map; an empty one if there is none."""
         found = self.items.get(key) if type(key) is str else None
         return StringMapValue(found or {}), True
 
@@ -168,7 +172,6 @@ class LazyMapValue(StringMapValue):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """Return the value, and whether there is one."""
         if type(key) is not str or key not in self._computations:
             return None, False
         if key not in self.items:
@@ -183,7 +186,6 @@ class LazyMapValue(StringMapValue):
 
     @override
     def has(self, key: object) -> bool:
-        """Return ``key in map``."""
         return type(key) is str and key in self._computations
 
     @override
@@ -199,14 +201,11 @@ MAPS: Final = frozenset({MapValue, StringMapValue, DomainMapValue, LazyMapValue}
 """The classes of maps."""
 
 
-class _WrappedKey:
+class _WrappedKey(Struct, frozen=True, eq=False):
     """A key that Python would confuse with another key or would not accept."""
 
-    __slots__ = ("identity", "value")
-
-    def __init__(self, value: object, identity: object) -> None:
-        self.value = value
-        self.identity = identity
+    value: object
+    identity: object
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _WrappedKey) and self.identity == other.identity
@@ -302,7 +301,6 @@ def check_cost(frame: Frame) -> None:
         raise CostLimitExceeded
 
 
-_SECOND: Final = 1_000_000_000
 _INT32: Final = range(-(2**31), 2**31)
 _UINT32: Final = range(2**32)
 
@@ -360,15 +358,11 @@ class MessageType(Struct, frozen=True):
 
 
 def _duration(seconds: int, nanos: int) -> Duration:
-    return Duration(min(max(seconds * _SECOND + nanos, INT_MIN), INT_MAX))
+    return Duration(min(max(seconds * SECOND + nanos, INT_MIN), INT_MAX))
 
 
 def _timestamp(seconds: int, nanos: int) -> Timestamp:
-    return Timestamp(seconds * _SECOND + nanos)
-
-
-def _same(value: Any) -> Any:
-    return value
+    return Timestamp(seconds * SECOND + nanos)
 
 
 def _single(value: float) -> float:
@@ -384,7 +378,9 @@ def _time(of: Type, build: Callable[[int, int], Any]) -> MessageType:
     return MessageType(of, {"seconds": MessageField(types.INT, 0), "nanos": MessageField(types.INT, 0, _INT32)}, build)
 
 
-def _wrapper(of: Type, default: Any, fits: range | None = None, build: Callable[[Any], Any] = _same) -> MessageType:
+def _wrapper(
+    of: Type, default: Any, fits: range | None = None, build: Callable[[Any], Any] = lambda value: value
+) -> MessageType:
     return MessageType(Type(of.kind, of.name, nullable=True), {"value": MessageField(of, default, fits)}, build)
 
 

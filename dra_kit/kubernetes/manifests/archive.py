@@ -63,7 +63,7 @@ def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
 def _members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
     # as a stream without seeking, so that nothing is unpacked twice
     with (
-        _Unpacked(file, SNAPSHOTS.total_bytes) as unpacked,
+        _Unpacked(fileobj=file, mode="rb") as unpacked,
         tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as archive,
     ):
         for number, entry in enumerate(archive, start=1):
@@ -108,17 +108,14 @@ class _Header(tarfile.TarInfo):
 
 
 class _Unpacked(gzip.GzipFile):
-    """The decompressed data, up to a limit."""
+    """The decompressed data, up to the limit of ``SNAPSHOTS``."""
 
-    def __init__(self, file: BinaryIO, limit: int) -> None:
-        super().__init__(fileobj=file, mode="rb")
-        self._limit = limit
-        self._left = limit
+    _left = SNAPSHOTS.total_bytes
 
     @override
     def read(self, size: int | None = -1) -> bytes:
         content = super().read(size)
         self._left -= len(content)
         if self._left < 0:
-            raise _Refused(f"is larger than {size_text(self._limit)} when unpacked")
+            raise _Refused(f"is larger than {size_text(SNAPSHOTS.total_bytes)} when unpacked")
         return content

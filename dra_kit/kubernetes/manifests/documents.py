@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -63,12 +64,7 @@ class SourceFile:
     @cached_property
     def _lines(self) -> list[int]:
         """The index of the first character of each line."""
-        begins = [0]
-        newline = self.text.find("\n")
-        while newline >= 0:
-            begins.append(newline + 1)
-            newline = self.text.find("\n", newline + 1)
-        return begins
+        return [0, *(newline.end() for newline in re.finditer("\n", self.text))]
 
 
 @dataclass(frozen=True)
@@ -211,9 +207,6 @@ def _unreadable(file: SourceFile, error: UnreadableText) -> ConfigurationError:
     return ConfigurationError(f"{file.name} cannot be read: {error.within(file.text)}")
 
 
-_DASH: Final = "-"
-
-
 def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
     """Return one file.
 
@@ -236,7 +229,7 @@ def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
     if path.is_dir():
         for file, content in read_folder(files_in(path, recursive=tree, hidden=not tree), path, MANIFESTS):
             yield SourceFile.of(content, str(file), explicit=False)
-    elif str(path) == _DASH:
+    elif str(path) == "-":
         yield SourceFile.of(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), STDIN)
     else:
         yield source_file(path)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode, SequenceNode
 from dra_kit.kubernetes.values.json import value_at
@@ -48,6 +49,10 @@ class FieldPosition(Struct, frozen=True):
     exact: bool
     keys: tuple[str | int, ...] = ()
 
+    def below(self, key: Node | None, value: Node, written: str, step: str | int) -> FieldPosition:
+        """Return the field one level below, whose ``step`` is ``written`` in the path."""
+        return FieldPosition(key, value, self.path + written, exact=True, keys=(*self.keys, step))
+
 
 class Positions:
     """The positions of the fields of one document.
@@ -71,7 +76,7 @@ class Positions:
     def find(self, path: str) -> FieldPosition:
         """Return the field at ``path``, or the nearest one above it in the document."""
         found = _walk(FieldPosition(None, self.root, "", exact=True), self._prefix)
-        return _walk(FieldPosition(found.key, found.value, "", exact=True, keys=found.keys), path)
+        return _walk(replace(found, path="", exact=True), path)
 
     def place(self, path: str) -> TextSpan:
         """Return the range to underline for a field: a value on one line, else its key, else its item or parent."""
@@ -132,7 +137,7 @@ def _walk(field: FieldPosition, path: str) -> FieldPosition:
         if step is None:
             passed = _passed_over(field, rest)
             if passed is None:
-                return FieldPosition(field.key, field.value, field.path, exact=False, keys=field.keys)
+                return replace(field, exact=False)
             field, rest = passed
             continue
         field, rest = step
@@ -144,18 +149,14 @@ def _step(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
         match = _INDEX.match(rest)
         if match is None or len(match[1]) > _INDEX_DIGITS or int(match[1]) >= len(field.value.items):
             return None
-        item = field.value.items[int(match[1])]
-        return FieldPosition(None, item, field.path + match[0], exact=True, keys=(*field.keys, int(match[1]))), rest[
-            match.end() :
-        ]
+        number = int(match[1])
+        return field.below(None, field.value.items[number], match[0], number), rest[match.end() :]
     if not isinstance(field.value, MappingNode):
         return None
     for key, written in _keys(rest, first=not field.path):
         found = field.value.index.get(key)
         if found is not None:
-            return FieldPosition(*found, field.path + written, exact=True, keys=(*field.keys, key)), rest[
-                len(written) :
-            ]
+            return field.below(*found, written, key), rest[len(written) :]
     return None
 
 
@@ -185,7 +186,7 @@ def _passed_over(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] |
     if isinstance(field.value, MappingNode):
         found = field.value.index.get("basic")
         if found is not None and isinstance(found[1], MappingNode):
-            return FieldPosition(*found, f"{field.path}.basic", exact=True, keys=(*field.keys, "basic")), rest
+            return field.below(*found, ".basic", "basic"), rest
     return None
 
 

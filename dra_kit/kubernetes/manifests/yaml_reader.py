@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import yaml
+from msgspec import Struct
 from yaml.events import (
     AliasEvent,
     DocumentEndEvent,
@@ -71,28 +72,22 @@ def _index(text: str, error: yaml.reader.ReaderError) -> int:
     return len(text.encode(errors="replace")[: error.position].decode(errors="ignore"))
 
 
-class _Anchor:
+class _Anchor(Struct):
     """A node with an anchor, and its size."""
 
-    __slots__ = ("characters", "node", "values")
-
-    def __init__(self) -> None:
-        self.node: Node | None = None  # None until the node is complete
-        self.values = 0
-        self.characters = 0
+    node: Node | None = None  # None until the node is complete
+    values: int = 0
+    characters: int = 0
 
 
-class _Open:
+class _Open(Struct):
     """A list or mapping whose end has not been read yet."""
 
-    __slots__ = ("anchor", "characters", "key", "node", "values")
-
-    def __init__(self, node: SequenceNode | MappingNode, anchor: _Anchor | None, values: int, characters: int) -> None:
-        self.node = node
-        self.anchor = anchor
-        self.values = values
-        self.characters = characters
-        self.key: tuple[str | None, ScalarNode] | None = None
+    node: SequenceNode | MappingNode
+    anchor: _Anchor | None
+    values: int
+    characters: int
+    key: tuple[str | None, ScalarNode] | None = None
 
 
 class _Composer:
@@ -117,9 +112,9 @@ class _Composer:
             if kind is ScalarEvent:
                 self._scalar(event)
             elif kind is MappingStartEvent:
-                self._begin(MappingNode(event.start_mark.index), event)
+                self._begin(MappingNode(event.start_mark.index, event.end_mark.index), event)
             elif kind is SequenceStartEvent:
-                self._begin(SequenceNode(event.start_mark.index), event)
+                self._begin(SequenceNode(event.start_mark.index, event.end_mark.index), event)
             elif kind is MappingEndEvent or kind is SequenceEndEvent:
                 self._end(event)
             elif kind is AliasEvent:
@@ -403,7 +398,7 @@ def _short(value: float) -> str:
     return f"{mantissa}e{exponent}"
 
 
-class ScalarNode:
+class ScalarNode(Struct, eq=False):
     """A string, number, boolean or null.
 
     Attributes:
@@ -414,17 +409,14 @@ class ScalarNode:
         value: the value that kubectl reads.
     """
 
-    __slots__ = ("end", "start", "style", "text", "value")
-
-    def __init__(self, start: int, end: int, text: str, style: str, value: Any) -> None:
-        self.start: int = start
-        self.end: int = end
-        self.text: str = text
-        self.style: str = style
-        self.value: Any = value
+    start: int
+    end: int
+    text: str
+    style: str
+    value: Any
 
 
-class SequenceNode:
+class SequenceNode(Struct, eq=False):
     """A list.
 
     Attributes:
@@ -434,16 +426,13 @@ class SequenceNode:
         value: the list of their values.
     """
 
-    __slots__ = ("end", "items", "start", "value")
-
-    def __init__(self, start: int) -> None:
-        self.start: int = start
-        self.end: int = start
-        self.items: list[Node] = []
-        self.value: list[Any] = []
+    start: int
+    end: int
+    items: list[Node] = []
+    value: list[Any] = []
 
 
-class MappingNode:
+class MappingNode(Struct, eq=False):
     """A mapping.
 
     Attributes:
@@ -454,14 +443,11 @@ class MappingNode:
         value: the mapping including merged mappings; the last entry of duplicate keys wins.
     """
 
-    __slots__ = ("_index", "end", "entries", "start", "value")
-
-    def __init__(self, start: int) -> None:
-        self.start: int = start
-        self.end: int = start
-        self.entries: list[tuple[str | None, ScalarNode, Node]] = []
-        self.value: dict[str, Any] = {}
-        self._index: dict[str, tuple[ScalarNode, Node]] | None = None
+    start: int
+    end: int
+    entries: list[tuple[str | None, ScalarNode, Node]] = []
+    value: dict[str, Any] = {}
+    _index: dict[str, tuple[ScalarNode, Node]] | None = None
 
     @property
     def index(self) -> dict[str, tuple[ScalarNode, Node]]:
@@ -483,10 +469,7 @@ class MappingNode:
 
 Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 _REMEDIES: Final = (
-    (
-        "mapping values are not allowed",
-        "indent the line like its neighbours, or quote a string that contains ': '",
-    ),
+    ("mapping values are not allowed", "indent the line like its neighbours, or quote a string that contains ': '"),
     ("did not find expected key", "indent the line like the other keys of its mapping"),
     ("did not find expected '-' indicator", "begin each item of a list with '- ' in the same column"),
     ("block sequence entries are not allowed", "begin a list on a new line"),

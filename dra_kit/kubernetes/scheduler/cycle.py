@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from msgspec import Struct, field
 
 from dra_kit.errors import AllocationError, Unsupported
-from dra_kit.kubernetes.allocator.allocation import Allocations
-from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocations
+from dra_kit.kubernetes.resource.matching import node_selector_matches
 from dra_kit.kubernetes.resource.objects import ObjectKey
 from dra_kit.kubernetes.resource.v1 import NodeSelector
 from dra_kit.kubernetes.scheduler.claims import (
@@ -35,7 +35,6 @@ from dra_kit.kubernetes.scheduler.nodes import (
 from dra_kit.kubernetes.values.json import ObjectView
 
 _FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
-_FILTER: Final = 'running "DynamicResources" filter plugin: {}'
 
 
 class Unschedulable(Exception):
@@ -73,18 +72,10 @@ class Unschedulable(Exception):
         return Unschedulable(fit_message(self.rejections, text), rejections=self.rejections)
 
 
-class NodeAttempt(Protocol):
-    """The attempt to allocate a pod's claims: :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
-
-    def on(self, node: Node) -> Allocations | None:
-        """Return an allocation for each claim, created on access; None if they do not fit."""
-        ...
-
-
 class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
-    def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
+    def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
         """Return an attempt that can run on several nodes."""
         ...
 
@@ -201,7 +192,7 @@ class _Cycle:
         self._needs = needs
         self._requests = pod_requests(pod)
         self._allocator = allocator
-        self._attempts: dict[frozenset[str], tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]] = {}
+        self._attempts: dict[frozenset[str], tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
         self.extended = extended_resources(pod, classes.values())
         self.stale: ObjectView | None = None
@@ -227,7 +218,7 @@ class _Cycle:
 
     def _attempt(
         self, load: NodeLoad, provided: frozenset[str]
-    ) -> tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]:
+    ) -> tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]:
         """Return the claims to allocate, which depend only on the resources that claims provide on the node."""
         if provided not in self._attempts:
             pending = list(self._needs.pending)
@@ -255,15 +246,14 @@ def _allocated_elsewhere(needs: PodClaims, load: NodeLoad) -> Iterator[ObjectVie
             yield claim
 
 
-def _allocate(attempt: NodeAttempt, load: NodeLoad) -> Allocations | Rejection:
+def _allocate(attempt: AllocationAttempt, load: NodeLoad) -> Allocations | Rejection:
     try:
         results = attempt.on(load.node)
-    except AllocationError as error:
-        if error.node_only:
+    except (AllocationError, Unsupported) as error:
+        if isinstance(error, AllocationError) and error.node_only:
             return Rejection((error.message,), "error")
-        raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
-    except Unsupported as error:
-        raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
+        text = f'running "DynamicResources" filter plugin: {error.message}'
+        raise Unschedulable(text, reason="SchedulerError") from None
     return Rejection(("cannot allocate all claims",), "devices") if results is None else results
 
 

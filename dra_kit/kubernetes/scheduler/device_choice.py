@@ -9,12 +9,12 @@ from msgspec import Struct
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.constraints import Constraint, constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.picks import PickedDevices
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
-from dra_kit.kubernetes.allocator.reservations import DeviceReservations
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.resource.matching import Node, all_tolerated
+from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -89,9 +89,8 @@ def explain_choices(
     """
     pools = snapshot.pools(node, gates)
     by_name = {(device.id.driver, device.id.pool, device.id.device): device for device in pools.devices}
-    counter = _Counter(
-        snapshot, gates, selection, DeviceReservations(node, gates, snapshot.usage, pools.ordered), pools.devices
-    )
+    holding = PickedDevices(node, gates, snapshot.usage, pools.ordered)
+    counter = _Counter(selection, holding, pools.devices)
     for number, (claim, allocation) in enumerate(allocations):
         model = ResourceClaim.model_validate(claim)
         choices = {choice.name: choice for choice in _choices(snapshot, gates, model)}
@@ -101,33 +100,23 @@ def explain_choices(
             yield claim, counter.count(choices[result["request"]], device, number, constraints)
 
 
-class _Counter:
+class _Counter(Struct, frozen=True):
     """Classifies the devices of a node for each result in order, and then takes its device."""
 
-    def __init__(
-        self,
-        snapshot: AllocatorState,
-        gates: AllocatorRules,
-        selection: DeviceMatcher,
-        holding: DeviceReservations,
-        devices: Sequence[AdvertisedDevice],
-    ) -> None:
-        self._usage = snapshot.usage
-        self._gates = gates
-        self._selection = selection
-        self._holding = holding
-        self._devices = devices
+    selection: DeviceMatcher
+    holding: PickedDevices
+    devices: Sequence[AdvertisedDevice]
 
     def count(
         self, choice: RequestAlternative, device_taken: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> DeviceChoice:
         found: Mapping[str, list[str]] = {state: [] for state in (_FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS)}
-        for device in self._devices:
+        for device in self.devices:
             if self._fits(choice, device):
                 same_pool = device.id.pool == device_taken.id.pool
                 name = device.id.device if same_pool else f"{device.id.pool}/{device.id.device}"
                 found[self._state(choice, device, claim, constraints)].append(name)
-        self._holding.take(choice, device_taken, claim, constraints, must=False)
+        self.holding.take(choice, device_taken, claim, constraints, must=False)
         return DeviceChoice(
             request=choice.name,
             pool=device_taken.id.pool,
@@ -137,7 +126,7 @@ class _Counter:
             tainted=tuple(found[_TAINTED]),
             counted_out=len(found[_COUNTERS]),
             constrained=len(found[_CONSTRAINTS]),
-            others=len(self._devices) - sum(map(len, found.values())),
+            others=len(self.devices) - sum(map(len, found.values())),
         )
 
     def _state(
@@ -146,24 +135,23 @@ class _Counter:
         """Return the first reason that prevents the use of a matching device."""
         if self._is_available(choice, device, claim, constraints):
             return _FREE
-        taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
-        if self._gates.device_taints and not all_tolerated(taints, choice.tolerations):
+        if not self.holding.tolerates(choice, device):
             return _TAINTED
-        if not self._holding.is_free(choice, device, claim) or self._holding.is_shareable(device):
+        if not self.holding.is_free(choice, device, claim) or self.holding.is_shareable(device):
             return _TAKEN
         return _CONSTRAINTS if self._is_available(choice, device, claim, ()) else _COUNTERS
 
     def _is_available(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> bool:
-        taken = self._holding.take(choice, device, claim, constraints, must=False)
+        taken = self.holding.take(choice, device, claim, constraints, must=False)
         if taken is not None:
             taken[1]()  # undo
         return taken is not None
 
     def _fits(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         try:
-            return self._selection.matches(choice, device) and self._holding.could_ever_serve(choice, device)
+            return self.selection.matches(choice, device) and self.holding.could_ever_serve(choice, device)
         except AllocationError:
             return False  # the allocator did not reach this device
 

@@ -12,6 +12,7 @@ from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, pod_claims
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.text import counted
 
 NO_EXECUTE: Final = "NoExecute"
 
@@ -170,8 +171,8 @@ def rule_condition(
     elif pending:
         needs = "needs" if len(pending) == 1 else "need"
         status, reason = "True", "PodsPendingEviction"
-        text = f"{_count(len(pending), 'pod')} {needs} to be evicted in {_namespaces(pending)}."
-    done = f"{_count(evicted, 'pod')} evicted since starting the controller." if evicted else ""
+        text = f"{counted(len(pending), 'pod')} {needs} to be evicted in {_namespaces(pending)}."
+    done = f"{counted(evicted, 'pod')} evicted since starting the controller." if evicted else ""
     return {"type": "EvictionInProgress", "status": status, "reason": reason, "message": f"{text} {done}".strip()}
 
 
@@ -189,14 +190,10 @@ def _what_if(
         if hits:
             users.update(key for key in _users(claim, pods) if "deletionTimestamp" not in pods[key]["metadata"])
     return (
-        f"{_count(published, 'published device')} selected. {_count(allocated, 'allocated device')} selected. "
-        f"{_count(len(users), 'pod')} would be evicted in {_namespaces(users)} if the effect was NoExecute. "
+        f"{counted(published, 'published device')} selected. {counted(allocated, 'allocated device')} selected. "
+        f"{counted(len(users), 'pod')} would be evicted in {_namespaces(users)} if the effect was NoExecute. "
         "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _namespaces(keys: Iterable[ObjectKey]) -> str:

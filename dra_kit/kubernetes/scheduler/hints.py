@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from dra_kit.kubernetes.resource.objects import pod_claims
 from dra_kit.kubernetes.scheduler.claims import extended_resources
@@ -108,16 +108,12 @@ def _allocated(claim: Mapping[str, object] | None) -> bool:
 # --- nodes
 
 
-def _uncordoned(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
-    return (before is None or is_cordoned(pod, before)) and not is_cordoned(pod, after)
+_NodeHint: TypeAlias = Callable[[ObjectView, ObjectView | None, ObjectView], bool]
 
 
-def _untainted(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
-    return (before is None or is_tainted(pod, before)) and not is_tainted(pod, after)
-
-
-def _labelled(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
-    return (before is None or not is_affine(pod, before)) and is_affine(pod, after)
+def _newly(suits: Callable[[ObjectView, ObjectView], bool]) -> _NodeHint:
+    """Return whether a node suits a pod now, and did not before."""
+    return lambda pod, before, after: (before is None or not suits(pod, before)) and suits(pod, after)
 
 
 def _grown(pod: ObjectView, before: ObjectView | None, after: ObjectView, classes: Iterable[ObjectView]) -> bool:
@@ -134,9 +130,9 @@ def _other_devices(_: ObjectView, before: ObjectView | None, after: ObjectView) 
     return before is None or before["metadata"].get("labels") != after["metadata"].get("labels")
 
 
-_NODE_HINTS: Final[Mapping[str, Callable[[ObjectView, ObjectView | None, ObjectView], bool]]] = {
-    NODE_UNSCHEDULABLE: _uncordoned,
-    TAINT_TOLERATION: _untainted,
-    NODE_AFFINITY: _labelled,
+_NODE_HINTS: Final[Mapping[str, _NodeHint]] = {
+    NODE_UNSCHEDULABLE: _newly(lambda pod, node: not is_cordoned(pod, node)),
+    TAINT_TOLERATION: _newly(lambda pod, node: not is_tainted(pod, node)),
+    NODE_AFFINITY: _newly(is_affine),
     DYNAMIC_RESOURCES: _other_devices,
 }

@@ -260,10 +260,7 @@ def _requests(holder: ObjectView) -> Counter[str]:
 
 
 def _amounts(document: Any) -> Counter[str]:
-    amounts: Counter[str] = Counter()
-    for name, text in (document or {}).items():
-        amounts[name] = _thousandths(text)
-    return amounts
+    return Counter({name: _thousandths(text) for name, text in (document or {}).items()})
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ import math
 import re
 from decimal import Decimal
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic_core import CoreSchema, core_schema
@@ -391,7 +392,7 @@ class QuantityField(Quantity):
             _field_from_json,
             metadata=dict(QUANTITY_SCHEMA),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                _text, return_schema=core_schema.str_schema()
+                attrgetter("text"), return_schema=core_schema.str_schema()
             ),
         )
 
@@ -409,7 +410,3 @@ def _field_from_json(value: Any) -> QuantityField:
     if field.as_decimal.adjusted() >= MAX_DIGITS:  # converting `1e2147483647` to an int would never end
         raise InvalidQuantity(f"a quantity has at most {MAX_DIGITS} digits; write a smaller exponent", "numeric")
     return field
-
-
-def _text(value: QuantityField) -> str:
-    return value.text

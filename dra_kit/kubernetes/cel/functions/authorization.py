@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Final, NoReturn, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -58,11 +59,10 @@ class AccessReviewer(Protocol):
         ...
 
 
-class _Incomparable(Struct, frozen=True, eq=False):
+class _Incomparable(Struct, frozen=True, eq=False):  # noqa: PLW1641 - as keys of maps, they are compared by identity
     """A value without an equality operator."""
 
-    def equals(self, _: Any) -> NoReturn:
-        """Raise the error of ``self == other``."""
+    def __eq__(self, _: object) -> NoReturn:
         raise no_such_overload()
 
 
@@ -124,19 +124,13 @@ def _resource(check: _GroupCheck, resource: str) -> ResourceCheck:
     return ResourceCheck(check.asking, AccessQuestion(group=check.group, resource=resource))
 
 
-@LIBRARY.method("resourcecheck_subresource", "subresource(resource_check, string) -> resource_check")
-def _subresource(check: ResourceCheck, subresource: str) -> ResourceCheck:
-    return replace(check, question=replace(check.question, subresource=subresource))
+def _refining(part: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
+    return lambda check, value: replace(check, question=replace(check.question, **{part: value}))
 
 
-@LIBRARY.method("resourcecheck_namespace", "namespace(resource_check, string) -> resource_check")
-def _namespace(check: ResourceCheck, namespace: str) -> ResourceCheck:
-    return replace(check, question=replace(check.question, namespace=namespace))
-
-
-@LIBRARY.method("resourcecheck_name", "name(resource_check, string) -> resource_check")
-def _name(check: ResourceCheck, name: str) -> ResourceCheck:
-    return replace(check, question=replace(check.question, name=name))
+for _part in ("subresource", "namespace", "name"):
+    _signature = f"{_part}(resource_check, string) -> resource_check"
+    LIBRARY.declare(f"resourcecheck_{_part}", _signature, _refining(_part), member=True)
 
 
 # RBAC ignores selectors.
@@ -156,21 +150,11 @@ def _check_path(check: _PathCheck, verb: str) -> _Decision:
     return _Decision(check.asking.ask(AccessQuestion(verb=verb, path=check.path)))
 
 
-@LIBRARY.method("decision_errored", "errored(decision) -> bool")
-def _errored(decision: _Decision) -> bool:
-    return bool(decision.ruling.error)
-
-
-@LIBRARY.method("decision_error", "error(decision) -> string")
-def _error(decision: _Decision) -> str:
-    return decision.ruling.error
-
-
-@LIBRARY.method("decision_allowed", "allowed(decision) -> bool")
-def _allowed(decision: _Decision) -> bool:
-    return decision.ruling.allowed
-
-
-@LIBRARY.method("decision_reason", "reason(decision) -> string")
-def _reason(decision: _Decision) -> str:
-    return decision.ruling.reason
+LIBRARY.methods(
+    {
+        "decision_errored": ("errored(decision) -> bool", lambda decision: bool(decision.ruling.error)),
+        "decision_error": ("error(decision) -> string", lambda decision: decision.ruling.error),
+        "decision_allowed": ("allowed(decision) -> bool", lambda decision: decision.ruling.allowed),
+        "decision_reason": ("reason(decision) -> string", lambda decision: decision.ruling.reason),
+    }
+)

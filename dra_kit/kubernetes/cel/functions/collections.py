@@ -207,7 +207,8 @@ def _unwrap(values: list[Any]) -> list[Any]:
     return [value.value for value in values if value.present]
 
 
-def _sort(frame: Frame, values: Any, keys: Any) -> list[Any]:
+def _sort(frame: Frame, values: Any, keys: Any = None) -> list[Any]:
+    keys = values if keys is None else keys
     if type(values) is not list or type(keys) is not list:
         raise no_such_overload()
     if len(values) != len(keys):
@@ -233,13 +234,9 @@ def _order(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
         return 0
 
 
-def _sort_plain(frame: Frame, values: Any) -> list[Any]:
-    return _sort(frame, values, values)
-
-
 for _type in COMPARABLE:
     _name = parse_type(_type).name
-    LIBRARY.method(f"list_{_name}_sort", f"sort(list({_type})) -> list({_type})", metered=True)(_sort_plain)
+    LIBRARY.method(f"list_{_name}_sort", f"sort(list({_type})) -> list({_type})", metered=True)(_sort)
     LIBRARY.method(
         f"list_{_name}_sortByAssociatedKeys",
         f"@sortByAssociatedKeys(list(T), list({_type})) -> list(T)",
@@ -254,9 +251,7 @@ def _contains(frame: Frame, values: list[Any], others: list[Any]) -> bool:
 
 @LIBRARY.function("list_sets_equivalent_list", "sets.equivalent(list(T), list(T)) -> bool", metered=True)
 def _equivalent(frame: Frame, values: list[Any], others: list[Any]) -> bool:
-    return all(contains_equal(frame, other, values) for other in others) and all(
-        contains_equal(frame, value, others) for value in values
-    )
+    return _contains(frame, values, others) and _contains(frame, others, values)
 
 
 @LIBRARY.function("list_sets_intersects_list", "sets.intersects(list(T), list(T)) -> bool", metered=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure
@@ -15,7 +16,17 @@ from dra_kit.kubernetes.cel.functions.time import (
     timestamp_in_range,
 )
 from dra_kit.kubernetes.cel.types import Library
-from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint, type_name
+from dra_kit.kubernetes.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    SECOND,
+    UINT_MAX,
+    Uint,
+    fit_int,
+    fit_uint,
+    overflow,
+    type_name,
+)
 
 LIBRARY: Final = Library()
 _BOOLS: Final = {
@@ -27,15 +38,10 @@ _UINT: Final = re.compile(r"[0-9]{1,400}")
 _DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,6}")
 _SPECIAL_DOUBLES: Final = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
-_SECOND: Final = 1_000_000_000
 
 
 def _refused(value: Any, target: str) -> EvaluationFailure:
     return EvaluationFailure(f"type conversion error from '{type_name(value)}' to '{target}'", "conversion")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 for _type, _identifier in {
@@ -43,7 +49,7 @@ for _type, _identifier in {
     "duration": "duration_to_duration", "int": "int64_to_int64", "string": "string_to_string",
     "timestamp": "timestamp_to_timestamp", "uint": "uint64_to_uint64",
 }.items():  # fmt: skip
-    LIBRARY.declare(_identifier, f"{_type}({_type}) -> {_type}", _same)
+    LIBRARY.declare(_identifier, f"{_type}({_type}) -> {_type}", lambda value: value)
 
 
 @LIBRARY.function("string_to_bool", "bool(string) -> bool")
@@ -55,11 +61,7 @@ def _bool_of_string(text: str) -> bool:
 
 
 LIBRARY.declare("string_to_bytes", "bytes(string) -> bytes", lambda text: text.encode())
-
-
-@LIBRARY.function("int64_to_double", "double(int) -> double")
-def _double_of_integer(number: int) -> float:
-    return float(number)
+LIBRARY.declare("int64_to_double", "double(int) -> double", float)
 
 
 @LIBRARY.function("string_to_double", "double(string) -> double")
@@ -82,16 +84,14 @@ def parse_double(text: str) -> float:
     return number
 
 
-LIBRARY.declare("uint64_to_double", "double(uint) -> double", _double_of_integer)
-
-
+LIBRARY.declare("uint64_to_double", "double(uint) -> double", float)
 LIBRARY.declare("string_to_duration", "duration(string) -> duration", parse_duration)
 
 
 @LIBRARY.function("double_to_int64", "int(double) -> int")
 def _int_of_double(number: float) -> int:
     if not -(2.0**63) < number < 2.0**63:
-        raise EvaluationFailure("integer overflow", "arithmetic")
+        raise overflow("integer")
     return int(number)
 
 
@@ -105,28 +105,18 @@ def _int_of_string(text: str) -> int:
     raise _refused(text, "int")
 
 
-LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // _SECOND)
-
-
-@LIBRARY.function("uint64_to_int64", "int(uint) -> int")
-def _int_of_uint(number: Uint) -> int:
-    if number > INT_MAX:
-        raise EvaluationFailure("integer overflow", "arithmetic")
-    return int(number)
+LIBRARY.declare("timestamp_to_int64", "int(timestamp) -> int", lambda value: value.nanoseconds // SECOND)
+LIBRARY.declare("uint64_to_int64", "int(uint) -> int", lambda number: fit_int(int(number)))
 
 
 @LIBRARY.function("double_to_uint64", "uint(double) -> uint")
 def _uint_of_double(number: float) -> Uint:
     if not 0 <= number < 2.0**64:
-        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
+        raise overflow("unsigned integer")
     return Uint(number)
 
 
-@LIBRARY.function("int64_to_uint64", "uint(int) -> uint")
-def _uint_of_int(number: int) -> Uint:
-    if number < 0:
-        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
-    return Uint(number)
+LIBRARY.declare("int64_to_uint64", "uint(int) -> uint", fit_uint)
 
 
 @LIBRARY.function("string_to_uint64", "uint(string) -> uint")
@@ -138,7 +128,7 @@ def _uint_of_string(text: str) -> Uint:
 
 LIBRARY.functions(
     {
-        "int64_to_timestamp": ("timestamp(int) -> timestamp", lambda seconds: timestamp_in_range(seconds * _SECOND)),
+        "int64_to_timestamp": ("timestamp(int) -> timestamp", lambda seconds: timestamp_in_range(seconds * SECOND)),
         "string_to_timestamp": ("timestamp(string) -> timestamp", parse_timestamp),
         "bool_to_string": ("string(bool) -> string", lambda value: "true" if value else "false"),
     }
@@ -160,34 +150,15 @@ def format_double(number: float) -> str:
         return "NaN"
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"
-    sign, text = ("-", repr(number)[1:]) if math.copysign(1, number) < 0 else ("", repr(number))
-    mantissa, _, exponent_text = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    leading = len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0") or "0"
-    # the number is 0.<digits> * 10**point
-    point = len(whole) - leading + int(exponent_text or "0")
-    if number == 0:
-        return f"{sign}0"
-    exponent = point - 1
-    if exponent < -4 or exponent >= 6:
-        rest = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    if point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    if len(digits) <= point:
-        return f"{sign}{digits}{'0' * (point - len(digits))}"
-    return f"{sign}{digits[:point]}.{digits[point:]}"
+    shortest = Decimal(repr(number)).normalize()
+    exponent = shortest.adjusted()
+    if -4 <= exponent < 6:
+        return f"{shortest:f}"
+    mantissa, _, _ = f"{shortest:e}".partition("e")
+    return f"{mantissa}e{exponent:+03d}"
 
 
 LIBRARY.declare("duration_to_string", "string(duration) -> string", format_duration)
-
-
-@LIBRARY.function("int64_to_string", "string(int) -> string")
-def _string_of_integer(number: int) -> str:
-    return str(int(number))
-
-
+LIBRARY.declare("int64_to_string", "string(int) -> string", str)
 LIBRARY.declare("timestamp_to_string", "string(timestamp) -> string", format_timestamp)
-LIBRARY.declare("uint64_to_string", "string(uint) -> string", _string_of_integer)
+LIBRARY.declare("uint64_to_string", "string(uint) -> string", str)

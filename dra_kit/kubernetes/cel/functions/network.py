@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
+from urllib.parse import quote_from_bytes, unquote, unquote_plus, unquote_to_bytes
+
+from msgspec import Struct
 
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, StringMapValue
 
@@ -20,7 +23,6 @@ _HOST_ESCAPE: Final = re.compile(r"%(?:25|[89a-fA-F][0-9a-fA-F])")
 _ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _PLAIN_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@]|%[0-9A-Fa-f]{2})*")
 _VALID_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]]|%)*")
-_PATH_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~$&+,/:;=@")
 
 
 class URL:
@@ -76,11 +78,11 @@ class URL:
         """The port; empty if there is none."""
         return self.host[self._port_at + 1 :] if self._port_at >= 0 else ""
 
-    def equals(self, other: Any) -> bool:
-        """Return ``self == other``."""
-        if type(other) is not URL:
-            raise no_such_overload()
-        return self._text() == other._text()  # noqa: SLF001 - of the same class
+    def __eq__(self, other: object) -> bool:
+        return self._text() == other._text() if isinstance(other, URL) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text())
 
     def _text(self) -> tuple[str, ...]:
         return self.scheme, self.opaque, self.authority, self.path, self.query, self.fragment
@@ -106,16 +108,6 @@ def _unescapable(text: str) -> bool:
     return text.count("%") == len(_ESCAPE.findall(text))
 
 
-def _decode(text: str) -> bytes:
-    made = bytearray()
-    position = 0
-    for match in _ESCAPE.finditer(text):
-        made += text[position : match.start()].encode()
-        made.append(int(match[0][1:], 16))
-        position = match.end()
-    return bytes(made + text[position:].encode())
-
-
 def _parse_host(scheme: str, host: str) -> str:
     bracket = host.rfind("[")
     if bracket > 0:
@@ -136,7 +128,7 @@ def _parse_host(scheme: str, host: str) -> str:
         _refuse("invalid character in host name")
     if host.count("%") != len(_HOST_ESCAPE.findall(host)):
         _refuse("invalid URL escape")
-    return _decode(host).decode("utf-8", "replace")
+    return unquote(host)
 
 
 def _check_ipv6(text: str) -> None:
@@ -152,7 +144,7 @@ def _check_ipv6(text: str) -> None:
 def _escaped_path(path: str) -> str:
     if _PLAIN_PATH.fullmatch(path) or _VALID_PATH.fullmatch(path):
         return path
-    return "".join(chr(byte) if byte in _PATH_CHARACTERS else f"%{byte:02X}" for byte in _decode(path))
+    return quote_from_bytes(unquote_to_bytes(path), safe="$&+,/:;=@")
 
 
 def is_request_uri(text: str) -> bool:
@@ -196,8 +188,7 @@ def _query(value: URL) -> StringMapValue:
     for pair in value.query[1:].split("&"):
         key, _, text = pair.partition("=")
         if pair and ";" not in pair and _unescapable(pair):
-            decoded = (_decode(part.replace("+", " ")).decode("utf-8", "replace") for part in (key, text))
-            made.setdefault(next(decoded), []).append(next(decoded))
+            made.setdefault(unquote_plus(key), []).append(unquote_plus(text))
     return StringMapValue(made)
 
 
@@ -205,40 +196,30 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
-class IP:
+class IP(Struct, frozen=True):
     """An IP address without a zone, and not an IPv4-mapped IPv6 address."""
 
-    __slots__ = ("address", "cost_size")
+    address: _Address
 
-    def __init__(self, address: _Address) -> None:
-        self.address: _Address = address
-        self.cost_size = address.max_prefixlen // 8
-
-    def equals(self, other: Any) -> bool:
-        """Return ``self == other``."""
-        if type(other) is not IP:
-            raise no_such_overload()
-        return self.address == other.address
+    @property
+    def cost_size(self) -> int:
+        """The size of its bytes."""
+        return self.address.max_prefixlen // 8
 
     def __str__(self) -> str:
         return str(self.address)
 
 
-class CIDR:
+class CIDR(Struct, frozen=True):
     """A network: an address and the length of its prefix; host bits may be set."""
 
-    __slots__ = ("address", "bits", "cost_size")
+    address: _Address
+    bits: int
 
-    def __init__(self, address: _Address, bits: int) -> None:
-        self.address: _Address = address
-        self.bits: int = bits
-        self.cost_size: int = -(-bits // 8)
-
-    def equals(self, other: Any) -> bool:
-        """Return ``self == other``."""
-        if type(other) is not CIDR:
-            raise no_such_overload()
-        return self.address == other.address and self.bits == other.bits
+    @property
+    def cost_size(self) -> int:
+        """The size of its prefix in bytes."""
+        return -(-self.bits // 8)
 
     def contains(self, address: _Address) -> bool:
         """Return whether an address belongs to the network."""
@@ -281,23 +262,13 @@ LIBRARY.functions(
     {
         "string_to_ip": ("ip(string) -> ip", lambda text: IP(_parse_address(text))),
         "ip_is_canonical": ("ip.isCanonical(string) -> bool", lambda text: str(_parse_address(text)) == text),
+        "is_ip": ("isIP(string) -> bool", succeeds(_parse_address)),
+        "ip_to_string": ("string(ip) -> string", str),
+        "cidr_to_string": ("string(cidr) -> string", str),
+        "string_to_cidr": ("cidr(string) -> cidr", _parse_network),
+        "is_cidr": ("isCIDR(string) -> bool", succeeds(_parse_network)),
     }
 )
-
-
-@LIBRARY.function("is_ip", "isIP(string) -> bool")
-def _is_ip(text: str) -> bool:
-    try:
-        _parse_address(text)
-    except EvaluationFailure:
-        return False
-    return True
-
-
-@LIBRARY.function("cidr_to_string", "string(cidr) -> string")
-@LIBRARY.function("ip_to_string", "string(ip) -> string")
-def _to_string(value: IP | CIDR) -> str:
-    return str(value)
 
 
 def _is_link_local_multicast(value: IP) -> bool:
@@ -323,16 +294,6 @@ LIBRARY.methods(
         "ip_is_global_unicast": ("isGlobalUnicast(ip) -> bool", _is_global_unicast),
     }
 )
-LIBRARY.declare("string_to_cidr", "cidr(string) -> cidr", _parse_network)
-
-
-@LIBRARY.function("is_cidr", "isCIDR(string) -> bool")
-def _is_cidr(text: str) -> bool:
-    try:
-        _parse_network(text)
-    except EvaluationFailure:
-        return False
-    return True
 
 
 def _covers(value: CIDR, other: CIDR) -> bool:

@@ -11,10 +11,8 @@ from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
 from dra_kit.kubernetes.cel.functions.time import duration_in_range, timestamp_in_range
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import (
-    INT_MAX,
     INT_MIN,
     MAPS,
-    UINT_MAX,
     ComputedQuantity,
     Duration,
     Frame,
@@ -24,30 +22,15 @@ from dra_kit.kubernetes.cel.values import (
     TypeValue,
     Uint,
     charge_work,
-    map_key,
+    fit_int,
+    fit_uint,
+    overflow,
     type_name,
 )
 from dra_kit.kubernetes.values.quantity import Quantity
 
 LIBRARY: Final = Library()
 _Table: TypeAlias = dict[tuple[type, type], Callable[[Any, Any], Any]]
-
-
-def overflow(what: str = "integer") -> EvaluationFailure:
-    """Return the failure: a result does not fit its type."""
-    return EvaluationFailure(f"{what} overflow", "arithmetic")
-
-
-def _int(number: int) -> int:
-    if INT_MIN <= number <= INT_MAX:
-        return number
-    raise overflow()
-
-
-def _uint(number: int) -> Uint:
-    if 0 <= number <= UINT_MAX:
-        return Uint(number)
-    raise overflow("unsigned integer")
 
 
 def _quotient(left: int, right: int) -> int:
@@ -61,7 +44,7 @@ def _remainder(left: int, right: int) -> int:
     if right == 0:
         raise EvaluationFailure("modulus by zero", "arithmetic")
     if left == INT_MIN and right == -1:
-        raise overflow()
+        raise overflow("integer")
     return left - right * _quotient(left, right)
 
 
@@ -75,8 +58,8 @@ def _double_quotient(left: float, right: float) -> float:
 
 
 _ADD: Final[_Table] = {
-    (int, int): lambda a, b: _int(a + b),
-    (Uint, Uint): lambda a, b: _uint(int(a) + int(b)),
+    (int, int): lambda a, b: fit_int(a + b),
+    (Uint, Uint): lambda a, b: fit_uint(int(a) + int(b)),
     (float, float): lambda a, b: a + b,
     (str, str): lambda a, b: a + b,
     (bytes, bytes): lambda a, b: a + b,
@@ -85,20 +68,20 @@ _ADD: Final[_Table] = {
     (Timestamp, Duration): lambda a, b: timestamp_in_range(a.nanoseconds + b.nanoseconds, a.offset),
 }
 _SUBTRACT: Final[_Table] = {
-    (int, int): lambda a, b: _int(a - b),
-    (Uint, Uint): lambda a, b: _uint(int(a) - int(b)),
+    (int, int): lambda a, b: fit_int(a - b),
+    (Uint, Uint): lambda a, b: fit_uint(int(a) - int(b)),
     (float, float): lambda a, b: a - b,
     (Duration, Duration): lambda a, b: duration_in_range(a.nanoseconds - b.nanoseconds),
     (Timestamp, Duration): lambda a, b: timestamp_in_range(a.nanoseconds - b.nanoseconds, a.offset),
     (Timestamp, Timestamp): lambda a, b: duration_in_range(a.nanoseconds - b.nanoseconds),
 }
 _MULTIPLY: Final[_Table] = {
-    (int, int): lambda a, b: _int(a * b),
-    (Uint, Uint): lambda a, b: _uint(int(a) * int(b)),
+    (int, int): lambda a, b: fit_int(a * b),
+    (Uint, Uint): lambda a, b: fit_uint(int(a) * int(b)),
     (float, float): lambda a, b: a * b,
 }
 _DIVIDE: Final[_Table] = {
-    (int, int): lambda a, b: _int(_quotient(a, b)),
+    (int, int): lambda a, b: fit_int(_quotient(a, b)),
     (Uint, Uint): lambda a, b: Uint(_quotient(int(a), int(b))),
     (float, float): _double_quotient,
 }
@@ -138,7 +121,7 @@ def add(frame: Frame, left: Any, right: Any) -> Any:
 
 def _negate(value: Any) -> Any:
     if type(value) is int:
-        return _int(-value)
+        return fit_int(-value)
     if type(value) is float:
         return -value
     raise no_such_overload("-_")
@@ -204,11 +187,9 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
         return other is OptionalValue and _optionals_equal(frame, left, right)
     if one is Duration or one is Timestamp:
         return one is other and bool(left.nanoseconds == right.nanoseconds)
-    if one is Quantity or one is ComputedQuantity:
-        if other is not Quantity:
-            raise no_such_overload()
-        return bool(left == right)
-    return bool(left.equals(right))
+    if other is not (Quantity if one is ComputedQuantity else one):
+        raise no_such_overload()
+    return bool(left == right)
 
 
 def numbers_equal(left: float, right: float) -> bool:
@@ -330,6 +311,8 @@ for _identifier, _signature in {
     "optional_list_optindex_optional_int": "_[?_](optional(list(V)), int) -> optional(V)",
     "map_optindex_optional_value": "_[?_](map(K, V), K) -> optional(V)",
     "optional_map_optindex_optional_value": "_[?_](optional(map(K, V)), K) -> optional(V)",
+    "@mapInsert_map_key_value": "cel.@mapInsert(map(K, V), K, V) -> map(K, V)",
+    "@mapInsert_map_map": "cel.@mapInsert(map(K, V), map(K, V)) -> map(K, V)",
 }.items():
     LIBRARY.declare(_identifier, _signature, None)
 _SIZED: Final = frozenset({str, bytes, list}) | MAPS
@@ -366,27 +349,3 @@ LIBRARY.functions(
         "to_dyn": ("dyn(A) -> dyn", lambda value: value),
     }
 )
-
-
-def insert(frame: Frame, into: MapValue, key: Any, value: Any) -> MapValue:
-    """Return a map with an additional entry.
-
-    Raises:
-        EvaluationFailure: the map has the key already, or values of this type cannot be keys.
-    """
-    charge_work(frame, len(into) + 1)
-    if map_key(key) in into.items:
-        raise EvaluationFailure(f"insert failed: key '{key}' already exists")
-    return MapValue({**into.items, map_key(key): value})
-
-
-@LIBRARY.function("@mapInsert_map_key_value", "cel.@mapInsert(map(K, V), K, V) -> map(K, V)", metered=True)
-def _insert_entry(frame: Frame, into: MapValue, key: Any, value: Any) -> MapValue:
-    return insert(frame, into, key, value)
-
-
-@LIBRARY.function("@mapInsert_map_map", "cel.@mapInsert(map(K, V), map(K, V)) -> map(K, V)", metered=True)
-def _insert_all(frame: Frame, into: MapValue, other: MapValue) -> MapValue:
-    for key in other:
-        into = insert(frame, into, key, other.find(key)[0])
-    return into

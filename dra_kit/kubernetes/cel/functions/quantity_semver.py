@@ -6,9 +6,10 @@ import operator
 from typing import Any, Final
 
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
+from dra_kit.kubernetes.values.amount import wrap_int64
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
@@ -23,15 +24,7 @@ def _quantity(text: str) -> Quantity:
         raise EvaluationFailure(str(error), "conversion") from None
 
 
-@LIBRARY.function("is_quantity_string", "isQuantity(string) -> bool")
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity(text)
-    except InvalidQuantity:
-        return False
-    return True
-
-
+LIBRARY.declare("is_quantity_string", "isQuantity(string) -> bool", succeeds(_quantity))
 LIBRARY.declare("quantity_sign", "sign(quantity) -> int", lambda value: value.sign)
 LIBRARY.methods(
     {
@@ -92,11 +85,11 @@ class Semver:
         if max(*self.key[:3], *(number for _, number, _ in self.key[4])) > UINT_MAX:
             raise EvaluationFailure("a number of the version is out of range", "conversion")
 
-    def equals(self, other: Any) -> bool:
-        """Return ``self == other``."""
-        if type(other) is not Semver:
-            raise no_such_overload()
-        return self.key == other.key
+    def __eq__(self, other: object) -> bool:
+        return self.key == other.key if isinstance(other, Semver) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 RUNTIME_TYPES[Semver] = types.SEMVER
@@ -133,27 +126,15 @@ def _semver(text: str, normalize: bool = False) -> Semver:
     return parse_semver(_normalized(text) if normalize else text)
 
 
-@LIBRARY.function("is_semver_string_bool", "isSemver(string, bool) -> bool")
-@LIBRARY.function("is_semver_string", "isSemver(string) -> bool")
-def _is_semver(text: str, normalize: bool = False) -> bool:
-    try:
-        _semver(text, normalize)
-    except EvaluationFailure:
-        return False
-    return True
-
-
-def _int64(number: int) -> int:
-    return number if number < 2**63 else number - 2**64
-
-
+LIBRARY.declare("is_semver_string", "isSemver(string) -> bool", succeeds(_semver))
+LIBRARY.declare("is_semver_string_bool", "isSemver(string, bool) -> bool", succeeds(_semver))
 LIBRARY.methods({
     "semver_is_greater_than": ("isGreaterThan(semver, semver) -> bool", lambda value, other: value.key > other.key),
     "semver_is_less_than": ("isLessThan(semver, semver) -> bool", lambda value, other: value.key < other.key),
     "semver_compare_to": (
         "compareTo(semver, semver) -> int", lambda value, other: (value.key > other.key) - (value.key < other.key)
     ),
-    "semver_major": ("major(semver) -> int", lambda value: _int64(value.version.major)),
-    "semver_minor": ("minor(semver) -> int", lambda value: _int64(value.version.minor)),
-    "semver_patch": ("patch(semver) -> int", lambda value: _int64(value.version.patch)),
+    "semver_major": ("major(semver) -> int", lambda value: wrap_int64(value.version.major)),
+    "semver_minor": ("minor(semver) -> int", lambda value: wrap_int64(value.version.minor)),
+    "semver_patch": ("patch(semver) -> int", lambda value: wrap_int64(value.version.patch)),
 })  # fmt: skip

@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from functools import partial
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
+
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.functions.conversions import format_double, parse_double
 from dra_kit.kubernetes.cel.functions.network import is_request_uri
 from dra_kit.kubernetes.cel.functions.time import format_duration, format_timestamp, parse_timestamp
@@ -189,10 +192,13 @@ def _quoted(text: str) -> str:
 _GO_ESCAPES: Final = {"\a": "\\a", "\v": "\\v", "\x7f": "\\x7f"}
 
 
-def _decimal(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) is int or type(value) is Uint:
-        return str(int(value))
-    raise _refused("decimal clause can only be used on integers", value)
+def _integral(letter: str, requirement: str, *others: type) -> Callable[[Frame, Any, int | None], str]:
+    def formatter(_frame: Frame, value: Any, _: int | None) -> str:
+        if type(value) in {int, Uint, *others}:
+            return format(int(value), letter)
+        raise _refused(requirement, value)
+
+    return formatter
 
 
 def _double(value: Any, what: str) -> float:
@@ -228,12 +234,6 @@ def _scientific(_frame: Frame, value: Any, _: int | None) -> str:
     return f"{mantissa}\u00d710{(sign + exponent[1:]).translate(_SUPERSCRIPTS)}"
 
 
-def _binary(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) in {int, Uint, bool}:
-        return f"{int(value):b}"
-    raise _refused("only integers and bools can be formatted as binary", value)
-
-
 def _hexadecimal(letter: str) -> Callable[[Frame, Any, int | None], str]:
     def formatter(_frame: Frame, value: Any, _: int | None) -> str:
         kind = type(value)
@@ -247,16 +247,16 @@ def _hexadecimal(letter: str) -> Callable[[Frame, Any, int | None], str]:
     return formatter
 
 
-def _octal(_frame: Frame, value: Any, _: int | None) -> str:
-    if type(value) is int or type(value) is Uint:
-        return f"{int(value):o}"
-    raise _refused("octal clause can only be used on integers", value)
-
-
 _FORMATTERS: Final[dict[str, Callable[[Frame, Any, int | None], str]]] = {
-    "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hexadecimal("x"),
-    "X": _hexadecimal("X"), "o": _octal,
-}  # fmt: skip
+    "s": _string,
+    "d": _integral("d", "decimal clause can only be used on integers"),
+    "f": _fixed,
+    "e": _scientific,
+    "b": _integral("b", "only integers and bools can be formatted as binary", bool),
+    "x": _hexadecimal("x"),
+    "X": _hexadecimal("X"),
+    "o": _integral("o", "octal clause can only be used on integers"),
+}
 _DNS1123: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -268,27 +268,18 @@ _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Check = Callable[[str], list[str]]
 
 
-class NamedFormat:
+class NamedFormat(Struct, frozen=True):
     """A named format of strings.
 
-    Args:
+    Attributes:
         name: its name.
         check: returns the problems of a text; an empty list if it has the format.
         regex_size: assumed length of a regular expression, for the cost of a check.
     """
 
-    __slots__ = ("check", "name", "regex_size")
-
-    def __init__(self, name: str, check: _Check, regex_size: int) -> None:
-        self.name: str = name
-        self.check: _Check = check
-        self.regex_size: int = regex_size
-
-    def equals(self, other: Any) -> bool:
-        """Return ``self == other``."""
-        if type(other) is not NamedFormat:
-            raise no_such_overload()
-        return self.name == other.name
+    name: str
+    check: _Check
+    regex_size: int
 
 
 RUNTIME_TYPES[NamedFormat] = types.FORMAT
@@ -334,14 +325,6 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _is_datetime(text: str) -> bool:
-    try:
-        parse_timestamp(text.upper())
-    except EvaluationFailure:
-        return False
-    return True
-
-
 _LABEL: Final = "a lowercase RFC 1123 label"
 _DNS1035_LABEL: Final = "a DNS-1035 label"
 _FORMATS: Final = {
@@ -359,16 +342,14 @@ _FORMATS: Final = {
     "uuid": NamedFormat("uuid", _holds(lambda text: bool(_UUID.fullmatch(text)), "must be a UUID"), 70),
     "byte": NamedFormat("byte", _holds(lambda text: bool(_BASE64.fullmatch(text)), "must be base64"), 84),
     "date": NamedFormat("date", _holds(_is_date, "must be a date"), 71),
-    "datetime": NamedFormat("datetime", _holds(_is_datetime, "must be a date and time"), 71),
+    "datetime": NamedFormat(
+        "datetime", _holds(succeeds(lambda text: parse_timestamp(text.upper())), "must be a date and time"), 71
+    ),
 }
 
 
-def _constant(value: NamedFormat) -> Callable[[], NamedFormat]:
-    return lambda: value
-
-
-for _name, _format in _FORMATS.items():
-    LIBRARY.declare(f"format.{_name}", f"format.{_name}() -> format", _constant(_format))
+for _name in _FORMATS:
+    LIBRARY.declare(f"format.{_name}", f"format.{_name}() -> format", partial(_FORMATS.__getitem__, _name))
 
 
 @LIBRARY.function("format-named", "format.named(string) -> optional(format)")
@@ -479,9 +460,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-@LIBRARY.method("string_trim", "trim(string) -> string")
-def _trim(text: str) -> str:
-    return text.strip(_WHITE_SPACE)
+LIBRARY.declare("string_trim", "trim(string) -> string", lambda text: text.strip(_WHITE_SPACE), member=True)
 
 
 @LIBRARY.method("list_join_string", "join(list(string), string) -> string", metered=True)

@@ -11,16 +11,15 @@ from zoneinfo import ZoneInfo
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure
 from dra_kit.kubernetes.cel.types import Library
-from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, SECOND, Duration, Timestamp, overflow
 
 LIBRARY: Final = Library()
-_SECOND: Final = 1_000_000_000
-_MIN_TIME: Final = -62_135_596_800 * _SECOND  # 0001-01-01T00:00:00Z
-_MAX_TIME: Final = 253_402_300_800 * _SECOND - 1  # 9999-12-31T23:59:59.999999999Z
+_MIN_TIME: Final = -62_135_596_800 * SECOND  # 0001-01-01T00:00:00Z
+_MAX_TIME: Final = 253_402_300_800 * SECOND - 1  # 9999-12-31T23:59:59.999999999Z
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {
-    "ns": 1, "us": 1000, "\u00b5s": 1000, "\u03bcs": 1000, "ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND,
-    "h": 3600 * _SECOND,
+    "ns": 1, "us": 1000, "\u00b5s": 1000, "\u03bcs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND,
+    "h": 3600 * SECOND,
 }  # fmt: skip
 _DURATION_PART: Final = re.compile(
     r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
@@ -38,7 +37,7 @@ def duration_in_range(nanoseconds: int) -> Duration:
         EvaluationFailure: it does not fit 64 bits of nanoseconds.
     """
     if not INT_MIN <= nanoseconds <= INT_MAX:
-        raise EvaluationFailure("duration overflow", "arithmetic")
+        raise overflow("duration")
     return Duration(nanoseconds)
 
 
@@ -49,7 +48,7 @@ def timestamp_in_range(nanoseconds: int, offset: int = 0) -> Timestamp:
         EvaluationFailure: it is not in the years 1 to 9999.
     """
     if not _MIN_TIME <= nanoseconds <= _MAX_TIME:
-        raise EvaluationFailure("timestamp overflow", "arithmetic")
+        raise overflow("timestamp")
     return Timestamp(nanoseconds, offset)
 
 
@@ -82,7 +81,7 @@ def parse_timestamp(text: str) -> Timestamp:
     """Read a timestamp of RFC 3339.
 
     Raises:
-        EvaluationFailure: it is none.
+        EvaluationFailure: it is not a timestamp.
     """
     match = _RFC3339.fullmatch(text)
     if match is not None:
@@ -99,7 +98,7 @@ def parse_timestamp(text: str) -> Timestamp:
                 shift = (int(zone[1:3]) * 60 + int(zone[4:6])) * (-1 if zone[0] == "-" else 1)
             seconds = moment.days * 86_400 + moment.seconds - shift * 60
             if zone == "Z" or (int(zone[1:3]) <= 24 and int(zone[4:6]) < 60):
-                return timestamp_in_range(seconds * _SECOND + fraction, shift)
+                return timestamp_in_range(seconds * SECOND + fraction, shift)
     raise EvaluationFailure(
         f"type conversion error from 'string' to 'google.protobuf.Timestamp': {text[:40]!r}", "conversion"
     )
@@ -108,8 +107,8 @@ def parse_timestamp(text: str) -> Timestamp:
 def format_duration(value: Duration) -> str:
     """Return seconds, with as many digits as a double has, and ``s``."""
     sign = "-" if value.nanoseconds < 0 else ""
-    whole, rest = divmod(abs(value.nanoseconds), _SECOND)
-    seconds = whole + rest / _SECOND
+    whole, rest = divmod(abs(value.nanoseconds), SECOND)
+    seconds = whole + rest / SECOND
     text = f"{Decimal(repr(seconds)).normalize():f}"
     return f"{sign}{text}s"
 
@@ -117,7 +116,7 @@ def format_duration(value: Duration) -> str:
 def format_timestamp(value: Timestamp) -> str:
     """Return RFC 3339 with the offset it was read with, and as many digits of the second as are needed."""
     moment = _local(value, timezone(timedelta(minutes=value.offset)))
-    fraction = value.nanoseconds % _SECOND
+    fraction = value.nanoseconds % SECOND
     digits = f".{fraction:09d}".rstrip("0") if fraction else ""
     hours, minutes = divmod(abs(value.offset), 60)
     zone = f"{'-' if value.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if value.offset else "Z"
@@ -125,7 +124,7 @@ def format_timestamp(value: Timestamp) -> str:
 
 
 def _local(value: Timestamp, zone: tzinfo) -> datetime:
-    seconds = value.nanoseconds // _SECOND
+    seconds = value.nanoseconds // SECOND
     try:
         return (_EPOCH + timedelta(seconds=seconds)).astimezone(zone)
     except (OverflowError, ValueError):
@@ -158,16 +157,16 @@ _PARTS: Final[dict[str, tuple[str, str, Callable[[datetime, int], int]]]] = {
     "getMilliseconds": ("timestamp_to_milliseconds", "_with_tz", lambda _, nanoseconds: nanoseconds // 1_000_000),
 }
 _LENGTHS: Final = {
-    "getHours": ("duration_to_hours", 3600 * _SECOND),
-    "getMinutes": ("duration_to_minutes", 60 * _SECOND),
-    "getSeconds": ("duration_to_seconds", _SECOND),
+    "getHours": ("duration_to_hours", 3600 * SECOND),
+    "getMinutes": ("duration_to_minutes", 60 * SECOND),
+    "getSeconds": ("duration_to_seconds", SECOND),
     "getMilliseconds": ("duration_to_milliseconds", 1_000_000),
 }
 
 
 def _accessor(part: Callable[[datetime, int], int]) -> Callable[..., int]:
     def compute(value: Timestamp, zone: str = "") -> int:
-        return part(_local(value, _zone(zone)), value.nanoseconds % _SECOND)
+        return part(_local(value, _zone(zone)), value.nanoseconds % SECOND)
 
     return compute
 

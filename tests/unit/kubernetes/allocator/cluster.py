@@ -65,6 +65,25 @@ def result(name: str, pool: str = "pool-a", **fields: Any) -> Document:
     return {"request": "r", "driver": DRIVER, "pool": pool, "device": name, **fields}
 
 
+def counters(amount: int) -> Document:
+    """The content of a slice with one counter."""
+    return {"sharedCounters": [{"name": "set", "counters": {"c": {"value": str(amount)}}}]}
+
+
+def drawing(amount: int) -> Document:
+    """The field of a device that consumes this counter."""
+    return {"consumesCounters": [{"counterSet": "set", "counters": {"c": {"value": str(amount)}}}]}
+
+
+def zones(*names: str) -> Document:
+    """A node selector with a term for each zone."""
+    return {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]} for name in names
+        ]
+    }
+
+
 def snapshot(*slices: Document, classes: Sequence[Document] | None = None, **more: Any) -> AllocatorState:
     return AllocatorState(slices=slices, classes=[device_class()] if classes is None else classes, **more)
 
@@ -80,6 +99,15 @@ def names(allocations: Iterable[AllocationResult] | None) -> list[list[str]] | N
     if allocations is None:
         return None
     return [[one.device for one in allocation.devices.results] for allocation in allocations]
+
+
+def without_share_ids(allocations: Iterable[AllocationResult]) -> list[Document]:
+    """The allocations as JSON without random values."""
+    shown = [item.to_json() for item in allocations]
+    for item in shown:
+        for one in item["devices"]["results"]:
+            one.pop("shareID", None)
+    return shown
 
 
 def _selectors(expressions: Sequence[str]) -> list[Document]:

@@ -17,9 +17,11 @@ from tests.unit.kubernetes.allocator.cluster import (
     claim,
     device,
     device_class,
+    drawing,
     holder,
     request,
     result,
+    zones,
 )
 
 
@@ -73,6 +75,8 @@ def case(
     *parts: str,
     first: Document | None = None,
     second: Document | None = None,
+    node_devices: tuple[Sequence[Document], Sequence[Document]] | None = None,
+    pod_claims: tuple[Sequence[Document], Sequence[Document]] | None = None,
     gates: AllocatorRules = ALL,
     shared: Sequence[Document] = (),
     rules: Sequence[Document] = (),
@@ -80,7 +84,12 @@ def case(
     lazy: bool = False,
     **both: Any,
 ) -> Case:
-    halves = Half(**both | (first or {})), Half(**both | (second or {}))
+    """Return a case whose halves differ in ``first`` and ``second``, in their devices or in their claims."""
+    one, other = both | (first or {}), both | (second or {})
+    for field, pair in (("devices", node_devices), ("claims", pod_claims)):
+        if pair is not None:
+            one[field], other[field] = pair
+    halves = Half(**one), Half(**other)
     return Case(parts, halves, gates, shared, rules, between, lazy)
 
 
@@ -108,26 +117,16 @@ def asking(name: str = "memory", amount: str = "1Gi") -> Sequence[Document]:
     return [claim(request(capacity={"requests": {name: amount}}))]
 
 
-def drawing(name: str, amount: str = "1") -> Document:
-    return device(name, consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": amount}}}])
+def drawer(name: str, amount: int = 1) -> Document:
+    return device(name, **drawing(amount))
 
 
-def counters(amount: str = "2") -> Document:
-    return {"sharedCounters": [{"name": "set", "counters": {"c": {"value": amount}}}]}
-
-
-def elsewhere(amount: str = "1") -> Document:
-    return {"nodeName": "elsewhere", "devices": [drawing("e0", amount)]}
+def elsewhere(amount: int = 1) -> Document:
+    return {"nodeName": "elsewhere", "devices": [drawer("e0", amount)]}
 
 
 def zone(*values: str) -> Document:
-    return {
-        "nodeSelector": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "zone", "operator": "In", "values": [value]}]} for value in values
-            ]
-        }
-    }
+    return {"nodeSelector": zones(*values)}
 
 
 def tolerating(**fields: str) -> Sequence[Document]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
-from tests.unit.kubernetes.allocator.cluster import DRIVER, claim, device, request
+from tests.unit.kubernetes.allocator.cluster import DRIVER, claim, counters, device, request
 from tests.unit.kubernetes.allocator.memo_case import (
     ANY_SLOT,
     EVERYTHING,
@@ -17,9 +17,8 @@ from tests.unit.kubernetes.allocator.memo_case import (
     TWO_SHARES,
     asking,
     case,
-    counters,
     derived,
-    drawing,
+    drawer,
     elsewhere,
     having,
     memory,
@@ -71,8 +70,8 @@ OF_NODES: Final = [
     ),
     case(
         "_PoolUsages.number: *pool.drawing_elsewhere",
-        devices=[drawing("d0")],
-        slices=[counters("1"), elsewhere()],
+        devices=[drawer("d0")],
+        slices=[counters(1), elsewhere()],
         second={"held": [{"device": "e0"}]},
     ),
     case(
@@ -94,26 +93,21 @@ OF_NODES: Final = [
     case("device released", held=[HELD], between=lambda world: world.deallocate(TAKEN)),
     # pools
     case("traits_of: pool.incomplete", devices=[], claims=EVERYTHING, second={"announced": 2}),
-    case(
-        "traits_of: bool(pool.invalid)",
-        claims=EVERYTHING,
-        first={"devices": []},
-        second={"devices": [device("d0"), device("d0")]},
-    ),
+    case("traits_of: bool(pool.invalid)", claims=EVERYTHING, node_devices=([], [device("d0"), device("d0")])),
     case(
         "traits_of: tuple((pool.counters or {}).items())",
         "_PoolUsages.number: known.traits",
-        devices=[drawing("d0"), drawing("d1")],
+        devices=[drawer("d0"), drawer("d1")],
         claims=two(),
-        first={"slices": [counters("2")]},
-        second={"slices": [counters("1")]},
+        first={"slices": [counters(2)]},
+        second={"slices": [counters(1)]},
     ),
     case(
         "traits_of: tuple([device.demands for device in pool.drawing_elsewhere])",
-        devices=[drawing("d0")],
+        devices=[drawer("d0")],
         held=[{"device": "e0"}],
-        first={"slices": [counters(), elsewhere("1")]},
-        second={"slices": [counters(), elsewhere("2")]},
+        first={"slices": [counters(2), elsewhere(1)]},
+        second={"slices": [counters(2), elsewhere(2)]},
     ),
     case("each pool", shared=[{"devices": []}], second={"devices": tainted()}),
     # devices
@@ -121,72 +115,66 @@ OF_NODES: Final = [
         "traits_of: tuple([_traits(device, gates) for device in pool.usable])",
         "_traits: device.shareable",
         claims=TWO_SHARES,
-        first={"devices": having()},
-        second={"devices": having(shareable=False)},
+        node_devices=(having(), having(shareable=False)),
     ),
     case(
         "_traits: name",
         claims=asking(),
-        first={"devices": having(memory={"value": "1Gi"})},
-        second={"devices": having(cores={"value": "1Gi"})},
+        node_devices=(having(memory={"value": "1Gi"}), having(cores={"value": "1Gi"})),
     ),
-    case(
-        "_traits: _exact(item.value)",
-        claims=asking(amount="2Gi"),
-        first={"devices": memory("2Gi")},
-        second={"devices": memory("1Gi")},
-    ),
+    case("_traits: _exact(item.value)", claims=asking(amount="2Gi"), node_devices=(memory("2Gi"), memory("1Gi"))),
     case(
         "_traits: _policy(item.request_policy)",
         "_policy: _exact(policy.default)",
         claims=TWO_SHARES,
-        first={"devices": memory(default="1Gi")},
-        second={"devices": memory(default="4Gi")},
+        node_devices=(memory(default="1Gi"), memory(default="4Gi")),
     ),
     case(
         "_policy: tuple((_exact(value) for value in policy.valid_values))",
         claims=asking(),
-        first={"devices": memory(default="1Gi", validValues=["1Gi"])},
-        second={"devices": memory(default="1Gi", validValues=["2Gi"])},
+        node_devices=(memory(default="1Gi", validValues=["1Gi"]), memory(default="1Gi", validValues=["2Gi"])),
     ),
     case(
         "_policy: _exact(valid.min)",
         claims=asking(),
-        first={"devices": memory(default="2Gi", validRange={"min": "1Gi"})},
-        second={"devices": memory(default="2Gi", validRange={"min": "2Gi"})},
+        node_devices=(
+            memory(default="2Gi", validRange={"min": "1Gi"}),
+            memory(default="2Gi", validRange={"min": "2Gi"}),
+        ),
     ),
     case(
         "_policy: _exact(valid.max)",
         claims=asking(),
-        first={"devices": memory(default="512Mi", validRange={"min": "512Mi", "max": "1Gi"})},
-        second={"devices": memory(default="512Mi", validRange={"min": "512Mi", "max": "512Mi"})},
+        node_devices=(
+            memory(default="512Mi", validRange={"min": "512Mi", "max": "1Gi"}),
+            memory(default="512Mi", validRange={"min": "512Mi", "max": "512Mi"}),
+        ),
     ),
     case(
         "_policy: _exact(valid.step)",
         claims=asking(),
-        first={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "512Mi"})},
-        second={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "1Gi"})},
+        node_devices=(
+            memory(default="512Mi", validRange={"min": "512Mi", "step": "512Mi"}),
+            memory(default="512Mi", validRange={"min": "512Mi", "step": "1Gi"}),
+        ),
     ),
     # the result repeats the notation; 10**21 is written as 1; the default is compared in its notation
     case("_exact: str(quantity)", first={"devices": memory("1e3")}, second={"devices": memory("1E3")}),
     case(
         "_exact: quantity.as_decimal.as_tuple()",
         claims=asking(amount="2"),
-        first={"devices": memory(f"1{21 * '0'}")},
-        second={"devices": memory("1")},
+        node_devices=(memory(f"1{21 * '0'}"), memory("1")),
     ),
     case(
         "_exact: quantity.format",
         claims=asking(amount="512.000000000"),
-        first={"devices": memory(default="512.000000000", validValues=["1"])},
-        second={"devices": memory(default="0.5Ki", validValues=["1"])},
+        node_devices=(memory(default="512.000000000", validValues=["1"]), memory(default="0.5Ki", validValues=["1"])),
     ),
     case(
         "_traits: device.demands",
-        slices=[counters()],
+        slices=[counters(2)],
         claims=two(),
-        first={"devices": [drawing("d0"), drawing("d1")]},
-        second={"devices": [drawing("d0"), drawing("d1", "2")]},
+        node_devices=([drawer("d0"), drawer("d1")], [drawer("d0"), drawer("d1", 2)]),
     ),
     case("_traits: _taints(device.taints)", second={"devices": tainted()}),
     *(
@@ -245,8 +233,10 @@ OF_NODES: Final = [
         "shapes of plain devices",
         lazy=True,
         claims=selecting('device.capacity[device.driver].memory.isGreaterThan(quantity("1Gi"))'),
-        first={"devices": [device("d0", capacity={"memory": {"value": "2Gi"}})]},
-        second={"devices": [device("d0", capacity={"memory": {"value": "1Gi"}})]},
+        node_devices=(
+            [device("d0", capacity={"memory": {"value": "2Gi"}})],
+            [device("d0", capacity={"memory": {"value": "1Gi"}})],
+        ),
     ),
     # reads of expressions and constraints
     case(
@@ -255,52 +245,47 @@ OF_NODES: Final = [
         "_reads: *(evaluator.selector_reads(text) for text in selectors)",
         "_reads: *choice.selectors",
         claims=selecting(f"{THE_SLOT} == 0"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 1})},
+        node_devices=(slotted(slot={"int": 0}), slotted(slot={"int": 1})),
     ),
     case(
         "_reads: *choice.class_selectors",
         claims=[claim(request("r", 1, deviceClassName="slotted"))],
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 1})},
+        node_devices=(slotted(slot={"int": 0}), slotted(slot={"int": 1})),
     ),
     case(
         "_reads: *(evaluator.derived_reads(text) for text in choice.derived.values())",
         claims=derived(THE_SLOT),
-        first={"devices": numbered(0, 0, slot={"int": 0})},
-        second={"devices": [*numbered(0, slot={"int": 0}), *numbered(0, 0, slot={"int": 1})[1:]]},
+        node_devices=(
+            numbered(0, 0, slot={"int": 0}),
+            [*numbered(0, slot={"int": 0}), *numbered(0, 0, slot={"int": 1})[1:]],
+        ),
     ),
     # everything else that expressions read is in the traits of a device
     case(
         "_traits: _exact(item.value)",
         claims=selecting(f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("1Gi"))'),
-        first={"devices": memory("2Gi")},
-        second={"devices": memory("1Gi")},
+        node_devices=(memory("2Gi"), memory("1Gi")),
     ),
     case(
         "_traits: name",
         claims=selecting(f'"memory" in device.capacity["{DRIVER}"]'),
-        first={"devices": having(memory={"value": "1Gi"})},
-        second={"devices": having(cores={"value": "1Gi"})},
+        node_devices=(having(memory={"value": "1Gi"}), having(cores={"value": "1Gi"})),
     ),
     case(
         "_traits: device.shareable",
         claims=selecting("device.allowMultipleAllocations"),
-        first={"devices": having()},
-        second={"devices": having(shareable=False)},
+        node_devices=(having(), having(shareable=False)),
     ),
     case(
         "unknown reads",
         "AttributeReads._of_device: _value(attribute)",
         claims=selecting(f"{ANY_SLOT}.orValue(0) == 0"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 1})},
+        node_devices=(slotted(slot={"int": 0}), slotted(slot={"int": 1})),
     ),
     case(
         "AttributeReads._of_device: name",
         claims=selecting(f"{ANY_SLOT}.hasValue()"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(other={"int": 0})},
+        node_devices=(slotted(slot={"int": 0}), slotted(other={"int": 0})),
     ),
     case(
         "AttributeReads._of_device: device.id.driver",
@@ -316,27 +301,23 @@ OF_NODES: Final = [
     case(
         "_value: frozenset(attribute.model_fields_set)",
         claims=selecting(f"{ANY_SLOT}.hasValue()"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 0, "unknown": 1})},
+        node_devices=(slotted(slot={"int": 0}), slotted(slot={"int": 0, "unknown": 1})),
     ),
     case(
         "attribute that fails every expression",
         claims=selecting(f"{THE_SLOT} == 0"),
-        first={"devices": slotted(slot={"int": 0})},
-        second={"devices": slotted(slot={"int": 0}, release={"version": "x"})},
+        node_devices=(slotted(slot={"int": 0}), slotted(slot={"int": 0}, release={"version": "x"})),
     ),
     case(
         "AttributeReads._of_device: tuple([_value(published_attribute(device, name)) for name in self._attributes])",
         "_value: *vars(attribute).values()",
         "matchAttribute",
         claims=two(constraints=[{"matchAttribute": NUMA}]),
-        first={"devices": numbered(0, 0)},
-        second={"devices": numbered(0, 1)},
+        node_devices=(numbered(0, 0), numbered(0, 1)),
     ),
     case(
         "distinctAttribute",
         claims=two(constraints=[{"distinctAttribute": NUMA}]),
-        first={"devices": numbered(0, 1)},
-        second={"devices": numbered(0, 0)},
+        node_devices=(numbered(0, 1), numbered(0, 0)),
     ),
 ]

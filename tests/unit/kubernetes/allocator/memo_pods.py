@@ -51,12 +51,7 @@ OF_PODS: Final = [
             ]
         },
     ),
-    case(
-        "_choice: choice.name",
-        devices=numbered(0, 1),
-        first={"claims": one_way_called("x")},
-        second={"claims": one_way_called("y")},
-    ),
+    case("_choice: choice.name", devices=numbered(0, 1), pod_claims=(one_way_called("x"), one_way_called("y"))),
     case("_choice: choice.class_selectors", second={"claims": [claim(request(deviceClassName="none"))]}),
     case("_choice: choice.selectors", second={"claims": selecting("false")}),
     case(
@@ -65,53 +60,34 @@ OF_PODS: Final = [
         second={"claims": [claim(request("r", 1, allocationMode="All"))]},
     ),
     case("_choice: choice.admin_access", held=[HELD], first={"claims": [claim(request(adminAccess=True))]}),
-    case(
-        "_choice: item.key", devices=tainted(), first={"claims": tolerating()}, second={"claims": tolerating(key="x")}
-    ),
+    case("_choice: item.key", devices=tainted(), pod_claims=(tolerating(), tolerating(key="x"))),
     case(
         "_choice: item.operator",
         devices=tainted(value="other"),
-        first={"claims": tolerating(operator="Exists")},
-        second={"claims": tolerating()},
+        pod_claims=(tolerating(operator="Exists"), tolerating()),
     ),
-    case(
-        "_choice: item.value",
-        devices=tainted(),
-        first={"claims": tolerating()},
-        second={"claims": tolerating(value="x")},
-    ),
-    case(
-        "_choice: item.effect",
-        devices=tainted(),
-        first={"claims": tolerating()},
-        second={"claims": tolerating(effect="NoExecute")},
-    ),
-    case("_choice: name", devices=memory(), first={"claims": asking()}, second={"claims": asking("cores")}),
-    case(
-        "_choice: _exact(amount)", devices=memory(), first={"claims": asking()}, second={"claims": asking(amount="8Gi")}
-    ),
+    case("_choice: item.value", devices=tainted(), pod_claims=(tolerating(), tolerating(value="x"))),
+    case("_choice: item.effect", devices=tainted(), pod_claims=(tolerating(), tolerating(effect="NoExecute"))),
+    case("_choice: name", devices=memory(), pod_claims=(asking(), asking("cores"))),
+    case("_choice: _exact(amount)", devices=memory(), pod_claims=(asking(), asking(amount="8Gi"))),
     case(
         "_choice: tuple(choice.derived.items())",
         devices=numbered(0, 1),
-        first={"claims": derived("3")},
-        second={"claims": derived(f'device.attributes["{DRIVER}"].numa')},
+        pod_claims=(derived("3"), derived(f'device.attributes["{DRIVER}"].numa')),
     ),
     case(
         "pod_shape: item.requests",
         devices=numbered(0, 1, 1),
-        first={"claims": matching_within("r0")},
-        second={"claims": matching_within("r1")},
+        pod_claims=(matching_within("r0"), matching_within("r1")),
     ),
     case(
         "pod_shape: item.match_attribute",
         devices=numbered(0, 1, slot={"int": 0}),
-        first={"claims": two(constraints=[{"matchAttribute": SLOT}])},
-        second={"claims": two(constraints=[{"matchAttribute": NUMA}])},
+        pod_claims=(two(constraints=[{"matchAttribute": SLOT}]), two(constraints=[{"matchAttribute": NUMA}])),
     ),
     case(
         "pod_shape: item.distinct_attribute",
         devices=numbered(0, 1, slot={"int": 0}),
-        first={"claims": two(constraints=[{"distinctAttribute": NUMA}])},
-        second={"claims": two(constraints=[{"distinctAttribute": SLOT}])},
+        pod_claims=(two(constraints=[{"distinctAttribute": NUMA}]), two(constraints=[{"distinctAttribute": SLOT}])),
     ),
 ]

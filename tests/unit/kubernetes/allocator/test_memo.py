@@ -23,12 +23,16 @@ from tests.unit.kubernetes.allocator.cluster import (
     DRIVER,
     Document,
     claim,
+    counters,
     device,
     device_class,
+    drawing,
     holder,
     request,
     result,
     way,
+    without_share_ids,
+    zones,
 )
 
 NODES: Final = ("node-1", "node-2", "node-3")
@@ -46,26 +50,22 @@ GATES = [
 
 def advertised(node: str) -> list[Document]:
     """The slices of a node: a pool of devices that consume counters, and a pool of shareable devices."""
-    counter = [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]
     slot = {"slot": {"int": 0}, "numa": {"int": 0}}
     exact = [
-        device(f"d{number}", attributes={**slot, "kind": {"string": "exact"}}, consumesCounters=deepcopy(counter))
-        for number in range(3)
+        device(f"d{number}", attributes={**slot, "kind": {"string": "exact"}}, **drawing(1)) for number in range(3)
     ]
-    memory = {"memory": {"value": "2Gi"}}
     shared = [
         device(
             f"s{number}",
             attributes={**slot, "kind": {"string": "shared"}},
-            capacity=deepcopy(memory),
+            capacity={"memory": {"value": "2Gi"}},
             allowMultipleAllocations=True,
         )
         for number in range(2)
     ]
-    counters = [{"name": "set", "counters": {"c": {"value": "2"}}}]
     return [
         slice_("exact", node, "exact", 2, nodeName=node, devices=exact),
-        slice_("counters", node, "exact", 2, nodeName=node, sharedCounters=counters),
+        slice_("counters", node, "exact", 2, nodeName=node, **counters(2)),
         slice_("shared", node, "shared", 1, nodeName=node, devices=shared),
     ]
 
@@ -73,14 +73,6 @@ def advertised(node: str) -> list[Document]:
 def slice_(name: str, node: str, pool: str, count: int, **spec: Any) -> Document:
     where = {"name": f"{node}-{pool}", "generation": 1, "resourceSliceCount": count}
     return {"metadata": {"name": f"{node}-{name}"}, "spec": {"driver": DRIVER, "pool": where, **spec}}
-
-
-def terms(*zones: str) -> Document:
-    return {
-        "nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in zones
-        ]
-    }
 
 
 def of_first(pool: int, **fields: Any) -> Callable[[list[Document]], None]:
@@ -130,14 +122,13 @@ def invalid(slices: list[Document]) -> None:
     slices[2]["spec"]["devices"][1]["name"] = slices[2]["spec"]["devices"][0]["name"]
 
 
-def divided(slices: list[Document], amount: str = "2") -> None:
+def divided(slices: list[Document], amount: int = 2) -> None:
     """Add devices on another node that consume the same counters."""
     there = deepcopy(slices[0])
     there["metadata"]["name"] += "-elsewhere"
     there["spec"]["nodeName"] = "elsewhere"
-    draws = [{"counterSet": "set", "counters": {"c": {"value": amount}}}]
     there["spec"]["devices"] = [
-        item | {"name": f"e{item['name']}", "consumesCounters": draws} for item in there["spec"]["devices"]
+        item | {"name": f"e{item['name']}"} | drawing(amount) for item in there["spec"]["devices"]
     ]
     slices.append(there)
     for item in (slices[0], slices[1], there):
@@ -168,7 +159,7 @@ TWEAKS: dict[str, Callable[[list[Document]], None]] = {
     "list-attribute": attributed(slot={"int": 0}, numa={"ints": [1, 2]}),
     "useless-attribute": attributed(slot={"int": 0}, numa={"int": 0}, v={"version": "x"}),
     "unread-attribute": attributed(slot={"int": 0}, numa={"int": 0}, uuid={"string": "u"}),
-    "demand": of_first(0, consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": "2"}}}]),
+    "demand": of_first(0, **drawing(2)),
     "no-demand": of_first(0, consumesCounters=[]),
     "groups": of_first(
         0,
@@ -191,23 +182,23 @@ TWEAKS: dict[str, Callable[[list[Document]], None]] = {
     "pinned": of_first(0, bindsToNode=True),
     "skipping": of_slice(0, skipNodeOperations=["Prepare"]),
     "all-nodes": of_slice(2, allNodes=True),
-    "one-zone": of_slice(2, nodeSelector=terms("a")),
-    "two-zones": of_slice(2, nodeSelector=terms("a", "b")),
-    "wrong-zone": of_slice(2, nodeSelector=terms("*")),
+    "one-zone": of_slice(2, nodeSelector=zones("a")),
+    "two-zones": of_slice(2, nodeSelector=zones("a", "b")),
+    "wrong-zone": of_slice(2, nodeSelector=zones("*")),
     "device-of-a-node": of_devices(nodeName="node-1"),
     "device-of-another-node": of_devices(nodeName="node-2"),
-    "device-of-a-zone": of_devices(nodeSelector=terms("a")),
-    "device-of-two-zones": of_devices(nodeSelector=terms("a", "b")),
-    "device-of-no-zone": of_devices(nodeSelector=terms("*")),
-    "fewer-counters": of_slice(1, sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}]),
+    "device-of-a-zone": of_devices(nodeSelector=zones("a")),
+    "device-of-two-zones": of_devices(nodeSelector=zones("a", "b")),
+    "device-of-no-zone": of_devices(nodeSelector=zones("*")),
+    "fewer-counters": of_slice(1, **counters(1)),
     "other-driver": of_slice(2, driver="other.example.com"),
     "incomplete": incomplete,
     "invalid": invalid,
     "divided": divided,
     "renamed": renamed,
     "divided-too": divided,
-    "divided-by-less": lambda slices: divided(slices, amount="1"),
-    "divided-by-none": lambda slices: divided(slices, amount="0"),
+    "divided-by-less": lambda slices: divided(slices, amount=1),
+    "divided-by-none": lambda slices: divided(slices, amount=0),
     "first-of-all-nodes": of_devices(allNodes=True),
     "unscoped": of_first(0, nodeName="node-1"),
     "empty": of_slice(2, devices=[]),
@@ -425,11 +416,7 @@ def outcome(allocator: Allocator, node: Node, pod: Sequence[Document]) -> tuple[
         return (type(error), getattr(error, "kind", None), str(error)), []
     if found is None:
         return None, []
-    shown = [item.to_json() for item in found]
-    for item in shown:
-        for one in item["devices"]["results"]:
-            one.pop("shareID", None)
-    return shown, found
+    return without_share_ids(found), found
 
 
 @st.composite

@@ -29,6 +29,7 @@ from dra_kit.kubernetes.allocator.memo import (
 )
 from dra_kit.kubernetes.allocator.state import DeviceUsage
 from dra_kit.kubernetes.resource.matching import Node
+from tests.unit.kubernetes.allocator.cluster import without_share_ids
 from tests.unit.kubernetes.allocator.memo_case import Case, world_of
 from tests.unit.kubernetes.allocator.memo_nodes import OF_NODES
 from tests.unit.kubernetes.allocator.memo_pods import OF_PODS
@@ -91,13 +92,9 @@ def outcome(attempt: AllocationAttempt, node: Node) -> object:
     if found is None:
         return None
     try:
-        shown = [item.to_json() for item in found]
+        return without_share_ids(found)
     except AllocationError as error:
         return f"too late: {error}"
-    for item in shown:
-        for one in item["devices"]["results"]:
-            one.pop("shareID", None)
-    return shown
 
 
 def outcomes(case: Case, *, cached: bool) -> list[object]:

@@ -16,7 +16,9 @@ from tests.unit.kubernetes.allocator.cluster import (
     Document,
     allocate,
     claim,
+    counters,
     device,
+    drawing,
     holder,
     names,
     request,
@@ -29,10 +31,6 @@ SELECTORS = ["true", f'device.attributes["{DRIVER}"].slot == 0', f'device.attrib
 ALLOWED = dict(zip(SELECTORS, ({0, 1, 2}, {0}, {0, 2}), strict=True))
 
 
-def counters(amount: int) -> Document:
-    return {"counterSet": "set", "counters": {"c": {"value": str(amount)}}}
-
-
 @st.composite
 def devices(draw: st.DrawFn, name: str) -> Document:
     fields: dict[str, Any] = {
@@ -42,7 +40,7 @@ def devices(draw: st.DrawFn, name: str) -> Document:
     if draw(st.booleans()):
         fields["allowMultipleAllocations"] = True
     if draw(st.booleans()):
-        fields["consumesCounters"] = [counters(draw(st.integers(1, 2)))]
+        fields |= drawing(draw(st.integers(1, 2)))
     return device(name, **fields)
 
 
@@ -76,11 +74,7 @@ def world_of(inventory: list[Document], *held: AllocationResult) -> AllocatorSta
 
 def slices_of(inventory: list[Document]) -> list[Document]:
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
-    shared = [{"name": "set", "counters": {"c": {"value": str(LIMIT)}}}]
-    return [
-        slice_of(devices=inventory, pool=pool),
-        slice_of(name="counters", sharedCounters=shared, pool=pool),
-    ]
+    return [slice_of(devices=inventory, pool=pool), slice_of(name="counters", pool=pool, **counters(LIMIT))]
 
 
 def allocated_in_turn(inventory: list[Document], pods: list[Document]) -> list[AllocationResult]:
@@ -211,7 +205,11 @@ def test_search_finds_existing_solution(
     """Compare with trying all sets of devices, for two requests, counters and a constraint."""
     slots, draws = [slot for slot, _ in described], [amount for _, amount in described]
     inventory = [
-        device(f"d{number}", attributes={"slot": {"int": slot}}, consumesCounters=[counters(amount)] if amount else [])
+        device(
+            f"d{number}",
+            attributes={"slot": {"int": slot}},
+            **(drawing(amount) if amount else {"consumesCounters": []}),
+        )
         for number, (slot, amount) in enumerate(described)
     ]
     constraint = {"distinctAttribute" if distinct else "matchAttribute": SLOT}

@@ -10,7 +10,9 @@ from tests.unit.kubernetes.allocator.cluster import (
     NODE,
     allocate,
     claim,
+    counters,
     device,
+    drawing,
     names,
     request,
     slice_of,
@@ -118,11 +120,9 @@ def test_too_few_distinct_values_end_search() -> None:
 
 
 def test_equal_devices_are_tried_once() -> None:
-    demand = [{"counterSet": "set", "counters": {"c": {"value": "3"}}}]
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
-    counters = [{"name": "set", "counters": {"c": {"value": "32"}}}]
-    numbered = [device(f"d{n}", attributes={"id": {"int": n}}, consumesCounters=demand) for n in range(40)]
-    world = snapshot(slice_of(*numbered, pool=pool), slice_of(name="s", sharedCounters=counters, pool=pool))
+    drawers = [device(f"d{n}", attributes={"id": {"int": n}}, **drawing(3)) for n in range(40)]
+    world = snapshot(slice_of(*drawers, pool=pool), slice_of(name="s", pool=pool, **counters(32)))
 
     assert names(allocate(world, claim(request(count=10)), max_steps=2_000)) == [[f"d{n}" for n in range(10)]]
     assert allocate(world, claim(request(count=11)), max_steps=2_000) is None

@@ -12,16 +12,26 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.matching import Node
-from tests.unit.kubernetes.allocator.cluster import Document, claim, device, device_class, names, request, slice_of
+from tests.unit.kubernetes.allocator.cluster import (
+    Document,
+    claim,
+    counters,
+    device,
+    device_class,
+    drawing,
+    names,
+    request,
+    slice_of,
+    zones,
+)
 
 NODES = [Node("node-1"), Node("node-2", {"zone": "a"}), Node("node-2", {"zone": "b"})]
 PODS = [[claim(request())], [claim(request("r", 2)), claim(request("s"))], [claim(request("r", None))]]
-ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 SCOPES: list[Document] = [
     {"nodeName": "node-1"},
     {"nodeName": "node-2"},
     {"allNodes": True},
-    {"nodeSelector": ZONE},
+    {"nodeSelector": zones("a")},
 ]
 
 
@@ -34,12 +44,11 @@ def slices(draw: st.DrawFn) -> Document:
     }
     content: dict[str, Any]
     if draw(st.booleans()):
-        content = {"sharedCounters": [{"name": "set", "counters": {"c": {"value": "1"}}}]}
+        content = counters(1)
     else:
-        draws = [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]
         content = {
             "devices": [
-                device(name, consumesCounters=draws if draw(st.booleans()) else [])
+                device(name, **(drawing(1) if draw(st.booleans()) else {"consumesCounters": []}))
                 for name in draw(st.lists(st.sampled_from("abcd"), max_size=3))
             ]
         }

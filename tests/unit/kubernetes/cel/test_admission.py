@@ -10,9 +10,9 @@ from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel import admission as policies
 from dra_kit.kubernetes.cel.admission import (
     AdmissionEnvironment,
+    AdmissionExpression,
     Denial,
     PolicyRequest,
-    compile_admission,
     compile_policy,
     to_cel_value,
 )
@@ -22,6 +22,7 @@ from dra_kit.kubernetes.cel.functions.authorization import (
     AuthorizerValue,
     ResourceCheck,
 )
+from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.values import StringMapValue
 
 
@@ -63,19 +64,17 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
 )
 def test_policies_lack_functions_of_devices(expression: str) -> None:
     with pytest.raises(CelCompileError):
-        compile_admission(expression, AdmissionEnvironment())
+        AdmissionExpression(expression, AdmissionEnvironment())
 
 
 def test_selectors_lack_authorizer() -> None:
-    from dra_kit.kubernetes.cel.program import compile_selector
-
     with pytest.raises(CelCompileError, match="undeclared reference to 'authorizer'"):
         compile_selector("authorizer.path('/x').check('get').allowed()")
 
 
 def test_compile_error_has_line_and_column() -> None:
     with pytest.raises(CelCompileError) as refused:
-        compile_admission("true &&\n  foo", AdmissionEnvironment())
+        AdmissionExpression("true &&\n  foo", AdmissionEnvironment())
 
     text = "compilation failed: ERROR: <input>:2:3: undeclared reference to 'foo' (in container '')\n |   foo\n | ..^"
     assert str(refused.value) == text
@@ -141,14 +140,7 @@ def test_json_values_keep_their_types() -> None:
     value = to_cel_value({"a": [1, 1.0, True, None, "x", {}]})
 
     assert isinstance(value, StringMapValue)
-    assert [type(item).__name__ for item in value.items["a"]] == [
-        "int",
-        "float",
-        "bool",
-        "NoneType",
-        "str",
-        "StringMapValue",
-    ]
+    assert list(map(type, value.items["a"])) == [int, float, bool, type(None), str, StringMapValue]
 
 
 def test_local_variable_may_be_named_device() -> None:

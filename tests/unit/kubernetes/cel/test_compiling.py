@@ -5,7 +5,7 @@ import pytest
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import new
 from dra_kit.kubernetes.cel.program import MAX_LENGTH, compile_selector
-from tests.unit.kubernetes.cel.devices import selector, spelled
+from tests.unit.kubernetes.cel.devices import evaluate, selector, spelled
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,13 @@ def test_expression_length_is_counted_in_bytes() -> None:
 
 
 def test_deep_nesting_within_limit_compiles_and_evaluates() -> None:
-    from tests.unit.kubernetes.cel.devices import GPU
-
     nested = "(" * 200 + "device.driver" + ")" * 200
 
-    assert compile_selector(f'{nested} == "gpu.example.com"').matches(GPU)
+    assert evaluate(f'{nested} == "gpu.example.com"')
 
 
 def test_long_chain_of_conditions_compiles() -> None:
-    from tests.unit.kubernetes.cel.devices import GPU
-
-    assert compile_selector(" && ".join(["true"] * 1000)).matches(GPU)
+    assert evaluate(" && ".join(["true"] * 1000))
 
 
 def test_doubling_macros_do_not_stall_compiler() -> None:

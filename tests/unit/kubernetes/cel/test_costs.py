@@ -50,21 +50,17 @@ def test_expensive_expression_compiles_but_is_not_admitted() -> None:
         ("[1, 2, 3].map(x, x + 1) == [2, 3, 4]", 44),
         ('$a.?labels[?0].orValue("") == "b"', 6),
         ("has(device.driver)", 1),
+        ("google.protobuf.Duration{seconds: 1} == duration('1s')", 41),
     ],
 )
 def test_actual_cost_equals_kubernetes(expression: str, cost: int) -> None:
     assert selector(expression).evaluate(GPU)[1] == cost
 
 
-@pytest.mark.parametrize(("count", "stops"), [(100_000, False), (250_000, True)])
-def test_evaluation_stops_at_cost_limit(count: int, stops: bool) -> None:
-    expression = f"lists.range({count}).all(x, x >= 0)"
-
-    if stops:
-        with pytest.raises(CelRuntimeError, match="actual cost limit exceeded"):
-            evaluate(expression)
-    else:
-        assert evaluate(expression)
+def test_evaluation_stops_at_cost_limit() -> None:
+    assert evaluate("lists.range(100000).all(x, x >= 0)")
+    with pytest.raises(CelRuntimeError, match="actual cost limit exceeded"):
+        evaluate("lists.range(250000).all(x, x >= 0)")
 
 
 def test_operators_do_not_absorb_cost_limit() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import CelRuntimeError
-from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions, functions, overloads
+from dra_kit.kubernetes.cel.libraries import functions
 from dra_kit.kubernetes.cel.types import Overload
 from tests.unit.kubernetes.cel.devices import evaluate
 
@@ -35,11 +35,6 @@ def described(overload: Overload) -> dict[str, Any]:
 
 def test_overloads_equal_kubernetes_in_order() -> None:
     assert {name: list(map(described, declared)) for name, declared in functions().items()} == recorded()
-
-
-def test_overloads_finds_functions_of_all_libraries() -> None:
-    assert {name: overloads(name) for name in functions()} == functions()
-    assert {name: admission_overloads(name) for name in all_functions()} == all_functions()
 
 
 # the first matching overload binds the unknown type, so that the other one no longer matches

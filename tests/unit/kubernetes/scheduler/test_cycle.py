@@ -37,9 +37,14 @@ class Cluster:
         for item in CLASSES.values():
             self.devices.class_changed(ObjectChange("ADDED", item))
         for name, published in devices.items():
-            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": "dra.pizza", "pool": pool, "nodeName": name, "devices": published}
-            self.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": f"slice-{name}"}, "spec": spec}))
+            self.publish(name, {"devices": published}, node=name)
+
+    def publish(self, pool: str, *contents: Object, node: str = "node-1") -> None:
+        """Publish a pool with a slice for each content."""
+        where = {"name": pool, "generation": 1, "resourceSliceCount": len(contents)}
+        for number, content in enumerate(contents):
+            spec = {"driver": "dra.pizza", "pool": where, "nodeName": node, **content}
+            self.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec}))
 
     def ask(self, name: str, *requests: Object) -> Object:
         claim = {
@@ -67,6 +72,15 @@ def pod(name: str, claim: str | None) -> Object:
     entry = {"name": "pizza", "resourceClaimName": claim} if claim else {"name": "x", "resourceClaimTemplateName": "t"}
     spec = {"containers": [{"name": "eater"}], "resourceClaims": [entry]}
     return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+
+
+def extended_pod() -> Object:
+    """A pod that requests a pizza as an extended resource."""
+    resources = {"requests": {"example.com/pizza": "1"}}
+    return {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [{"name": "eater", "resources": resources}]},
+    }
 
 
 def devices(number: int, **attributes: Object) -> list[Object]:
@@ -149,11 +163,7 @@ def test_pod_waits_for_missing_claim() -> None:
 def test_device_plugin_on_one_node_does_not_affect_others() -> None:
     cluster = Cluster({"a": devices(1), "b": []})
     cluster.nodes[1]["status"]["allocatable"] = {"pods": "110", "example.com/pizza": "1"}
-    resources = {"requests": {"example.com/pizza": "1"}}
-    guest = {
-        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
-        "spec": {"containers": [{"name": "eater", "resources": resources}]},
-    }
+    guest = extended_pod()
 
     first = cluster.place(guest)
     cluster.placed.append(("a", pod("other", None)))
@@ -167,10 +177,7 @@ def test_device_plugin_on_one_node_does_not_affect_others() -> None:
 
 def test_stale_extended_resource_claim_is_deleted() -> None:
     cluster = Cluster({"a": devices(1)})
-    guest = {
-        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
-        "spec": {"containers": [{"name": "eater", "resources": {"requests": {"example.com/pizza": "1"}}}]},
-    }
+    guest = extended_pod()
     placed = cluster.place(guest)
     assert placed.extended is not None
     document = placed.extended.document
@@ -252,7 +259,7 @@ def test_missing_class_is_unresolvable() -> None:
 def test_changes_during_attempt_are_seen_afterwards() -> None:
     cluster = Cluster({"node-1": devices(1)})
     with cluster.devices.still():
-        cluster.devices.slice_changed(ObjectChange("DELETED", {"metadata": {"name": "slice-node-1"}}))
+        cluster.devices.slice_changed(ObjectChange("DELETED", {"metadata": {"name": "node-1-0"}}))
         placement = cluster.place(cluster.ask("a", exactly()))
         cluster.hold(placement)
 
@@ -309,11 +316,7 @@ def test_partition_without_counters_is_not_listed_as_fitting() -> None:
         for name, taken in parts.items()
     ]
     sets = [{"name": "card", "counters": {"left": {"value": "1"}, "right": {"value": "1"}}}]
-    contents: list[Object] = [{"sharedCounters": sets}, {"devices": published}]
-    for number, content in enumerate(contents):
-        pool = {"name": "card", "generation": 1, "resourceSliceCount": 2}
-        spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", **content}
-        cluster.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": f"card-{number}"}, "spec": spec}))
+    cluster.publish("card", {"sharedCounters": sets}, {"devices": published})
 
     assert told(cluster, cluster.place(cluster.ask("two", {**exactly(), "name": "a"}, {**exactly(), "name": "b"}))) == [
         "left of pool card: one of 3 that fit",
@@ -323,9 +326,7 @@ def test_partition_without_counters_is_not_listed_as_fitting() -> None:
 
 def test_pools_of_two_drivers_with_same_name_are_separate() -> None:
     cluster = Cluster({"node-1": devices(2)})
-    pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}
-    cluster.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": "oven"}, "spec": spec}))
+    cluster.publish("oven", {"devices": devices(2)})
 
     assert told(cluster, cluster.place(cluster.ask("three", exactly(count=3)))) == [
         "pizza-0 of pool node-1: the first of 4 that fit",

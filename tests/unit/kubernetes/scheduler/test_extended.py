@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.scheduler.claims import extended_resources
+from dra_kit.kubernetes.scheduler.claims import ExtendedResources, extended_resources
 
 Object = dict[str, Any]
 OVEN = "example.com/oven"
@@ -25,18 +25,20 @@ def pod(*containers: Object, inits: list[Object] | None = None) -> Object:
     return {"metadata": metadata, "spec": {"containers": list(containers), "initContainers": inits or []}}
 
 
-def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
-    """Return the number of devices by request."""
+def extended_of(pod: Object) -> ExtendedResources:
     extended = extended_resources(pod, CLASSES)
     assert extended is not None
-    requests = extended.claim_on(allocatable).document["spec"]["devices"]["requests"]
+    return extended
+
+
+def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
+    """Return the number of devices by request."""
+    requests = extended_of(pod).claim_on(allocatable).document["spec"]["devices"]["requests"]
     return {item["name"]: item["exactly"]["count"] for item in requests}
 
 
 def mappings_of(pod: Object) -> list[tuple[str, str]]:
-    extended = extended_resources(pod, CLASSES)
-    assert extended is not None
-    return [(item["containerName"], item["requestName"]) for item in extended.claim_on({}).mappings]
+    return [(item["containerName"], item["requestName"]) for item in extended_of(pod).claim_on({}).mappings]
 
 
 def test_pod_without_class_resources_has_no_extended_resources() -> None:
@@ -48,9 +50,8 @@ def test_pod_without_class_resources_has_no_extended_resources() -> None:
     [({}, {OVEN}), ({OVEN: 0}, {OVEN}), ({OVEN: 1000}, set()), ({"cpu": 1000}, {OVEN})],
 )
 def test_device_plugin_of_node_takes_precedence(allocatable: dict[str, int], provided: set[str]) -> None:
-    extended = extended_resources(pod(container("a", 1)), CLASSES)
+    extended = extended_of(pod(container("a", 1)))
 
-    assert extended is not None
     assert extended.provided_on(allocatable) == provided
     assert extended.claim_on(allocatable).resources == provided
     assert asked_of(pod(container("a", 1)), allocatable) == ({"container-0-request-1": 1} if provided else {})

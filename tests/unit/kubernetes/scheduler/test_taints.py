@@ -48,9 +48,9 @@ def toleration(seconds: int | None = None, effect: str = "NoExecute") -> Object:
     return found
 
 
-def due(*tolerations: Object, **selector: str) -> dict[tuple[str, str], Eviction]:
+def due(*tolerations: Object, time_scale: float = 1.0, **selector: str) -> dict[tuple[str, str], Eviction]:
     tainted = TaintedDevices.of([], [rule(**selector)])
-    return evictions(tainted, [claim(*tolerations)], pods("guest"))
+    return evictions(tainted, [claim(*tolerations)], pods("guest"), time_scale=time_scale)
 
 
 def test_pod_with_extended_resource_claim_is_not_evicted() -> None:
@@ -95,9 +95,7 @@ def test_shortest_toleration_limits_delay(given_: list[int], extra: int) -> None
 
 
 def test_toleration_seconds_are_divided_by_time_scale() -> None:
-    tainted = TaintedDevices.of([], [rule()])
-
-    found = evictions(tainted, [claim(toleration(600))], pods("guest"), time_scale=60)
+    found = due(toleration(600), time_scale=60)
 
     assert found["default", "guest"].at == AT + dt.timedelta(seconds=10)
 

@@ -32,7 +32,7 @@ class Pick(Struct, frozen=True):
     amounts: dict[str, Quantity] | None
 
 
-class DeviceReservations:
+class PickedDevices:
     """The devices that the claims of one pod would get on one node."""
 
     def __init__(self, node: Node, gates: AllocatorRules, usage: DeviceUsage, pools: Sequence[NodePool]) -> None:
@@ -82,8 +82,15 @@ class DeviceReservations:
         return (
             (choice.admin_access or device.id not in self._blocked)
             and self._is_usable(device)
-            and self._tolerates(choice, device)
+            and self.tolerates(choice, device)
         )
+
+    def tolerates(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
+        """Whether a choice tolerates the taints of the device."""
+        if not self._gates.device_taints:
+            return True
+        taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
+        return all_tolerated(taints, choice.tolerations)
 
     def take(
         self,
@@ -117,7 +124,7 @@ class DeviceReservations:
         ledger = self._ledger_to_charge(device)
         if ledger is not None and not ledger.take(device):
             return None
-        if not self._tolerates(choice, device) or not self._add(choice, device, constraints, must=must):
+        if not self.tolerates(choice, device) or not self._add(choice, device, constraints, must=must):
             if ledger is not None:
                 ledger.give_back(device)
             return None
@@ -147,12 +154,6 @@ class DeviceReservations:
             return False
         skips = device.spec.skip_node_operations and self._gates.variant.skips_operations
         return self._skipping_works or not skips
-
-    def _tolerates(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        if not self._gates.device_taints:
-            return True
-        taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
-        return all_tolerated(taints, choice.tolerations)
 
     def _consumption(self, choice: RequestAlternative, device: AdvertisedDevice) -> CapacityShare | None:
         key = choice, device
