@@ -189,6 +189,11 @@ def values_of(option: str, args: Sequence[str]) -> list[str]:
     return [value for value in found if value is not None]
 
 
+def flags_of(param: click.Parameter) -> list[str]:
+    """Return all flags of an option, such as ``--view`` and ``--no-view``."""
+    return [*param.opts, *param.secondary_opts]
+
+
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
 @click.version_option(__version__, message=VERSION, help="show the version, and the supported Kubernetes releases")
 def cli() -> None:

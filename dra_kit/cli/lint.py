@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from pydantic import BaseModel
@@ -17,8 +17,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
-from dra_kit.cli.driver_settings import settings_options
-from dra_kit.cli.options import TargetCommand, complete_target, path, silenced_log
+from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
 from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
@@ -35,20 +34,15 @@ from dra_kit.node.first_inventory import NODE, discover_once
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
 from dra_kit.text import escape_unprintable
 
-_OPTION: Final = "--driver"
-
 
 class LintCommand(TargetCommand):
     """Takes the driver from ``--driver``; its arguments are the files to check."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Load the driver first, so that its settings are known when the options are read."""
-        target = None if ctx.resilient_parsing else value_of(_OPTION, args)
-        if target is not None:
-            own = click.Command.get_params(self, ctx)
-            ctx.meta["driver"] = driver = load_driver(target)
-            ctx.meta["driver_options"] = settings_options(driver, own)
-        return click.Command.parse_args(self, ctx, args)
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """Return the driver of ``--driver``."""
+        del own
+        target = value_of("--driver", args)
+        return None if target is None else load_driver(target)
 
 
 @click.command(cls=LintCommand)
@@ -79,13 +73,7 @@ class LintCommand(TargetCommand):
 @click.option("--diff", is_flag=True, help="print what --fix would change, and write nothing")
 @click.option("--strict", is_flag=True, help="also fail on warnings")
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
-@click.option(
-    "--timeout",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    help="seconds the driver may take to find its devices",
-)
+@discovery_timeout_option
 @click.pass_context
 def lint(
     ctx: click.Context,

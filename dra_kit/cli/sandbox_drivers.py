@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dra_kit.author.target import load_driver, load_drivers
-from dra_kit.cli.app import values_of
+from dra_kit.cli.app import flags_of, values_of
 from dra_kit.cli.options import is_help, targets_of
 from dra_kit.errors import ConfigurationError
 
@@ -40,13 +40,13 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
     owners: dict[str, list[str]] = {}
     for name, options in of_each.items():
         for option in options:
-            for flag in _flags(option):
+            for flag in flags_of(option):
                 owners.setdefault(flag, []).append(name)
     found: dict[str, click.Option] = {}
     for options in of_each.values():
         for option in options:
-            several = list(dict.fromkeys(name for flag in _flags(option) for name in owners[flag]))
-            first = _flags(option)[0]
+            several = list(dict.fromkeys(name for flag in flags_of(option) for name in owners[flag]))
+            first = flags_of(option)[0]
             if len(several) == 1:
                 found[first] = option
             elif first not in found:
@@ -90,16 +90,12 @@ def _meta_key(driver: str) -> str:
     return f"driver_settings of {driver}"
 
 
-def _flags(option: click.Option) -> list[str]:
-    return [*option.opts, *option.secondary_opts]
-
-
 def _ambiguous(option: click.Option, drivers: Sequence[str]) -> click.Option:
     """Return an option that rejects its value, because several drivers have this setting."""
-    flag, name = _flags(option)[0], str(option.name).removeprefix("driver_setting_")
+    flag, name = flags_of(option)[0], str(option.name).removeprefix("driver_setting_")
     which = " or ".join(f"{SET} {driver}.{name}=VALUE" for driver in drivers)
     return click.Option(
-        [str(option.name), *_flags(option)],
+        [str(option.name), *flags_of(option)],
         is_flag=False,
         flag_value="",
         default=None,
