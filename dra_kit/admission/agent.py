@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -106,8 +106,6 @@ async def run_webhook(
             certificate,
             host=settings.host,
             port=settings.port,
-            webhooks=[WEBHOOK_ID],
-            resources=list(REVIEWED),
             check=partial(rejection, driver=driver),
             queue=queue,
             watchdog=watchdog,
@@ -119,7 +117,7 @@ async def run_webhook(
 
             def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
                 registry = kopf.OperatorRegistry()
-                register_review_handlers(registry, VERSIONS)
+                register_review_handlers(registry)
                 operator = kopf_settings()
                 operator.admission.server = server
                 return registry, operator
@@ -188,8 +186,8 @@ def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) 
 _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
 
 
-def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable[str]) -> None:
-    """Register the handlers, which answer with the verdict of the server, for these versions of resource.k8s.io."""
+def register_review_handlers(registry: kopf.OperatorRegistry) -> None:
+    """Register the handlers, which answer with the verdict of the server."""
     logging.getLogger("kopf.objects").addFilter(_without_refusals)
 
     async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
@@ -200,7 +198,7 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
             logger.info("object rejected", extra={"user": review["userinfo"].get("username"), **fields})
             raise kopf.AdmissionError(refusal.text, code=_REFUSED)
 
-    for version in versions:
+    for version in VERSIONS:
         for reviewed in REVIEWED:
             kopf.on.validate(reviewed.group, version, reviewed.plural, id=WEBHOOK_ID, registry=registry)(validate)
 

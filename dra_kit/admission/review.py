@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, R
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import shorten
+from dra_kit.text import counted, shorten
 
 logger: logging.Logger = logging.getLogger(__name__)
 REVIEWED: Final[tuple[Resource, ...]] = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)
@@ -46,7 +46,7 @@ class ReviewFindings(Struct, frozen=True):
     def __str__(self) -> str:
         more = [f"{self.omitted} more"] if self.omitted else []
         if self.unseen:
-            more.append(f"{self.unseen} more config{'s' if self.unseen > 1 else ''} not looked at")
+            more.append(f"{counted(self.unseen, 'more config')} not looked at")
         reported = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
         return "; ".join(reported)
 
@@ -145,15 +145,11 @@ def _exact(parameters: Any) -> tuple[object, ...] | None:
         return None
 
 
-def _configs(obj: Mapping[str, Any], fields: Collection[str]) -> list[Any] | None:
-    configs = value_at(obj, fields) if fields else None
-    return configs if isinstance(configs, list) else None
-
-
 def _parameters(obj: Mapping[str, Any], driver: str) -> Iterator[tuple[str, Any]]:
     """Yield path and value of the ``parameters`` of each config for ``driver``."""
     fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
-    for index, config in enumerate(_configs(obj, fields) or ()):
+    configs = value_at(obj, fields) if fields else None
+    for index, config in enumerate(configs if isinstance(configs, list) else ()):
         opaque = _mapping(_mapping(config).get("opaque"))
         if opaque.get("driver") == driver:
             yield f"{'.'.join(fields)}[{index}].opaque.parameters", opaque.get("parameters")

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
@@ -16,8 +16,9 @@ from aiohttp import web
 from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
-from dra_kit.admission.review import ReviewRejection, object_identity
+from dra_kit.admission.review import REVIEWED, ReviewRejection, object_identity
 from dra_kit.admission.review_queue import ORDINARY_BYTES, ReviewQueue, ReviewQueueOverload
+from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
@@ -40,7 +41,7 @@ _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun",
 
 
 class ReviewServer:
-    """Serves reviews on the paths of ``webhooks``, and ``GET /readyz``; all other requests are rejected.
+    """Serves reviews on the path of the webhook, and ``GET /readyz``; all other requests are rejected.
 
     ``check`` is called in the threads of ``queue``, which the caller closes.
 
@@ -54,8 +55,6 @@ class ReviewServer:
         *,
         host: str,
         port: int,
-        webhooks: Collection[str],
-        resources: Collection[Resource],
         check: Check,
         queue: ReviewQueue,
         watchdog: LoopWatchdog,
@@ -63,8 +62,6 @@ class ReviewServer:
         reread_seconds: float = 10.0,
     ) -> None:
         self._certificate = certificate
-        self._webhooks = frozenset(webhooks)
-        self._resources = tuple(resources)
         self._check = check
         self._queue = queue
         self._limits = limits
@@ -116,7 +113,7 @@ class ReviewServer:
                 return await self._answer(review, request, body, deadline)
 
         app = web.Application(client_max_size=LARGEST_BYTES)
-        app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
+        app.add_routes([web.get("/readyz", _ready), web.post(WEBHOOK_PATH, answer)])
         runner = web.AppRunner(
             app, handle_signals=False, access_log=None, shutdown_timeout=_STOP_SECONDS, auto_decompress=False,
             logger=requests_logger,
@@ -166,7 +163,6 @@ class ReviewServer:
         self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float
     ) -> web.Response | Mapping[str, Any]:
         """Return the review's answer, or why there is none."""
-        webhook = request.path.removeprefix("/")
         peer = request.remote or ""
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -174,7 +170,7 @@ class ReviewServer:
                     examine = partial(self._examine, body)
                     async with self._queue.turn(examine, size=len(body), peer=peer, deadline=deadline) as found:
                         given: Any = found
-                        return await review(given, webhook=webhook, headers=dict(request.headers))
+                        return await review(given, webhook=WEBHOOK_ID, headers=dict(request.headers))
                 except InvalidReview as error:
                     return _bad_request(str(error))
                 except ReviewQueueOverload:
@@ -190,7 +186,7 @@ class ReviewServer:
 
     def _examine(self, body: bytes) -> dict[str, Any]:
         """Return the review for kopf, with the verdict about its objects in place of their content."""
-        review = read_review(body, self._resources)
+        review = read_review(body)
         request = review["request"]
         objects = {key: request[key] for key in ("object", "oldObject") if request.get(key) is not None}
         looked_at = objects.get("object") or objects["oldObject"]
@@ -255,13 +251,13 @@ def seconds(timeout: str) -> float:
     return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), _MOST_SECONDS)
 
 
-def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
+def read_review(body: bytes) -> dict[str, Any]:
     """Return the AdmissionReview in a body.
 
     The API server never sends bodies that are rejected here. Other clients must not get ``allowed: true`` for them.
 
     Raises:
-        InvalidReview: the body is not a review of these resources.
+        InvalidReview: the body is not a review of an object that carries configs.
     """
     if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise InvalidReview(f"the body has more than {_MOST_VALUES} values")
@@ -275,14 +271,14 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     for key in ("uid", "operation"):
         if not _text(request, key):
             raise InvalidReview(f"request.{key} is missing")
-    _check(request, resources)
+    _check(request)
     return review
 
 
-def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
+def _check(request: Mapping[str, Any]) -> None:
     if request["operation"] not in _OPERATIONS:
         raise InvalidReview(f"operation {request['operation']!r:.80} is not checked here")
-    resource = _check_resource(request, resources)
+    resource = _check_resource(request)
     _check_kind(request, resource)
     if not isinstance(request.get("userInfo"), Mapping):
         raise InvalidReview("request.userInfo is missing")
@@ -300,13 +296,13 @@ def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
             raise InvalidReview(f"request.{key} is not a {resource.kind} of {api_version}")
 
 
-def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
+def _check_resource(request: Mapping[str, Any]) -> Resource:
     """Return what the review is about; ``request…`` is what the user asked for, which may be in another version."""
     asked = request.get("resource")
     for key in ("group", "version", "resource"):
         if not _text(asked, key):
             raise InvalidReview(f"request.resource.{key} is missing")
-    by_name = {(resource.group, resource.plural): resource for resource in resources}
+    by_name = {(resource.group, resource.plural): resource for resource in REVIEWED}
     resource = by_name.get((_text(asked, "group"), _text(asked, "resource")))
     if resource is None or _text(asked, "version") not in VERSIONS:
         raise InvalidReview(

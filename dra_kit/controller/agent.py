@@ -121,7 +121,11 @@ async def run_controller(
             return await supervisor.run()
         finally:
             if not await recorder.flush(_FLUSH_SECONDS):
-                logger.warning("stopping with unwritten Events", extra=_unwritten(settings, recorder))
+                lost = "they are lost: without election no other process has them"
+                what_now = "the next active replica writes those of claims" if settings.election else lost
+                logger.warning(
+                    "stopping with unwritten Events", extra={"events": recorder.waiting, "what_now": what_now}
+                )
 
 
 def _wired(
@@ -252,14 +256,6 @@ def _lease(driver: Driver[Any, Any], settings: ControllerSettings) -> str:
 
 def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> str:
     return settings.lease_namespace or credentials.namespace or "default"
-
-
-def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:
-    lost = "they are lost: without election no other process has them"
-    return {
-        "events": recorder.waiting,
-        "what_now": "the next active replica writes those of claims" if settings.election else lost,
-    }
 
 
 def _user_agent(driver: Driver[Any, Any]) -> str:

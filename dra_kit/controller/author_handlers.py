@@ -91,10 +91,9 @@ class AuthorHandlers:
                 if any(name in _names(kind) for kind in found.get("resources") or ()):
                     return True
         except NotFound:
-            return False
+            pass
         except KubeError as error:
             logger.debug("cannot check whether a kind is served", extra={"error": str(error)})
-            return False
         return False
 
     def _build(self) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:

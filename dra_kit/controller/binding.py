@@ -12,9 +12,10 @@ from msgspec import Struct
 from dra_kit.author.calls import call, describe_error, error_fields, unexpected_exc_info
 from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
 from dra_kit.client.api import Client
-from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.events import EventRecorder
 from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.controller.announcer import is_pod, reference_to
 from dra_kit.controller.binding_conditions import (
     BindingConditionWriter,
     BindingVerdict,
@@ -315,23 +316,10 @@ class DeviceBinding:
             logger.warning("device cannot be bound", extra={**fields, "error": failure})
             reason, kind = "DeviceBindingFailed", "Warning"
             note = f"Cannot bind {what} for ResourceClaim {claim.name}: {failure}"
-        regarding = [
-            ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, claim.name, claim.uid, claim.namespace),
-            *(
-                ObjectReference(PODS.api_version, PODS.kind, user.name, user.uid, claim.namespace)
-                for user in claim.consumers
-                if (user.api_group, user.resource) == (PODS.group, PODS.plural)
-            ),
-        ]
-        for reference in regarding:
-            self._recorder.record(
-                reference,
-                kind,
-                reason=reason,
-                action="Bind",
-                note=note,
-                identity=f"{reason} {claim.uid} {attachment.place} {attachment.since}",
-            )
+        identity = f"{reason} {claim.uid} {attachment.place} {attachment.since}"
+        pods = (reference_to(PODS, user.name, user.uid, claim.namespace) for user in claim.consumers if is_pod(user))
+        for regarding in (reference_to(RESOURCE_CLAIMS, claim.name, claim.uid, claim.namespace), *pods):
+            self._recorder.record(regarding, kind, reason=reason, action="Bind", note=note, identity=identity)
 
 
 class _Workers:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings, on_event
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.controller.claim_transitions import UNKNOWN, AnnouncementBacklog, ClaimTransition, our_devices, transitions
 from dra_kit.errors import Gone, Unavailable
@@ -47,7 +48,8 @@ class ClaimCache:
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._listing = False
         self._listed = -1  # resource version of the last list
-        self._seen = -1
+        self.seen: int = -1
+        """The latest resource version of any claim that a watch or a list has returned."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -57,11 +59,6 @@ class ClaimCache:
         """Whether there was a list."""
         return self._listed >= 0
 
-    @property
-    def seen(self) -> int:
-        """The latest resource version of any claim that a watch or a list has returned."""
-        return self._seen
-
     def claims(self) -> HeldClaims:
         """Return the claims that hold our devices now."""
         return HeldClaims(tuple(self._claims.values()))
@@ -69,7 +66,7 @@ class ClaimCache:
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[ClaimTransition, ...]:
         """Process the state of one claim from a watch; the last state of a deleted one if ``deleted``."""
         uid, version = _identity(claim)
-        self._seen = max(self._seen, version)
+        self.seen = max(self.seen, version)
         if version <= self._version(uid):
             return ()
         steps = self._take(uid, version, self._read(uid, claim))
@@ -102,7 +99,7 @@ class ClaimCache:
         for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
             steps += self._take(uid, listed, None)
         self._listed = max(self._listed, listed)
-        self._seen = max(self._seen, listed)
+        self.seen = max(self.seen, listed)
         return () if silent else tuple(steps)
 
     def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[ClaimTransition, ...]:
@@ -295,11 +292,7 @@ class ClaimFollower:
                 pause = min(pause, LIST_RETRY)
                 await asyncio.sleep(pause)
                 continue
-            try:
-                async with asyncio.timeout(pause):
-                    await self._look_again.wait()
-            except TimeoutError:
-                pass
+            await wait_for_event(self._look_again, pause)
 
     def look_again(self) -> None:
         """List again: the watch was restarted, and only a list shows what was deleted in the gap."""

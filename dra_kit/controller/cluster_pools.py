@@ -28,11 +28,6 @@ _ASKED_ONE_BY_ONE: Final = 16
 """Pools that are looked for by name; for more, all slices of the driver are listed."""
 
 
-def field_selector(driver: str) -> str:
-    """Return the field selector for this driver's slices without a node."""
-    return f"spec.driver={driver},spec.nodeName="
-
-
 class ClusterScope(SliceScope):
     """All slices of one driver without a ``nodeName``."""
 
@@ -51,7 +46,7 @@ class ClusterScope(SliceScope):
     @property
     @override
     def field_selector(self) -> str:
-        return field_selector(self._driver)
+        return f"spec.driver={self._driver},spec.nodeName="
 
     @override
     async def features(self) -> ServerFeatures:

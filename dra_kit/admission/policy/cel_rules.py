@@ -23,6 +23,7 @@ from dra_kit.admission.policy.shapes import (
     NumberBounds,
     ObjectShape,
     QuantityShape,
+    ScalarShape,
     Shape,
     StringShape,
     TaggedShape,
@@ -120,11 +121,7 @@ def own(shape: Shape, value: str, depth: int = 0) -> CelTerm:
             return _scalar(shape, value)
 
 
-def _scalar(
-    shape: AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape
-    | EnumShape,
-    value: str,
-) -> CelTerm:  # fmt: skip
+def _scalar(shape: ScalarShape, value: str) -> CelTerm:
     match shape:
         case AnyShape():
             return TRUE

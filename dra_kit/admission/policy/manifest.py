@@ -40,6 +40,7 @@ from dra_kit.admission.policy.shapes import (
     NumberBounds,
     ObjectShape,
     QuantityShape,
+    ScalarShape,
     Shape,
     StringShape,
     TaggedShape,
@@ -51,6 +52,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.cel.admission import MAX_CODE_POINTS, compile_policy
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
+from dra_kit.text import counted
 
 Action = Literal["Deny", "Warn", "Audit"]
 """What happens to an object that breaks a rule."""
@@ -334,17 +336,7 @@ def describe_shape(shape: Shape) -> str:
             return _scalar(shape)
 
 
-def _scalar(
-    shape: AnyShape
-    | NullShape
-    | BooleanShape
-    | IntegerShape
-    | FloatShape
-    | DecimalShape
-    | QuantityShape
-    | StringShape
-    | EnumShape,
-) -> str:
+def _scalar(shape: ScalarShape) -> str:
     match shape:
         case IntegerShape(bounds):
             return f"an integer{_bounds(bounds)}"
@@ -389,12 +381,12 @@ def describe_string(shape: StringShape) -> str:
 
 def _count(least: int | None, most: int | None, what: str) -> str:
     if least is not None and least == most:
-        return f" of {least} {what}{'' if least == 1 else 's'}"
+        return f" of {counted(least, what)}"
     if least is not None and most is not None:
         return f" of {least} to {most} {what}s"
     if most is not None:
-        return f" of at most {most} {what}{'' if most == 1 else 's'}"
-    return f" of at least {least} {what}{'' if least == 1 else 's'}" if least is not None else ""
+        return f" of at most {counted(most, what)}"
+    return f" of at least {counted(least, what)}" if least is not None else ""
 
 
 def _bounds(bounds: NumberBounds) -> str:

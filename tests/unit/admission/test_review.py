@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.admission.review import REVIEWED, rejection, review_configs
+from dra_kit.admission.review import rejection, review_configs
 from dra_kit.admission.server import read_review
 from dra_kit.kubernetes.values.json import loads
 from tests.unit.admission.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters, review
@@ -241,7 +241,7 @@ def test_a_crashing_validator_is_logged_without_its_message(caplog: pytest.LogCa
 def test_values_that_no_driver_can_decode_are_rejected_with_their_path(value: str, path: str, text: str) -> None:
     field = re.split(r"[.\[]", path)[0]
     body = json.dumps(review(carrying("ResourceClaim", config(parameters(**{field: "HERE"})))))
-    request = read_review(body.replace('"HERE"', value).encode(), REVIEWED)["request"]
+    request = read_review(body.replace('"HERE"', value).encode())["request"]
     found = str(rejection(request["object"], None, "CREATE", driver))
     assert found.startswith(f"ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.{path}")
     assert f": {text}" in found

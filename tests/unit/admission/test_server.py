@@ -21,7 +21,6 @@ from dra_kit.admission.review import ReviewRejection
 from dra_kit.admission.review_queue import ReviewQueue
 from dra_kit.admission.server import VERDICT, Check, ReviewServer, seconds
 from dra_kit.client.operator import kopf
-from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.liveness import LoopWatchdog
@@ -59,8 +58,6 @@ def server_of(
         ServerCertificate(CertificateFiles(pair.cert, pair.key)),
         host=host,
         port=port,
-        webhooks=["validate-opaque-config"],
-        resources=[RESOURCE_CLAIMS],
         check=check,
         queue=ReviewQueue(),
         watchdog=LoopWatchdog(),

@@ -229,33 +229,33 @@ class Running:
 
 async def test_a_stopping_holder_releases_the_lease_for_the_next_replica(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     two = Running(client, "two")
     await two.ready.wait()
     assert not two.leadership.leading
     await one.stop()
     assert not one.leadership.leading
     assert (stored(api)["holderIdentity"], stored(api)["leaseDurationSeconds"]) in {("", 1), ("two", 1)}
-    await two.leadership.gained()
+    await two.leadership.gained.wait()
     await two.stop()
 
 
 async def test_a_holder_that_cannot_renew_stops_before_the_lease_expires(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     api.down = True
-    await one.leadership.lost()
+    await one.leadership.lost.wait()
     assert stored(api)["holderIdentity"] == "one"  # others respect it still
     api.down = False
-    await one.leadership.gained()  # it goes on as a standby, and takes it again
+    await one.leadership.gained.wait()  # it goes on as a standby, and takes it again
     await one.stop()
 
 
 async def test_a_server_that_does_not_answer_does_not_renew_the_lease(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     api.silent = True
-    await one.leadership.lost()
+    await one.leadership.lost.wait()
     api.silent = False
     await one.stop()
 
