@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,8 +19,14 @@ from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import counted, shorten
 
 logger: logging.Logger = logging.getLogger(__name__)
-REVIEWED: Final[tuple[Resource, ...]] = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)
-"""What carries configs."""
+REVIEWED: Final[Mapping[Resource, Sequence[str]]] = {
+    RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
+    RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],
+    DEVICE_CLASSES: ["CREATE", "UPDATE"],
+}
+"""What carries configs, and the operations that can bring in one."""
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Versions of resource.k8s.io that objects may come in."""
 _TITLE_BYTES: Final = 600
 """Kind, namespace and name of whatever the API server lets pass have fewer."""
 

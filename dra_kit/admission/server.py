@@ -16,7 +16,7 @@ from aiohttp import web
 from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
-from dra_kit.admission.review import REVIEWED, ReviewRejection, object_identity
+from dra_kit.admission.review import REVIEWED, VERSIONS, ReviewRejection, object_identity
 from dra_kit.admission.review_queue import ORDINARY_BYTES, ReviewQueue, ReviewQueueOverload
 from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.client.operator import kopf
@@ -32,10 +32,6 @@ VERDICT: Final = "verdict"
 """The key of an object that kopf gets, with the :class:`ReviewRejection` of the review, or None."""
 Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], ReviewRejection | None]
 """Why a request must be refused, by its object, the object that it replaces, and the operation."""
-_REFUSED: Final = "refused"  # key of the audit annotation
-_STOP_SECONDS: Final = 5.0
-_PUT_OFF_SECONDS: Final = 1.0
-"""How long a review that cannot be answered in time waits for its 503, so that trying again at once gains nothing."""
 _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun", "name", "namespace")
 """What kopf gets of a request, beside its objects."""
 
@@ -115,7 +111,7 @@ class ReviewServer:
         app = web.Application(client_max_size=LARGEST_BYTES)
         app.add_routes([web.get("/readyz", _ready), web.post(WEBHOOK_PATH, answer)])
         runner = web.AppRunner(
-            app, handle_signals=False, access_log=None, shutdown_timeout=_STOP_SECONDS, auto_decompress=False,
+            app, handle_signals=False, access_log=None, shutdown_timeout=5.0, auto_decompress=False,
             logger=requests_logger,
             handler_cancellation=True,  # a review whose client is gone is not checked
         )  # fmt: skip
@@ -174,7 +170,7 @@ class ReviewServer:
                 except InvalidReview as error:
                     return _bad_request(str(error))
                 except ReviewQueueOverload:
-                    await asyncio.sleep(_PUT_OFF_SECONDS)
+                    await asyncio.sleep(1.0)  # trying again at once gains nothing
                     return _too_many()
         except TimeoutError:
             return _too_many()
@@ -208,7 +204,7 @@ def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
     The API server's audit log has that at every level of its policy but None (admission.k8s.io/v1, auditAnnotations).
     """
     response = review["response"]
-    annotations = {_REFUSED: str((response.get("status") or {}).get("message") or "")}
+    annotations = {"refused": str((response.get("status") or {}).get("message") or "")}
     return {**review, "response": {**response, "auditAnnotations": annotations}}
 
 
@@ -224,15 +220,11 @@ async def _ready(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
 _MOST_VALUES: Final = 1_000_000
 """Values in a review, about. Two objects of all that the API server lets pass have 600,000; each may take 120 bytes."""
 # Other operations are rejected: their effect on configs is unknown. A deletion needs no check; it is answered because
 # webhook configurations may match all operations.
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
-_SECONDS: Final = 5.0  # timeoutSeconds of the configuration
-_MOST_SECONDS: Final = 30.0  # that the API lets pass
 _DURATION: Final = re.compile(r"([0-9]{1,9})(s|ms)")
 
 
@@ -247,8 +239,8 @@ def seconds(timeout: str) -> float:
     """
     match = _DURATION.fullmatch(timeout)
     if match is None:
-        return _SECONDS
-    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), _MOST_SECONDS)
+        return 5.0  # timeoutSeconds of the configuration
+    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), 30.0)  # the most that the API lets pass
 
 
 def read_review(body: bytes) -> dict[str, Any]:

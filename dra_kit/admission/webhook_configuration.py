@@ -11,17 +11,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dra_kit.admission.review import REVIEWED
-from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 
 WEBHOOK_ID: Final = "validate-opaque-config"
 WEBHOOK_PATH: Final = f"/{WEBHOOK_ID}"
-_OPERATIONS: Final = {
-    RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
-    RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],
-    DEVICE_CLASSES: ["CREATE", "UPDATE"],
-}
 
 
 class ServiceReference(Struct, frozen=True):
@@ -90,7 +85,7 @@ def _webhook(resource: Resource, driver_name: str, client: dict[str, Any], versi
                 "apiGroups": [resource.group],
                 "apiVersions": list(versions),
                 "resources": [resource.plural],
-                "operations": _OPERATIONS[resource],
+                "operations": list(REVIEWED[resource]),
                 "scope": "Namespaced" if resource.namespaced else "Cluster",
             }
         ],

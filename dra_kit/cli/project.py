@@ -257,9 +257,6 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
     click.echo(f"{name} was updated to dra-kit {version}, with your changes" if changes else "nothing to do")
 
 
-_STDOUT: Final = Path("-")
-
-
 @click.command()
 @click.argument("target", required=False, shell_complete=complete_target)
 @click.option(
@@ -288,7 +285,7 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
         return
     driver = load_driver(target)
     text = project_values(target, driver, chart_directory(), lambda given: author_settings(driver, given))
-    if file == _STDOUT:
+    if file == Path("-"):
         click.echo(text, nl=False)
     elif file is not None:
         try:

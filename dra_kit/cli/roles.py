@@ -82,8 +82,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 @expected_driver
 @role_options
 @click.pass_context
-def webhook(  # noqa: PLR0917 - click passes them by name
+def webhook(
     ctx: click.Context,
+    /,
+    *,
     target: str,
     cert: Path | None,
     key: Path | None,
@@ -336,8 +338,10 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
 @expected_driver
 @role_options
 @click.pass_context
-def controller(  # noqa: PLR0917 - click passes them by name
+def controller(
     ctx: click.Context,
+    /,
+    *,
     target: str,
     lease_namespace: str | None,
     lease_name: str | None,

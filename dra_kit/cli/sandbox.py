@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from dra_kit.sandbox.cluster import SandboxSettings
+    from dra_kit.sandbox.dev.session import DevSession
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
 
@@ -77,7 +78,7 @@ class SandboxCommand(TargetCommand):
                 printer.entry(f"loading {'the driver of this project' if target == HERE else target}")
 
         if not ctx.resilient_parsing:
-            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story", loading)
+            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, loading)
         return click.Command.parse_args(self, ctx, args)
 
 
@@ -357,31 +358,12 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     )
 
 
-_INSIST_SECONDS: Final = 2.0
 _CUT_OFF: Final = 128 + signal.SIGPIPE
 """Exit code when the reader of the output has closed it, as in shells."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class InterruptibleRun(Protocol):
-    """A session that Ctrl-C shuts down in order."""
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the session only waits for an interruption."""
-        ...
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the process if a lasting session is interrupted."""
-        ...
-
-    async def run(self) -> int:
-        """Run, clean up in any case, and return the exit code."""
-        ...
-
-
-async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Event) -> int:
+async def run_interruptibly(session: SandboxSession | DevSession, reader_gone: asyncio.Event) -> int:
     """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process.
 
     Args:
@@ -403,7 +385,7 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         interrupted = True
         click.echo("\nshutting down; press Ctrl-C again to stop immediately", err=True)
         work.cancel()
-        loop.call_later(_INSIST_SECONDS, insist)
+        loop.call_later(2.0, insist)
 
     def insist() -> None:
         for number in _SIGNALS:

@@ -122,7 +122,6 @@ Loaded = tuple[str, "Driver[Any, Any]"]
 def load_targets(
     own: Sequence[click.Parameter],
     args: Sequence[str],
-    option: str,
     loading: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Loaded], list[click.Option]]:
     """Return the drivers that the arguments name, with the options of their settings.
@@ -133,7 +132,6 @@ def load_targets(
     Args:
         own: the command's own options.
         args: its arguments.
-        option: the option that names folders of stories.
         loading: called with each TARGET before it and its imports are loaded.
 
     Raises:
@@ -156,7 +154,7 @@ def load_targets(
     load(lambda: targets_of([*own, *options], args))
     if is_help(args):
         return found, options  # a story names TARGETs that the user has not named
-    folders = [Path(text) for text in values_of(option, args) if Path(text).is_dir()]
+    folders = [Path(text) for text in values_of("--story", args) if Path(text).is_dir()]
     needed = [target for story in load_stories(folders) for target in story.targets]
     load(lambda: needed)
     return found, options

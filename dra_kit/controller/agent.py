@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, field
 from prometheus_client import Metric
@@ -47,8 +47,6 @@ from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
 
 logger: logging.Logger = logging.getLogger(__name__)
-_WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
-_FLUSH_SECONDS: Final = 5.0
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
@@ -56,7 +54,6 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
-        context: a context of the kubeconfig; None for its current one.
         instance: names this process in Events; None for the host name, which is the name of the pod.
         resync_seconds: seconds between two complete lists of the claims.
         probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable them.
@@ -74,7 +71,6 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     """
 
     kubeconfig: Path | None = None
-    context: str | None = None
     instance: str | None = None
     resync_seconds: float = 600.0
     probe_address: str = ""
@@ -104,14 +100,14 @@ async def run_controller(
             handlers cannot be imported, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig)
     async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover_release(client)
         recorder = EventRecorder(
             client,
             controller=driver.name,
             instance=settings.instance or socket.gethostname(),
-            capacity=_WAITING_EVENTS,
+            capacity=4096,  # one controller speaks for a whole cluster
         )
         announced = UNKNOWN
         if settings.election:
@@ -120,7 +116,7 @@ async def run_controller(
         try:
             return await supervisor.run()
         finally:
-            if not await recorder.flush(_FLUSH_SECONDS):
+            if not await recorder.flush(5.0):
                 lost = "they are lost: without election no other process has them"
                 what_now = "the next active replica writes those of claims" if settings.election else lost
                 logger.warning(

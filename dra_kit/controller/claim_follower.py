@@ -401,12 +401,6 @@ class ClaimHistory:
         return listed is not None and int(self._version) >= listed
 
 
-_PAGE: Final = 500  # objects per page of kopf's list
-# kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is 80 MiB
-_WORKERS: Final = 100
-_IDLE_SECONDS: Final = 0.1
-
-
 class ClaimWatch:
     """Runs kopf for the follower.
 
@@ -430,9 +424,11 @@ class ClaimWatch:
         def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
             registry = kopf.OperatorRegistry()
             on_event(registry, RESOURCE_CLAIMS, self._follower.on_claim, id="follow-claims", loop=loop)
-            settings = kopf_settings(chunk_size=_PAGE)
-            settings.queueing.worker_limit = _WORKERS
-            settings.queueing.idle_timeout = _IDLE_SECONDS
+            settings = kopf_settings(chunk_size=500)
+            # kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is
+            # 80 MiB
+            settings.queueing.worker_limit = 100
+            settings.queueing.idle_timeout = 0.1
             return registry, settings
 
         def watching() -> None:

@@ -19,7 +19,6 @@ from dra_kit.errors import ConfigurationError, Conflict, Forbidden, InternalErro
 from dra_kit.process.supervisor import Part
 
 logger: logging.Logger = logging.getLogger(__name__)
-_RELEASE_SECONDS: Final = 5.0
 
 
 class LeaseTiming(Struct, frozen=True):
@@ -207,7 +206,7 @@ class LeaderElector:
             return
         self._leadership.set(leading=False)
         try:
-            async with asyncio.timeout(_RELEASE_SECONDS):
+            async with asyncio.timeout(5.0):
                 # what is known of it may be older than a renewal that was under way
                 lease = await self._client.get(LEASES, self._lease, self._namespace)
                 if holder_of(lease) == self._identity:

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from dra_kit.admission.agent import WebhookSettings, run_webhook
-from dra_kit.admission.server import VERSIONS
+from dra_kit.admission.review import VERSIONS
 from dra_kit.errors import ConfigurationError
 from tests.support.ports import kept_free
 from tests.support.probes import ask
