@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 from prometheus_client import Metric
@@ -47,6 +47,7 @@ from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
 
 logger: logging.Logger = logging.getLogger(__name__)
+_FLUSH_SECONDS: Final = 5.0
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
@@ -116,7 +117,7 @@ async def run_controller(
         try:
             return await supervisor.run()
         finally:
-            if not await recorder.flush(5.0):
+            if not await recorder.flush(_FLUSH_SECONDS):
                 lost = "they are lost: without election no other process has them"
                 what_now = "the next active replica writes those of claims" if settings.election else lost
                 logger.warning(

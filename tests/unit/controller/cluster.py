@@ -26,6 +26,13 @@ async def connected() -> AsyncIterator[Client]:
         yield client
 
 
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended; raise its error if it failed before."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 @asynccontextmanager
 async def running(part: Part) -> AsyncIterator[asyncio.Event]:
     """An active part, from when it is ready; cancelled at the end, as when the lease is lost."""
@@ -38,9 +45,7 @@ async def running(part: Part) -> AsyncIterator[asyncio.Event]:
             await task
         yield ready
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancelled(task)
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import LEASES
 from dra_kit.controller.election import LeaderElector, Leadership, LeaseTiming
 from dra_kit.errors import ConfigurationError, Forbidden
-from tests.unit.controller.cluster_api import ClusterApi, eventually
+from tests.support.api import eventually
+from tests.unit.controller.cluster import cancelled
+from tests.unit.controller.cluster_api import ClusterApi
 
 QUICK = LeaseTiming(lease=1.0, renew_deadline=0.6, retry=0.05)
 
@@ -28,12 +29,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[ClusterApi]:
-    async with ClusterApi() as server:
-        yield server
 
 
 @pytest.fixture
@@ -222,9 +217,7 @@ class Running:
         self.task = asyncio.create_task(elector.run(self.ready))
 
     async def stop(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await cancelled(self.task)
 
 
 async def test_a_stopping_holder_releases_the_lease_for_the_next_replica(api: ClusterApi, client: Client) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NODES, RESOURCE_SLICES
 from dra_kit.controller.orphan_slices import OrphanSliceCollector, find_orphan_slices
 from tests.unit.controller.claims import DRIVER
@@ -48,12 +45,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
-        yield connected
 
 
 async def present(client: Client) -> set[str]:
