@@ -30,6 +30,7 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Conflict
 from tests.support.ports import kept_free
+from tests.support.probes import ask
 from tests.unit.admission.pizzeria import driver
 
 PLACE = SelfManagedSettings(namespace="default", service="pizza-webhook")
@@ -256,21 +257,12 @@ async def test_the_webhook_serves_with_its_own_certificate(client: Client, serve
             await until_served(port, (await until_stored(client))["ca.crt"])
 
 
-async def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of an answer of the probes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), body
-
-
 async def probed(port: int, path: str) -> tuple[int, str]:
     async with asyncio.timeout(60):
         while True:
             try:
-                return await get(port, path)
-            except ConnectionError:
+                return await asyncio.to_thread(ask, port, path)
+            except OSError:
                 await asyncio.sleep(0.05)
 
 
@@ -281,7 +273,7 @@ async def test_a_webhook_without_its_secret_is_alive_but_not_ready(
     with kept_free() as port, kept_free() as probes:
         async with webhook(server, port, tmp_path, probes=probes):
             assert (await probed(probes, "/healthz"))[0] == 200
-            status, body = await get(probes, "/readyz")
+            status, body = await probed(probes, "/readyz")
             assert (status, "certificate" in body) == (503, True)
             await client.create(SECRETS, {"metadata": {"name": PLACE.secret}, "type": "Opaque"}, "default")
             await until_served(port, (await until_stored(client))["ca.crt"])
