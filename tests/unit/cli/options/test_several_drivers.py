@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -160,7 +159,7 @@ def test_output_names_each_driver(kitchen: Kitchen) -> None:
         assert f"kubelet of node-1: driver {name} is registered" in text
         assert f"{name} offers 2 devices on node-1" in text
         assert device in text
-    assert json.loads((kitchen.directory / "r.json").read_text())["drivers"] == ["dra.pizza", "dra.wine"]
+    assert kitchen.report()["drivers"] == ["dra.pizza", "dra.wine"]
     assert kitchen.left_behind() == []
 
 
