@@ -23,7 +23,7 @@ from dra_kit.admission.certificates import (
     SelfManagedSettings,
     ServerCertificate,
 )
-from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -52,8 +52,7 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
         await connected.create(
             SECRETS, {"metadata": {"name": PLACE.secret, "labels": LABELS}, "type": "Opaque"}, "default"
         )
-        service = ServiceReference("default", PLACE.service)
-        made = validating_webhook_configuration(driver.name, service=service)
+        made = validating_webhook_configuration(driver.name, url=f"https://{PLACE.names[0]}")
         await connected.create(VALIDATING_WEBHOOK_CONFIGURATIONS, made)
         yield connected
 
