@@ -29,6 +29,10 @@ BAD = config(parameters(toppings=["mushroom"]))
 GOOD = config(parameters(toppings=["olives"]))
 
 
+def settings_of(pair: Pair, port: int, kubeconfig: Path, **changes: Any) -> WebhookSettings:
+    return WebhookSettings(cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=kubeconfig, **changes)
+
+
 class Webhook:
     """A webhook and the API server it looks at."""
 
@@ -37,10 +41,7 @@ class Webhook:
         self.port = self._kept.enter_context(kept_free())
         self.api = api
         self.pair = pair
-        self.settings = WebhookSettings(
-            cert=pair.cert, key=pair.key, host="127.0.0.1", port=self.port, kubeconfig=kubeconfig, **changes
-        )
-        self.task = asyncio.create_task(run_webhook(driver, self.settings))
+        self.task = asyncio.create_task(run_webhook(driver, settings_of(pair, self.port, kubeconfig, **changes)))
 
     async def ready(self) -> None:
         async with asyncio.timeout(60), aiohttp.ClientSession() as session:
@@ -175,13 +176,7 @@ async def test_a_port_in_use_is_reported_before_any_api_request(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         async with ClusterApi() as api:
-            settings = WebhookSettings(
-                cert=pair.cert,
-                key=pair.key,
-                host="127.0.0.1",
-                port=port,
-                kubeconfig=api.kubeconfig(tmp_path / "config"),
-            )
+            settings = settings_of(pair, port, api.kubeconfig(tmp_path / "config"))
             with pytest.raises(ConfigurationError, match="Address already in use"):
                 await run_webhook(driver, settings)
             assert api.requests == []
@@ -196,11 +191,8 @@ async def test_a_missing_certificate_is_a_configuration_error(tmp_path: Path) ->
 async def test_a_failed_start_releases_the_port(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     with kept_free() as port:
-        settings = WebhookSettings(
-            cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=tmp_path / "missing"
-        )
         with pytest.raises(ConfigurationError, match="missing"):
-            await run_webhook(driver, settings)
+            await run_webhook(driver, settings_of(pair, port, tmp_path / "missing"))
         with socket.create_server(("127.0.0.1", port)) as again:
             assert again.getsockname()[1] == port
 
