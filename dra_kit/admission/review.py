@@ -79,14 +79,10 @@ def review_configs(
 ) -> ReviewFindings:
     """Return the problems of the configs that an object carries for a driver.
 
-    Configs of other drivers are ignored; the API server rejects entries that are not configs. For an update, unchanged
-    configs are ignored, and so are problems that a config had before, unless it has more problems than are reported.
-
-    Args:
-        obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
-            :func:`dra_kit.kubernetes.values.json.loads`, so that duplicate keys are seen.
-        driver: the driver whose configs to check.
-        stored: the stored object that it replaces.
+    Configs of other drivers are ignored; the API server rejects entries that are not configs. For an update of the
+    ``stored`` object, unchanged configs are ignored, and so are problems that a config had before, unless it has more
+    problems than are reported. Both objects may be in any version; duplicate keys are seen if they were parsed by
+    :func:`dra_kit.kubernetes.values.json.loads`.
     """
     before = dict(_parameters(stored, driver.name)) if stored is not None else {}
     known = {_exact(parameters) for parameters in before.values()} - {None}

@@ -172,13 +172,8 @@ class ReviewQueue:
     async def turn(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> AsyncIterator[T]:
         """Call a function in a thread when its turn comes, and yield its result; the thread continues after the block.
 
-        A function whose caller is cancelled before that is dropped.
-
-        Args:
-            function: reads and checks a review.
-            size: the size of the review in bytes.
-            peer: the address that the review came from.
-            deadline: the time by :func:`time.monotonic` after which the answer is useless.
+        A function whose caller is cancelled before that is dropped. The answer to the review, of ``size`` bytes, is
+        useless after the ``deadline``, a time by :func:`time.monotonic`.
 
         Raises:
             ReviewQueueOverload: its turn would come after the deadline.

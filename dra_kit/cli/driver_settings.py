@@ -39,12 +39,7 @@ def settings_options(
     """Return an option for each field of ``Driver(settings=…)``; its values are stored in ``ctx.meta``.
 
     A bool is ``--x/--no-x``. A list is a flag that may be repeated, a text with commas, or JSON. A model or a dict is
-    JSON. Everything else is one text.
-
-    Args:
-        driver: the driver.
-        own: the command's own options.
-        meta_key: the key of the values in ``ctx.meta``, a mapping by the name of the setting.
+    JSON. Everything else is one text. ``meta_key`` is the key of the values, a mapping by the name of the setting.
 
     Raises:
         ConfigurationError: a setting has the same flag as an option of dra-kit.

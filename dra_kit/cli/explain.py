@@ -78,13 +78,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @output_option
 @click.option("--all", "everything", is_flag=True, help="list all nodes and devices, however many")
 @click.pass_context
-def explain(
-    ctx: click.Context,
-    /,
-    names: tuple[str, ...],
-    files: tuple[Path, ...],
-    **options: Any,
-) -> None:
+def explain(ctx: click.Context, /, names: tuple[str, ...], files: tuple[Path, ...], **options: Any) -> None:
     """Explain why a claim or a pod gets devices, or why not, and what would have to change.
 
     KIND is claim or pod, or another name that kubectl accepts for them. Without a NAME, all pending ones are explained:

@@ -21,6 +21,7 @@ from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.options import (
     TargetCommand,
+    cdi_dir_option,
     cluster_options,
     complete_target,
     credentials_of,
@@ -75,13 +76,7 @@ class CheckCommand(TargetCommand):
     help="Service of a webhook that creates its own certificate",
 )
 @kubelet_dir_option("root directory of the kubelet; if it does not exist, this machine is not a node")
-@variable_option(
-    "--cdi-dir",
-    default="/var/run/cdi",
-    type=path(),
-    envvar="DRA_CDI_DIR",
-    help="directory to which drivers write CDI files",
-)
+@cdi_dir_option("directory to which drivers write CDI files")
 @variable_option(
     "--cri-socket",
     type=path(),

@@ -138,6 +138,11 @@ def kubelet_dir_option(text: str = "root directory of the kubelet") -> OptionDec
     )
 
 
+def cdi_dir_option(text: str) -> OptionDecorator:
+    """Add ``--cdi-dir`` for one directory."""
+    return variable_option("--cdi-dir", default="/var/run/cdi", type=path(), envvar="DRA_CDI_DIR", help=text)
+
+
 context_option: OptionDecorator = click.option(
     "--context", help="context of the kubeconfig  [default: its current one]"
 )

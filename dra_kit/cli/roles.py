@@ -21,6 +21,7 @@ from dra_kit.cli.app import value_of
 from dra_kit.cli.options import (
     OptionDecorator,
     TargetCommand,
+    cdi_dir_option,
     check_name,
     complete_target,
     expected_driver,
@@ -179,13 +180,7 @@ class NodeCommand(TargetCommand):
 node_options: OptionDecorator = option_group(
     variable_option("--node-name", envvar="DRA_NODE_NAME", help="name of this node's Node object"),
     kubelet_dir_option(),
-    variable_option(
-        "--cdi-dir",
-        default="/var/run/cdi",
-        type=path(),
-        envvar="DRA_CDI_DIR",
-        help="directory where the container runtime reads CDI files",
-    ),
+    cdi_dir_option("directory where the container runtime reads CDI files"),
     variable_option(
         "--pod-uid",
         envvar="DRA_POD_UID",
@@ -318,11 +313,7 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
     envvar="DRA_LEASE_NAMESPACE",
     help="namespace of the Lease of the leader election  [default: the pod's, or the kubeconfig's]",
 )
-@variable_option(
-    "--lease-name",
-    envvar="DRA_LEASE_NAME",
-    help="name of the Lease  [default: <driver>-controller]",
-)
+@variable_option("--lease-name", envvar="DRA_LEASE_NAME", help="name of the Lease  [default: <driver>-controller]")
 @variable_option(
     "--leader-election/--no-leader-election",
     default=True,

@@ -364,12 +364,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_interruptibly(session: SandboxSession | DevSession, reader_gone: asyncio.Event) -> int:
-    """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process.
-
-    Args:
-        session: the session.
-        reader_gone: set when the reader of the output has closed it.
-    """
+    """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process."""
     import asyncio  # as above: the command line does not need it
 
     loop = asyncio.get_running_loop()

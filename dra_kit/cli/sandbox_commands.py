@@ -53,10 +53,7 @@ def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
         )
     if len(found) > 1:
         for item in found:
-            click.echo(
-                f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}",
-                err=True,
-            )
+            click.echo(f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}", err=True)
         raise SandboxError(f"{len(found)} sandboxes are running; choose one with --kubeconfig")
     return found[0]
 

@@ -26,10 +26,6 @@ SET: Final = "--set"
 def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.Parameter]) -> list[click.Option]:
     """Return an option for each setting; if several drivers share one, its help says to use ``--set`` instead.
 
-    Args:
-        drivers: distinct drivers.
-        own: the command's own options.
-
     Raises:
         ConfigurationError: a setting has the same flag as an option of dra-kit.
     """
@@ -57,12 +53,7 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
 def given_settings(
     ctx: click.Context, drivers: Sequence[Driver[Any, Any]], texts: Sequence[str]
 ) -> Mapping[str, Mapping[str, object]]:
-    """Return the values of flags, environment and ``--set``, for each driver by the name of the setting.
-
-    Args:
-        ctx: the command's context.
-        drivers: distinct drivers.
-        texts: values of ``--set``: ``NAME=VALUE`` or ``DRIVER.NAME=VALUE``.
+    """Return the values of flags, environment and ``--set`` (``texts``), for each driver by the name of the setting.
 
     Raises:
         ConfigurationError: a value of ``--set`` has an unknown or ambiguous setting.
@@ -120,19 +111,12 @@ Loaded = tuple[str, "Driver[Any, Any]"]
 
 
 def load_targets(
-    own: Sequence[click.Parameter],
-    args: Sequence[str],
-    loading: Callable[[str], None] = lambda _: None,
+    own: Sequence[click.Parameter], args: Sequence[str], loading: Callable[[str], None] = lambda _: None
 ) -> tuple[list[Loaded], list[click.Option]]:
     """Return the drivers that the arguments name, with the options of their settings.
 
     Drivers are loaded one after the other, because values of a driver's options can only be distinguished from TARGETs
-    once the driver is loaded.
-
-    Args:
-        own: the command's own options.
-        args: its arguments.
-        loading: called with each TARGET before it and its imports are loaded.
+    once the driver is loaded. ``loading`` is called with each TARGET before it and its imports are loaded.
 
     Raises:
         ConfigurationError: a driver or a story cannot be loaded, two drivers have the same name, or a setting has the
@@ -192,14 +176,9 @@ def _same(one: str, other: str) -> bool:
 def sandbox_driver(
     target: str, first: Driver[Any, Any], given: Mapping[str, object], nodes: int, *, replaced: bool = False
 ) -> SandboxDriver:
-    """Return the driver with its settings, loaded once for each node.
+    """Return the driver, which was loaded once (``first``), with its settings, loaded once for each node.
 
-    Args:
-        target: the TARGET.
-        first: the driver, which is already loaded once.
-        given: values of its settings by name, which override those of its project.
-        nodes: the number of nodes.
-        replaced: whether a story replaces the driver by another release.
+    The ``given`` settings override those of its project. ``replaced``: a story replaces it by another release.
 
     Raises:
         ConfigurationError: the project is invalid, or the driver lacks a setting that the project names.

@@ -209,14 +209,20 @@ class BindingWorker:
             await call(method, attachment.claim, attachment.device)
 
     def _failed(self, message: str, error: Exception) -> bool:
-        """Log an error, at DEBUG if it is the same as before; return True: the worker must try again."""
-        module = type(self._shared.binder).__module__
-        known = describe_error(error) == self._logged
-        self._logged = describe_error(error)
-        level = logging.DEBUG if known else logging.INFO if isinstance(error, NotYet) else logging.ERROR
-        trace = None if known else unexpected_exc_info(error, module)
-        logger.log(level, message, extra=error_fields(error, module), exc_info=trace)
+        """Log an error; return True: the worker must try again."""
+        level = logging.INFO if isinstance(error, NotYet) else logging.ERROR
+        self._logged = _log(level, message, error, self._shared.binder, last=self._logged)
         return True
+
+
+def _log(level: int, message: str, error: Exception, binder: DeviceBinder[Any], *, last: str, **fields: object) -> str:
+    """Log an error, at DEBUG if it is the same as the last one; return its description."""
+    module, text = type(binder).__module__, describe_error(error)
+    known = text == last
+    trace = None if known else unexpected_exc_info(error, module)
+    extra = {**error_fields(error, module), **fields}
+    logger.log(logging.DEBUG if known else level, message, extra=extra, exc_info=trace)
+    return text
 
 
 AT_ONCE: Final = 32
@@ -290,15 +296,12 @@ class DeviceBinding:
         while True:
             try:
                 await call(self._binder.resume, held)
-            except Exception as error:  # the author's code may raise anything
-                module, known = type(self._binder).__module__, describe_error(error) == logged
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                 again = self._retry[min(attempt, len(self._retry) - 1)]
-                logger.log(
-                    logging.DEBUG if known else logging.ERROR, "resume failed, no device is bound",
-                    extra={**error_fields(error, module), "again_in": again},
-                    exc_info=None if known else unexpected_exc_info(error, module),
-                )  # fmt: skip
-                attempt, logged = attempt + 1, describe_error(error)
+                logged = _log(
+                    logging.ERROR, "resume failed, no device is bound", error, self._binder, last=logged, again_in=again
+                )
+                attempt += 1
                 await asyncio.sleep(again)
             else:
                 return

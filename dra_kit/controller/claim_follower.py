@@ -210,8 +210,6 @@ class ClaimFollower:
     The watch delivers changes immediately; the list delivers what the watch missed, above all deletions.
 
     Args:
-        client: the client to list with.
-        driver: the name of the driver whose devices count.
         resync_seconds: seconds between two lists, with a jitter of 10 %.
         backlog: stores changes that the active replica may not have announced; None if this is the only replica.
         since: a resource version at which no claims existed; no later change has been announced. All changes are

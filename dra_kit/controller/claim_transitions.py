@@ -118,7 +118,6 @@ class ClaimTransition:
     """One step in the life of a claim.
 
     Attributes:
-        change: what happened.
         claim: the state of the claim that has the devices: the new state, or the old state if they were deallocated.
         devices: the allocation results of our driver that the step is about.
         consumers: the consumers that were added (RESERVED) or removed (other changes); empty for ALLOCATED.

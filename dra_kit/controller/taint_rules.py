@@ -175,13 +175,7 @@ LABEL: Final = "dra-kit/driver"
 
 
 class TaintRulePlan(Struct, frozen=True):
-    """Writes to make, in this order.
-
-    Attributes:
-        deletes: stored rules to delete.
-        updates: whole rules, with the resource version of the stored one.
-        creates: whole rules.
-    """
+    """Writes to make, in this order; ``updates`` have the resource version of the stored rule."""
 
     deletes: tuple[v1.DeviceTaintRule, ...] = ()
     updates: tuple[v1.DeviceTaintRule, ...] = ()

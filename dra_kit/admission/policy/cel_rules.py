@@ -53,11 +53,9 @@ class ShapePart(Struct, frozen=True):
     Attributes:
         below: the end of its path, such as ``.size`` or ``[*]``; empty for the object that a tag selects.
         value: the CEL expression of the part.
-        shape: the shape of the part.
         guard: the CEL condition that the value cannot have the part because of its type.
         absent, present: the CEL conditions that a value of the right type lacks the part, or has it.
         items: the variable and the list or object, if there is a part for each of its items.
-        required: whether the part is required.
     """
 
     below: str
