@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dra_kit.author.calls import call, describe_error, error_fields, unexpected_exc_info
 from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
@@ -31,6 +31,8 @@ from dra_kit.process.logging import log_context
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a failed call of the author's code or the API server is retried; the last one repeats."""
+AT_ONCE: Final = 32
+"""Calls of the author's code that are under way at once."""
 
 
 class DeviceHolders:
@@ -67,10 +69,10 @@ class BindingContext(Struct, frozen=True):
 
     binder: DeviceBinder[Any]
     conditions: BindingConditionWriter
-    holders: DeviceHolders
-    turns: asyncio.Semaphore
     decided: Callable[[DeviceAttachment, str | None], None]
-    retry: tuple[float, ...] = RETRY
+    retry: tuple[float, ...]
+    holders: DeviceHolders = field(default_factory=DeviceHolders)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
 class BindingWorker:
@@ -225,8 +227,6 @@ def _log(level: int, message: str, error: Exception, binder: DeviceBinder[Any], 
     return text
 
 
-AT_ONCE: Final = 32
-"""Calls of the author's code that are under way at once."""
 _OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
 
 
@@ -254,14 +254,8 @@ class DeviceBinding:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; each run retries the devices without a verdict."""
-        shared = BindingContext(
-            self._binder,
-            BindingConditionWriter(self._client, self._driver),
-            DeviceHolders(),
-            asyncio.Semaphore(AT_ONCE),
-            self._decided,
-            self._retry,
-        )
+        conditions = BindingConditionWriter(self._client, self._driver)
+        shared = BindingContext(self._binder, conditions, self._decided, self._retry)
         with self._follower.subscribed() as subscription:
             held = [item for claim in subscription.claims for item in find_attachments(claim, self._driver)]
             await self._resume([(item.claim, item.device) for item in held])

@@ -59,9 +59,9 @@ class ClaimCache:
         """Whether there was a list."""
         return self._listed >= 0
 
-    def claims(self) -> HeldClaims:
-        """Return the claims that hold our devices now."""
-        return HeldClaims(tuple(self._claims.values()))
+    def claims(self) -> Iterator[ResourceClaim]:
+        """Return the claims that hold our devices now, decoded one at a time: thousands of models take much memory."""
+        return (held.read() for held in tuple(self._claims.values()))
 
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[ClaimTransition, ...]:
         """Process the state of one claim from a watch; the last state of a deleted one if ``deleted``."""
@@ -149,19 +149,6 @@ class _Held(Struct, frozen=True):
         return ResourceClaim.model_validate_json(self.text)
 
 
-class HeldClaims:
-    """A snapshot of claims; they are decoded one at a time, since thousands of models take much memory."""
-
-    def __init__(self, held: tuple[_Held, ...]) -> None:
-        self._held = held
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __iter__(self) -> Iterator[ResourceClaim]:
-        return (each.read() for each in self._held)
-
-
 def reduced(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a claim that are used; with its configs, of up to 640 KiB, few claims fill the memory."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
@@ -199,7 +186,7 @@ LIST_RETRY: Final = 10.0
 class ClaimSubscription(Struct, frozen=True):
     """The claims at the start, recent transitions that may not be announced, and a queue of later transitions."""
 
-    claims: HeldClaims
+    claims: Iterator[ResourceClaim]
     recent: tuple[ClaimTransition, ...]
     steps: asyncio.Queue[ClaimTransition] = field(default_factory=asyncio.Queue)
 

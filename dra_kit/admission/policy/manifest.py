@@ -40,7 +40,6 @@ from dra_kit.admission.policy.shapes import (
     NumberBounds,
     ObjectShape,
     QuantityShape,
-    ScalarShape,
     Shape,
     StringShape,
     TaggedShape,
@@ -326,12 +325,6 @@ def describe_shape(shape: Shape) -> str:
             texts = list(dict.fromkeys(describe_shape(member) for member in members))
             inside = "" if is_distinguishable(shape) else ", and right inside"
             return f"{', '.join(texts[:-1])}, or {texts[-1]}{inside}" if len(texts) > 1 else texts[0]
-        case _:
-            return _scalar(shape)
-
-
-def _scalar(shape: ScalarShape) -> str:
-    match shape:
         case IntegerShape(bounds):
             return f"an integer{_bounds(bounds)}"
         case FloatShape(bounds):
