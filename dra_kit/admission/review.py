@@ -63,9 +63,6 @@ class ReviewRejection(Struct, frozen=True):
     text: str
     fields: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return self.text
-
 
 def object_identity(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return kind, name and namespace of an object without its content."""

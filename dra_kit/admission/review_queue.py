@@ -100,9 +100,7 @@ class FairQueue:
             ReviewQueueOverload: reviews from the same address and of about the same size alone take longer than it can
                 wait.
         """
-        band = self._bands.get(item.band)
-        if band is None:
-            band = self._bands[item.band] = _Band()
+        band = self._bands.setdefault(item.band, _Band())
         flow = band.flows.get(item.peer)
         if flow is None:
             if len(band.flows) > _MANY_FLOWS:
