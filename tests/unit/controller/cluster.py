@@ -19,6 +19,15 @@ DRIVER = "disk.example.com"
 CLAIMS = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 
 
+class Clock:
+    """Seconds as the test says."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @asynccontextmanager
 async def connected() -> AsyncIterator[Client]:
     """A client that may do everything."""

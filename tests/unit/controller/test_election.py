@@ -15,20 +15,10 @@ from dra_kit.client.resources import LEASES
 from dra_kit.controller.election import LeaderElector, Leadership, LeaseTiming
 from dra_kit.errors import ConfigurationError, Forbidden
 from tests.support.api import eventually
-from tests.unit.controller.cluster import cancelled
+from tests.unit.controller.cluster import Clock, cancelled
 from tests.unit.controller.cluster_api import ClusterApi
 
 QUICK = LeaseTiming(lease=1.0, renew_deadline=0.6, retry=0.05)
-
-
-class Clock:
-    """Seconds as the test says."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -59,6 +49,21 @@ class Candidate:
         return leading
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def one(client: Client, clock: Clock) -> Candidate:
+    return Candidate(client, "one", clock)
+
+
+@pytest.fixture
+def two(client: Client, clock: Clock) -> Candidate:
+    return Candidate(client, "two", clock)
+
+
 def stored(api: ClusterApi) -> dict[str, Any]:
     (lease,) = api.leases.values()
     spec: dict[str, Any] = lease["spec"]
@@ -80,15 +85,12 @@ async def test_an_empty_lease_of_the_chart_is_acquired_at_once(api: ClusterApi, 
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_the_second_replica_is_a_standby(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_the_second_replica_is_a_standby(api: ClusterApi, one: Candidate, two: Candidate) -> None:
     assert [await one.attempt(), await two.attempt()] == [True, False]
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, one: Candidate) -> None:
     await one.attempt()
     before = dict(stored(api))
     assert await one.attempt()
@@ -112,18 +114,16 @@ async def test_annotations_of_the_holder_are_renewed_and_others_stay(api: Cluste
     assert two.annotations == lease["metadata"]["annotations"]
 
 
-async def test_a_holder_that_renews_keeps_the_lease(client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_holder_that_renews_keeps_the_lease(clock: Clock, one: Candidate, two: Candidate) -> None:
     for _ in range(20):
         assert await one.attempt()
         clock.now += 10.0
         assert not await two.attempt()
 
 
-async def test_a_lease_unchanged_for_its_duration_is_acquired(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_lease_unchanged_for_its_duration_is_acquired(
+    api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     assert not await two.attempt()
     clock.now += 14.9
@@ -134,9 +134,9 @@ async def test_a_lease_unchanged_for_its_duration_is_acquired(api: ClusterApi, c
 
 
 @pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
-async def test_the_clock_of_another_machine_is_ignored(renewed: str, api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_the_clock_of_another_machine_is_ignored(
+    renewed: str, api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     stored(api)["renewTime"] = renewed
     assert not await two.attempt()
@@ -162,8 +162,9 @@ async def test_one_of_two_simultaneous_candidates_acquires_the_lease(client: Cli
     assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
 
 
-async def test_a_label_written_by_another_client_does_not_cost_the_lease(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_label_written_by_another_client_does_not_cost_the_lease(
+    api: ClusterApi, client: Client, one: Candidate
+) -> None:
     await one.attempt()
     lease = await client.get(LEASES, "oven", "default")
     lease["metadata"]["labels"] = {"team": "kitchen"}
@@ -173,9 +174,9 @@ async def test_a_label_written_by_another_client_does_not_cost_the_lease(api: Cl
     assert kept["metadata"]["labels"] == {"team": "kitchen"}
 
 
-async def test_a_holder_notices_that_its_lease_was_taken(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_holder_notices_that_its_lease_was_taken(
+    api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     await two.attempt()
     clock.now += 15.0
@@ -184,17 +185,14 @@ async def test_a_holder_notices_that_its_lease_was_taken(api: ClusterApi, client
     assert stored(api)["holderIdentity"] == "two"
 
 
-async def test_a_deleted_lease_is_created_again(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_deleted_lease_is_created_again(api: ClusterApi, one: Candidate) -> None:
     await one.attempt()
     api.leases.clear()
     assert await one.attempt()
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_a_standby_observes_each_renewal(client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_standby_observes_each_renewal(one: Candidate, two: Candidate) -> None:
     await one.attempt()
     await two.attempt()
     assert two.renewals == 1

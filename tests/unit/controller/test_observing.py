@@ -29,16 +29,9 @@ from dra_kit.controller.claim_transitions import (
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.support.api import eventually
 from tests.unit.controller.claims import DRIVER, claim
-from tests.unit.controller.cluster import cancelled
+from tests.unit.controller.cluster import Clock, cancelled
 
 NO_SERVER = cast("Client", None)  # nothing is listed here
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Till(dra.ClaimObserver):
