@@ -201,11 +201,7 @@ role_options: OptionDecorator = option_group(
 
 
 def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
-    """Check that the driver has the name for which its account and its directories were created.
-
-    Raises:
-        ConfigurationError: it has another name.
-    """
+    """Check that the driver has the name for which its account and its directories were created."""
     if expected is not None and driver.name != expected:
         raise ConfigurationError(
             f"TARGET is driver {driver.name}, but --driver (DRA_DRIVER; driverName in the chart's values) is "

@@ -261,11 +261,7 @@ def _with_drivers(names: Sequence[str]) -> str:
 
 
 def require_unused(kubeconfig: Path) -> None:
-    """Check that the kubeconfig is not that of a sandbox in the background.
-
-    Raises:
-        ConfigurationError: a sandbox in the background uses it.
-    """
+    """Check that the kubeconfig is not that of a sandbox in the background."""
     from dra_kit.cli.sandbox_commands import stop_command
     from dra_kit.sandbox.run.detached import running_in_background
 

@@ -284,11 +284,7 @@ class ClaimFollower:
         self._look_again.set()
 
     async def resync(self) -> None:
-        """List the claims, and deliver changes that the watch missed, except the first time.
-
-        Raises:
-            KubeError: the list failed.
-        """
+        """List the claims, and deliver changes that the watch missed, except the first time."""
         begins = not self._cache.primed
         with self._cache.listing():
             found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
