@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,9 @@ from dra_kit.admission.certificates import (
     SelfManagedSettings,
     ServerCertificate,
 )
-from dra_kit.admission.review import REVIEWED, ReviewRejection, rejection
+from dra_kit.admission.review import REVIEWED, VERSIONS, ReviewRejection, rejection
 from dra_kit.admission.review_queue import ReviewQueue
-from dra_kit.admission.server import VERDICT, VERSIONS, ReviewServer
+from dra_kit.admission.server import VERDICT, ReviewServer
 from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
@@ -42,7 +42,6 @@ from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)
-_AGAIN: Final = 0.2
 _FILES: Final = 8192
 _WAITING: Final = 4096
 
@@ -58,7 +57,6 @@ class WebhookSettings(Struct, frozen=True, kw_only=True):
         host: the address to listen on; empty for all, IPv4 and IPv6.
         port: the port to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
-        context: a context of the kubeconfig; None for its current one.
         probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable them.
         author: the author's own settings, already filled; available to validators of configs.
     """
@@ -69,7 +67,6 @@ class WebhookSettings(Struct, frozen=True, kw_only=True):
     host: str = ""
     port: int = 9443
     kubeconfig: Path | None = None
-    context: str | None = None
     probe_address: str = ""
     author: BaseModel | None = None
 
@@ -93,7 +90,7 @@ async def run_webhook(
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
     given = _given(settings)  # problems with it are reported before any request
-    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
         if settings.own is not None:
@@ -106,8 +103,6 @@ async def run_webhook(
             certificate,
             host=settings.host,
             port=settings.port,
-            webhooks=[WEBHOOK_ID],
-            resources=list(REVIEWED),
             check=partial(rejection, driver=driver),
             queue=queue,
             watchdog=watchdog,
@@ -119,7 +114,7 @@ async def run_webhook(
 
             def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
                 registry = kopf.OperatorRegistry()
-                register_review_handlers(registry, VERSIONS)
+                register_review_handlers(registry)
                 operator = kopf_settings()
                 operator.admission.server = server
                 return registry, operator
@@ -171,7 +166,7 @@ async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
         try:
             await own.look()
         except Conflict:  # another replica starts, too
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(0.2)
         except CertificateMissing as error:  # to start again would not help: another replica or helm makes it again
             logger.warning("waiting for the certificate", extra={"error": str(error), "code": error.code})
             return own
@@ -185,11 +180,8 @@ def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) 
     yield CERTIFICATE_EXPIRY.of_each(((name,), at) for name, at in expiry.items() if at is not None)
 
 
-_REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
-
-
-def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable[str]) -> None:
-    """Register the handlers, which answer with the verdict of the server, for these versions of resource.k8s.io."""
+def register_review_handlers(registry: kopf.OperatorRegistry) -> None:
+    """Register the handlers, which answer with the verdict of the server."""
     logging.getLogger("kopf.objects").addFilter(_without_refusals)
 
     async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
@@ -198,9 +190,10 @@ def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable
             # not the text: what it quotes may be a secret
             fields = {"fields": list(refusal.fields), "code": InvalidConfig.default_code}
             logger.info("object rejected", extra={"user": review["userinfo"].get("username"), **fields})
-            raise kopf.AdmissionError(refusal.text, code=_REFUSED)
+            # Unprocessable Entity, as the API server answers to an invalid object
+            raise kopf.AdmissionError(refusal.text, code=422)
 
-    for version in versions:
+    for version in VERSIONS:  # kopf passes over those that are not served
         for reviewed in REVIEWED:
             kopf.on.validate(reviewed.group, version, reviewed.plural, id=WEBHOOK_ID, registry=registry)(validate)
 

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,8 +20,6 @@ from dra_kit.admission.certificates import CertificateSecret, SelfManagedSetting
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import ConfigurationError, Conflict, NotFound
-
-_ATTEMPTS: Final = 20
 
 
 class TrustOutcome(Struct, frozen=True):
@@ -57,7 +55,7 @@ class AuthorityTrust:
             Conflict: the Secret changes faster than it can be written.
             KubeError: the API server refuses, or does not answer.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(20):
             with suppress(Conflict):  # the webhook writes it, too
                 return await self._attempt()
         return await self._attempt()

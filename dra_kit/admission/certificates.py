@@ -180,7 +180,6 @@ LOOK_EVERY: Final = 15.0
 """Seconds between two checks of the Secret, which another replica may write and a user may delete."""
 RETRY: Final = 5.0
 """Seconds until a failed check is retried."""
-_LAST_LOOK: Final = 5.0  # seconds
 _TRUST_TAKES: Final = 300.0  # seconds; helm's own limit, after which the Job has failed
 
 
@@ -232,7 +231,7 @@ class SelfManagedCertificate:
         finally:
             # the other replicas may be stopping, too: what only they and this one hold must be in the Secret
             with suppress(DraKitError, TimeoutError):
-                async with asyncio.timeout(_LAST_LOOK):
+                async with asyncio.timeout(5.0):
                     await self.look()
 
     async def _looked(self) -> float:
@@ -306,7 +305,6 @@ class SelfManagedCertificate:
 
 
 SECRET_TYPE: Final = "Opaque"  # noqa: S105 - the type of a Secret
-_MANAGER: Final = "dra-kit-webhook"
 _FIELDS: Final = {
     "authorities": "ca.crt", "authority_key": "ca.key", "cert": "tls.crt", "key": "tls.key", "trusted": "trusted.crt",
 }  # fmt: skip
@@ -394,7 +392,7 @@ class CertificateSecret:
             "metadata": {**metadata, "name": self._name, "namespace": self._namespace},
         }  # fmt: skip
         made = await self._client.patch(
-            SECRETS, self._name, body, self._namespace, content_type=APPLY, field_manager=_MANAGER, force=True
+            SECRETS, self._name, body, self._namespace, content_type=APPLY, field_manager="dra-kit-webhook", force=True
         )
         return StoredSecret(made, content)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,11 +16,17 @@ from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, R
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import shorten
+from dra_kit.text import counted, shorten
 
 logger: logging.Logger = logging.getLogger(__name__)
-REVIEWED: Final[tuple[Resource, ...]] = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)
-"""What carries configs."""
+REVIEWED: Final[Mapping[Resource, Sequence[str]]] = {
+    RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
+    RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],
+    DEVICE_CLASSES: ["CREATE", "UPDATE"],
+}
+"""What carries configs, and the operations that can bring in one."""
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Versions of resource.k8s.io that objects may come in."""
 _TITLE_BYTES: Final = 600
 """Kind, namespace and name of whatever the API server lets pass have fewer."""
 
@@ -46,7 +52,7 @@ class ReviewFindings(Struct, frozen=True):
     def __str__(self) -> str:
         more = [f"{self.omitted} more"] if self.omitted else []
         if self.unseen:
-            more.append(f"{self.unseen} more config{'s' if self.unseen > 1 else ''} not looked at")
+            more.append(f"{counted(self.unseen, 'more config')} not looked at")
         reported = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
         return "; ".join(reported)
 
@@ -56,9 +62,6 @@ class ReviewRejection(Struct, frozen=True):
 
     text: str
     fields: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def object_identity(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,14 +76,10 @@ def review_configs(
 ) -> ReviewFindings:
     """Return the problems of the configs that an object carries for a driver.
 
-    Configs of other drivers are ignored; the API server rejects entries that are not configs. For an update, unchanged
-    configs are ignored, and so are problems that a config had before, unless it has more problems than are reported.
-
-    Args:
-        obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
-            :func:`dra_kit.kubernetes.values.json.loads`, so that duplicate keys are seen.
-        driver: the driver whose configs to check.
-        stored: the stored object that it replaces.
+    Configs of other drivers are ignored; the API server rejects entries that are not configs. For an update of the
+    ``stored`` object, unchanged configs are ignored, and so are problems that a config had before, unless it has more
+    problems than are reported. Both objects may be in any version; duplicate keys are seen if they were parsed by
+    :func:`dra_kit.kubernetes.values.json.loads`.
     """
     before = dict(_parameters(stored, driver.name)) if stored is not None else {}
     known = {_exact(parameters) for parameters in before.values()} - {None}
@@ -145,15 +144,11 @@ def _exact(parameters: Any) -> tuple[object, ...] | None:
         return None
 
 
-def _configs(obj: Mapping[str, Any], fields: Collection[str]) -> list[Any] | None:
-    configs = value_at(obj, fields) if fields else None
-    return configs if isinstance(configs, list) else None
-
-
 def _parameters(obj: Mapping[str, Any], driver: str) -> Iterator[tuple[str, Any]]:
     """Yield path and value of the ``parameters`` of each config for ``driver``."""
     fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
-    for index, config in enumerate(_configs(obj, fields) or ()):
+    configs = value_at(obj, fields) if fields else None
+    for index, config in enumerate(configs if isinstance(configs, list) else ()):
         opaque = _mapping(_mapping(config).get("opaque"))
         if opaque.get("driver") == driver:
             yield f"{'.'.join(fields)}[{index}].opaque.parameters", opaque.get("parameters")

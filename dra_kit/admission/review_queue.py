@@ -100,9 +100,7 @@ class FairQueue:
             ReviewQueueOverload: reviews from the same address and of about the same size alone take longer than it can
                 wait.
         """
-        band = self._bands.get(item.band)
-        if band is None:
-            band = self._bands[item.band] = _Band()
+        band = self._bands.setdefault(item.band, _Band())
         flow = band.flows.get(item.peer)
         if flow is None:
             if len(band.flows) > _MANY_FLOWS:
@@ -172,13 +170,8 @@ class ReviewQueue:
     async def turn(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> AsyncIterator[T]:
         """Call a function in a thread when its turn comes, and yield its result; the thread continues after the block.
 
-        A function whose caller is cancelled before that is dropped.
-
-        Args:
-            function: reads and checks a review.
-            size: the size of the review in bytes.
-            peer: the address that the review came from.
-            deadline: the time by :func:`time.monotonic` after which the answer is useless.
+        A function whose caller is cancelled before that is dropped. The answer to the review, of ``size`` bytes, is
+        useless after the ``deadline``, a time by :func:`time.monotonic`.
 
         Raises:
             ReviewQueueOverload: its turn would come after the deadline.

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
@@ -16,8 +16,9 @@ from aiohttp import web
 from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
-from dra_kit.admission.review import ReviewRejection, object_identity
+from dra_kit.admission.review import REVIEWED, VERSIONS, ReviewRejection, object_identity
 from dra_kit.admission.review_queue import ORDINARY_BYTES, ReviewQueue, ReviewQueueOverload
+from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
@@ -31,16 +32,12 @@ VERDICT: Final = "verdict"
 """The key of an object that kopf gets, with the :class:`ReviewRejection` of the review, or None."""
 Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], ReviewRejection | None]
 """Why a request must be refused, by its object, the object that it replaces, and the operation."""
-_REFUSED: Final = "refused"  # key of the audit annotation
-_STOP_SECONDS: Final = 5.0
-_PUT_OFF_SECONDS: Final = 1.0
-"""How long a review that cannot be answered in time waits for its 503, so that trying again at once gains nothing."""
 _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun", "name", "namespace")
 """What kopf gets of a request, beside its objects."""
 
 
 class ReviewServer:
-    """Serves reviews on the paths of ``webhooks``, and ``GET /readyz``; all other requests are rejected.
+    """Serves reviews on the path of the webhook, and ``GET /readyz``; all other requests are rejected.
 
     ``check`` is called in the threads of ``queue``, which the caller closes.
 
@@ -54,8 +51,6 @@ class ReviewServer:
         *,
         host: str,
         port: int,
-        webhooks: Collection[str],
-        resources: Collection[Resource],
         check: Check,
         queue: ReviewQueue,
         watchdog: LoopWatchdog,
@@ -63,8 +58,6 @@ class ReviewServer:
         reread_seconds: float = 10.0,
     ) -> None:
         self._certificate = certificate
-        self._webhooks = frozenset(webhooks)
-        self._resources = tuple(resources)
         self._check = check
         self._queue = queue
         self._limits = limits
@@ -116,9 +109,9 @@ class ReviewServer:
                 return await self._answer(review, request, body, deadline)
 
         app = web.Application(client_max_size=LARGEST_BYTES)
-        app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
+        app.add_routes([web.get("/readyz", _ready), web.post(WEBHOOK_PATH, answer)])
         runner = web.AppRunner(
-            app, handle_signals=False, access_log=None, shutdown_timeout=_STOP_SECONDS, auto_decompress=False,
+            app, handle_signals=False, access_log=None, shutdown_timeout=5.0, auto_decompress=False,
             logger=requests_logger,
             handler_cancellation=True,  # a review whose client is gone is not checked
         )  # fmt: skip
@@ -166,7 +159,6 @@ class ReviewServer:
         self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float
     ) -> web.Response | Mapping[str, Any]:
         """Return the review's answer, or why there is none."""
-        webhook = request.path.removeprefix("/")
         peer = request.remote or ""
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -174,11 +166,11 @@ class ReviewServer:
                     examine = partial(self._examine, body)
                     async with self._queue.turn(examine, size=len(body), peer=peer, deadline=deadline) as found:
                         given: Any = found
-                        return await review(given, webhook=webhook, headers=dict(request.headers))
+                        return await review(given, webhook=WEBHOOK_ID, headers=dict(request.headers))
                 except InvalidReview as error:
                     return _bad_request(str(error))
                 except ReviewQueueOverload:
-                    await asyncio.sleep(_PUT_OFF_SECONDS)
+                    await asyncio.sleep(1.0)  # trying again at once gains nothing
                     return _too_many()
         except TimeoutError:
             return _too_many()
@@ -190,7 +182,7 @@ class ReviewServer:
 
     def _examine(self, body: bytes) -> dict[str, Any]:
         """Return the review for kopf, with the verdict about its objects in place of their content."""
-        review = read_review(body, self._resources)
+        review = read_review(body)
         request = review["request"]
         objects = {key: request[key] for key in ("object", "oldObject") if request.get(key) is not None}
         looked_at = objects.get("object") or objects["oldObject"]
@@ -212,7 +204,7 @@ def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
     The API server's audit log has that at every level of its policy but None (admission.k8s.io/v1, auditAnnotations).
     """
     response = review["response"]
-    annotations = {_REFUSED: str((response.get("status") or {}).get("message") or "")}
+    annotations = {"refused": str((response.get("status") or {}).get("message") or "")}
     return {**review, "response": {**response, "auditAnnotations": annotations}}
 
 
@@ -228,15 +220,11 @@ async def _ready(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
 _MOST_VALUES: Final = 1_000_000
 """Values in a review, about. Two objects of all that the API server lets pass have 600,000; each may take 120 bytes."""
 # Other operations are rejected: their effect on configs is unknown. A deletion needs no check; it is answered because
 # webhook configurations may match all operations.
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
-_SECONDS: Final = 5.0  # timeoutSeconds of the configuration
-_MOST_SECONDS: Final = 30.0  # that the API lets pass
 _DURATION: Final = re.compile(r"([0-9]{1,9})(s|ms)")
 
 
@@ -251,17 +239,17 @@ def seconds(timeout: str) -> float:
     """
     match = _DURATION.fullmatch(timeout)
     if match is None:
-        return _SECONDS
-    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), _MOST_SECONDS)
+        return 5.0  # timeoutSeconds of the configuration
+    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), 30.0)  # the most that the API lets pass
 
 
-def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
+def read_review(body: bytes) -> dict[str, Any]:
     """Return the AdmissionReview in a body.
 
     The API server never sends bodies that are rejected here. Other clients must not get ``allowed: true`` for them.
 
     Raises:
-        InvalidReview: the body is not a review of these resources.
+        InvalidReview: the body is not a review of an object that carries configs.
     """
     if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise InvalidReview(f"the body has more than {_MOST_VALUES} values")
@@ -275,14 +263,14 @@ def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     for key in ("uid", "operation"):
         if not _text(request, key):
             raise InvalidReview(f"request.{key} is missing")
-    _check(request, resources)
+    _check(request)
     return review
 
 
-def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
+def _check(request: Mapping[str, Any]) -> None:
     if request["operation"] not in _OPERATIONS:
         raise InvalidReview(f"operation {request['operation']!r:.80} is not checked here")
-    resource = _check_resource(request, resources)
+    resource = _check_resource(request)
     _check_kind(request, resource)
     if not isinstance(request.get("userInfo"), Mapping):
         raise InvalidReview("request.userInfo is missing")
@@ -300,13 +288,13 @@ def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
             raise InvalidReview(f"request.{key} is not a {resource.kind} of {api_version}")
 
 
-def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
+def _check_resource(request: Mapping[str, Any]) -> Resource:
     """Return what the review is about; ``request…`` is what the user asked for, which may be in another version."""
     asked = request.get("resource")
     for key in ("group", "version", "resource"):
         if not _text(asked, key):
             raise InvalidReview(f"request.resource.{key} is missing")
-    by_name = {(resource.group, resource.plural): resource for resource in resources}
+    by_name = {(resource.group, resource.plural): resource for resource in REVIEWED}
     resource = by_name.get((_text(asked, "group"), _text(asked, "resource")))
     if resource is None or _text(asked, "version") not in VERSIONS:
         raise InvalidReview(

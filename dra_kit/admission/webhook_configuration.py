@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from dra_kit.admission.review import REVIEWED
-from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 
 WEBHOOK_ID: Final = "validate-opaque-config"
 WEBHOOK_PATH: Final = f"/{WEBHOOK_ID}"
-_OPERATIONS: Final = {
-    RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
-    RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],
-    DEVICE_CLASSES: ["CREATE", "UPDATE"],
-}
-
-
-class ServiceReference(Struct, frozen=True):
-    """A Service in front of the webhook's pods."""
-
-    namespace: str
-    name: str
-    port: int = 443
 
 
 def configuration_name(driver_name: str) -> str:
@@ -37,14 +21,7 @@ def configuration_name(driver_name: str) -> str:
     return f"opaque-config.{driver_name}"
 
 
-def validating_webhook_configuration(
-    driver_name: str,
-    *,
-    url: str | None = None,
-    service: ServiceReference | None = None,
-    ca_bundle: bytes | None = None,
-    versions: Sequence[str] = ("v1",),
-) -> dict[str, Any]:
+def validating_webhook_configuration(driver_name: str, *, url: str, ca_bundle: bytes | None = None) -> dict[str, Any]:
     """Return the configuration object for one driver's webhook, of admissionregistration.k8s.io/v1.
 
     The API server asks only about objects that carry config of this driver (``matchConditions``, beta and on since
@@ -52,33 +29,25 @@ def validating_webhook_configuration(
 
     Args:
         driver_name: the driver whose config is checked.
-        url: where the webhook listens, ``https://host:port``; either this or ``service``.
-        service: the Service that leads to it, in the cluster.
+        url: where the webhook listens, ``https://host:port``.
         ca_bundle: PEM of the authority of the webhook's certificate; None where something else fills it in, such as
             cert-manager's CA injector, or where the API server's own authorities will do.
-        versions: of resource.k8s.io to be asked about. ``v1`` covers the others: the API server converts them.
 
     Raises:
-        ConfigurationError: neither or both of url and service, or a URL that the API server would refuse.
+        ConfigurationError: the API server would refuse the URL.
     """
-    client: dict[str, Any] = {"url": _checked(url) + WEBHOOK_PATH} if url is not None else {}
-    if service is not None:
-        client["service"] = {
-            "namespace": service.namespace, "name": service.name, "port": service.port, "path": WEBHOOK_PATH,
-        }  # fmt: skip
-    if len(client) != 1:
-        raise ConfigurationError(f"webhook configuration of {driver_name}: give either url= or service=")
+    client = {"url": _checked(url) + WEBHOOK_PATH}
     if ca_bundle is not None:
         client["caBundle"] = base64.b64encode(ca_bundle).decode()
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": configuration_name(driver_name)},
-        "webhooks": [_webhook(resource, driver_name, client, versions) for resource in REVIEWED],
+        "webhooks": [_webhook(resource, driver_name, client) for resource in REVIEWED],
     }
 
 
-def _webhook(resource: Resource, driver_name: str, client: dict[str, Any], versions: Sequence[str]) -> dict[str, Any]:
+def _webhook(resource: Resource, driver_name: str, client: dict[str, str]) -> dict[str, Any]:
     configs = "object." + ".".join(f"?{field}" for field in CONFIG_FIELDS[resource.kind])
     ours = json.dumps(driver_name)
     return {
@@ -88,9 +57,9 @@ def _webhook(resource: Resource, driver_name: str, client: dict[str, Any], versi
         "rules": [
             {
                 "apiGroups": [resource.group],
-                "apiVersions": list(versions),
+                "apiVersions": ["v1"],  # covers the others: the API server converts them
                 "resources": [resource.plural],
-                "operations": _OPERATIONS[resource],
+                "operations": list(REVIEWED[resource]),
                 "scope": "Namespaced" if resource.namespaced else "Cluster",
             }
         ],

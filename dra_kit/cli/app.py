@@ -24,10 +24,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C interrupted, as in shells (128 + SIGINT)."""
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
-_HELP: Final = "help"
 _ARGUMENTS: Final = "dra_kit.arguments"
-_USAGE: Final = "usage"
-"""The error code of invalid arguments."""
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
 COMMANDS = {
     "chart": "print the folder of the helm chart, or write the chart of one driver",
@@ -94,7 +91,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments begin with; fail with similar names if it is unknown."""
-        if args[0] == _HELP:
+        if args[0] == "help":
             if not args[1:]:
                 click.echo(ctx.get_help())
                 ctx.exit()
@@ -145,7 +142,7 @@ class LazyGroup(click.Group):
                 logger.error("process ends", extra={"error": _one_line(error), "code": error.code})
                 ctx.exit(_exit_code(error))
             except click.ClickException as error:
-                logger.error("process ends", extra={"error": error.format_message(), "code": _USAGE})
+                logger.error("process ends", extra={"error": error.format_message(), "code": "usage"})
                 ctx.exit(error.exit_code)
             except KeyboardInterrupt:
                 logger.warning("interrupted")
@@ -189,14 +186,15 @@ def values_of(option: str, args: Sequence[str]) -> list[str]:
     return [value for value in found if value is not None]
 
 
+def flags_of(param: click.Parameter) -> list[str]:
+    """Return all flags of an option, such as ``--view`` and ``--no-view``."""
+    return [*param.opts, *param.secondary_opts]
+
+
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
 @click.version_option(__version__, message=VERSION, help="show the version, and the supported Kubernetes releases")
 def cli() -> None:
     """Write and run Kubernetes DRA drivers in Python."""
-
-
-_VARIABLE: Final = "_DRA_KIT_COMPLETE"
-"""The variable by which the script requests completions; click derives its name from the program's."""
 
 
 @click.command()
@@ -211,4 +209,5 @@ def completion(shell: str) -> None:
     """  # noqa: D301 - click requires the character itself
     completer = get_completion_class(shell)
     assert completer is not None  # noqa: S101 - click has all three
-    click.echo(completer(cli, {}, "dra-kit", _VARIABLE).source())
+    # click derives the variable's name from the program's
+    click.echo(completer(cli, {}, "dra-kit", "_DRA_KIT_COMPLETE").source())

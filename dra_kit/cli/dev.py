@@ -10,25 +10,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from dra_kit.author.target import load_driver
-from dra_kit.cli import sandbox
 from dra_kit.cli.driver_settings import settings_options
-from dra_kit.cli.options import TargetCommand, is_help, target_of
-from dra_kit.cli.sandbox import run_interruptibly
+from dra_kit.cli.options import LOG_LEVELS, TargetCommand, is_help, target_of, variable_option
+from dra_kit.cli.sandbox import HERE, is_project_here, require_unused, run_interruptibly, sandbox, sandbox_settings
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import SandboxSettings
 from dra_kit.sandbox.dev.screen import screen_session
 from dra_kit.sandbox.dev.session import DevOptions, DevSession, LineDisplay
 from dra_kit.sandbox.dev.watch import FileWatcher
-from dra_kit.sandbox.drivers.project import place_of, project_of
+from dra_kit.sandbox.drivers.project import place_of
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 
 _SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")
 """Options that are shared with ``dra-kit sandbox``."""
-_HERE: Final = "."
 
 
 class DevCommand(TargetCommand):
@@ -42,7 +40,7 @@ class DevCommand(TargetCommand):
         watch = FileWatcher(*_watched(place)) if place is not None and ctx.parent is not None else None
         try:
             if not ctx.resilient_parsing and not is_help(args) and _lacks_target(self.params, args):
-                args = [_HERE, *args]
+                args = [HERE, *args]
             ctx.meta["arguments"] = list(args)
             return super().parse_args(ctx, args)
         except ConfigurationError as error:
@@ -69,7 +67,7 @@ def _restart_after_change(error: ConfigurationError, place: Path, watch: FileWat
 def _place_of_target(named: str | None) -> Path | None:
     """Return the place to watch; the named TARGET may be the value of one of the driver's options, still unknown."""
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
-        return place_of(_HERE)
+        return place_of(HERE)
     return place_of(named)
 
 
@@ -80,8 +78,7 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Return whether no argument can be the TARGET, and the working directory is a project."""
-    project = project_of(_HERE)
-    if project is None or not project.driver[0]:
+    if not is_project_here():
         return False
     target = target_of(params, args)
     if target is None:
@@ -89,18 +86,17 @@ def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     if Path(target).exists() or ":" in target:
         return False
     # it may be the value of one of the driver's options
-    return target_of([*params, *settings_options(load_driver(_HERE), params)], args) is None
+    return target_of([*params, *settings_options(load_driver(HERE), params)], args) is None
 
 
 @click.command(cls=DevCommand)
 @click.argument("target", required=False)
 @click.option("--view/--no-view", default=True, help="show a full-screen view if stdout is a terminal, otherwise lines")
-@click.option(
+@variable_option(
     "--log-level",
     default="",
     envvar="DRA_LOG_LEVEL",
-    show_envvar=True,
-    type=click.Choice(["", "debug", "info", "warning", "error"]),
+    type=click.Choice(["", *LOG_LEVELS]),
     metavar="[debug|info|warning|error]",
     help="minimum level of the driver's log that is shown  [default: info for your code, warning for dra-kit]",
 )
@@ -123,7 +119,7 @@ def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is not a project with a driver.")
     if options["kubeconfig"] is not None:
-        sandbox.require_unused(options["kubeconfig"])
+        require_unused(options["kubeconfig"])
     on_screen = options["view"] and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     development = _development(ctx, target, options)
     if on_screen:
@@ -139,14 +135,7 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
     folders, files = _watched(place_of(target) or Path.cwd())
     return DevOptions(
         driver=driver,
-        settings=SandboxSettings(
-            nodes=options["nodes"],
-            gates=sandbox.feature_gates(options["feature_gates"], alpha=options["alpha"]),
-            time_scale=options["time_scale"],
-            kubeconfig=options["kubeconfig"],
-            webhook=options["webhook"],
-            roles=False,
-        ),
+        settings=replace(sandbox_settings(options), roles=False),
         arguments=ctx.meta["arguments"],
         folders=folders,
         files=[
@@ -158,4 +147,4 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
     )
 
 
-dev.params[1:1] = [param for param in sandbox.sandbox.params if param.name in _SHARED]
+dev.params[1:1] = [param for param in sandbox.params if param.name in _SHARED]

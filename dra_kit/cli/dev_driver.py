@@ -17,10 +17,10 @@ import click
 
 import dra_kit.admission.agent  # noqa: F401 - load slow imports before orders arrive
 from dra_kit.cli.dev import dev
+from dra_kit.cli.sandbox import show_log
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import DraKitError, TargetError
-from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.dev.driver_roles import TAKE_OVER, DriverRoles, StartOrder, StateReport
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 
@@ -47,10 +47,7 @@ def _answer(answers: TextIO, report: StateReport) -> None:
 
 
 def _serve(orders: StartOrder, report: Callable[[StateReport], None]) -> None:
-    shown = logging.getLevelNamesMapping()[orders.log_level.upper() or "INFO"]
-    process_logging.configure("text", min(shown, logging.INFO))  # dev reads records that it does not show
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(shown)
+    show_log(orders.log_level or "info")
     if not orders.log_level:
         logging.getLogger("dra_kit").setLevel(logging.WARNING)
     try:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 from msgspec import to_builtins
 
-from dra_kit.cli.options import credentials_of, path
+from dra_kit.cli.options import context_option, credentials_of, output_option, pod_kubeconfig_option, variable_option
 from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus, wait_drained
 from dra_kit.diagnosis.removal import RemovalConfirmations
-from dra_kit.text import align_columns, did_you_mean, escape_unprintable
+from dra_kit.text import align_columns, counted, did_you_mean, escape_unprintable
 
 HELD: Final = 3
 """The exit code where claims with devices are in use."""
@@ -24,7 +24,7 @@ _NAMES: Final = 5
 
 
 @click.command
-@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="name of the driver")
+@variable_option("--driver", required=True, envvar="DRA_DRIVER", help="name of the driver")
 @click.option("--node", help="only devices of this node  [default: all nodes]")
 @click.option(
     "--wait",
@@ -48,15 +48,9 @@ _NAMES: Final = 5
 )
 @click.option("-n", "--namespace", help="namespace of the driver's DaemonSet  [default: all namespaces]")
 @click.option("--allow-unknown", is_flag=True, help="accept a driver that nothing in the cluster mentions")
-@click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
-@click.option("--context", help="context of the kubeconfig  [default: its current one]")
-@click.option(
-    "--kubeconfig",
-    type=path(),
-    envvar="DRA_KUBECONFIG",
-    show_envvar=True,
-    help="default: $KUBECONFIG, in a pod its service account, else ~/.kube/config",
-)
+@output_option
+@context_option
+@pod_kubeconfig_option
 @click.pass_context
 def drain(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
@@ -121,7 +115,7 @@ def _as_json(found: DrainState) -> dict[str, Any]:
 
 
 def _waiting(found: DrainState) -> str:
-    parts = [_amount(len(found.holders.held), "claim")] if found.holders.held else []
+    parts = [counted(len(found.holders.held), "claim")] if found.holders.held else []
     if found.removal is not None and found.removal.unconfirmed:
         parts.append(f"the confirmation of {_where(found.removal)}")
     return " and ".join(parts)
@@ -149,7 +143,7 @@ def _of_holders(found: DrainStatus, driver: str, where: str) -> Iterator[str]:
             rows.append([item.node or "-", users, f"{item.namespace}/{item.claim}", ", ".join(item.devices)])
         yield from align_columns(rows)
         yield (
-            f"{where}: {_amount(len(found.held), 'claim')} in use; delete the pods, or wait until they "
+            f"{where}: {counted(len(found.held), 'claim')} in use; delete the pods, or wait until they "
             "terminate, before you remove the driver"
         )
     else:
@@ -176,7 +170,7 @@ def _of_removal(removal: RemovalConfirmations, where: str) -> Iterator[str]:
         )
     else:
         names = f": {_some(removal.confirmed)}" if removal.confirmed else ""
-        yield f"{where}: nothing is left on {_amount(len(removal.confirmed), 'node')}{names}"
+        yield f"{where}: nothing is left on {counted(len(removal.confirmed), 'node')}{names}"
     if removal.skipped:
         yield f"skipped: {_some(removal.skipped)}; anything left on them remains"
     if removal.not_asked:
@@ -190,7 +184,3 @@ def _of_removal(removal: RemovalConfirmations, where: str) -> Iterator[str]:
 def _some(names: list[str] | tuple[str, ...]) -> str:
     more = len(names) - _NAMES
     return ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _amount(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import setting_flag, setting_variable
+from dra_kit.cli.app import flags_of
 from dra_kit.errors import ConfigurationError
 
 _SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -38,28 +39,23 @@ def settings_options(
     """Return an option for each field of ``Driver(settings=…)``; its values are stored in ``ctx.meta``.
 
     A bool is ``--x/--no-x``. A list is a flag that may be repeated, a text with commas, or JSON. A model or a dict is
-    JSON. Everything else is one text.
-
-    Args:
-        driver: the driver.
-        own: the command's own options.
-        meta_key: the key of the values in ``ctx.meta``, a mapping by the name of the setting.
+    JSON. Everything else is one text. ``meta_key`` is the key of the values, a mapping by the name of the setting.
 
     Raises:
         ConfigurationError: a setting has the same flag as an option of dra-kit.
     """
     if driver.settings is None:
         return []
-    taken = {flag for param in own for flag in (*param.opts, *param.secondary_opts)} | {"--help", "-h"}
+    taken = {flag for param in own for flag in flags_of(param)} | {"--help", "-h"}
     options = []
     for name, field in driver.settings.model_fields.items():
         option = _option(name, field, meta_key)
-        collisions = [flag for flag in (*option.opts, *option.secondary_opts) if flag in taken]
+        collisions = [flag for flag in flags_of(option) if flag in taken]
         if collisions:
             raise ConfigurationError(
                 f"driver {driver.name}: setting {name} collides with {collisions[0]}, which is taken; rename the field"
             )
-        taken.update(option.opts, option.secondary_opts)
+        taken.update(flags_of(option))
         options.append(option)
     return options
 

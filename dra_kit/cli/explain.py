@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from dra_kit.cli.options import credentials_of, path, source_options
+from dra_kit.cli.options import credentials_of, output_option, path, print_json, source_options
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
 from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
@@ -32,7 +31,7 @@ from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_mi
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
-from dra_kit.text import escape_unprintable, escape_unprintable_json
+from dra_kit.text import escape_unprintable
 
 NOT_GOOD: Final = 3
 """Exit code when something explained cannot get devices."""
@@ -76,16 +75,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @source_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="without a name: explain those pending in all namespaces")
 @click.option("--alpha", is_flag=True, help="assume that the cluster's alpha features of resource.k8s.io are on")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option
 @click.option("--all", "everything", is_flag=True, help="list all nodes and devices, however many")
 @click.pass_context
-def explain(
-    ctx: click.Context,
-    /,
-    names: tuple[str, ...],
-    files: tuple[Path, ...],
-    **options: Any,
-) -> None:
+def explain(ctx: click.Context, /, names: tuple[str, ...], files: tuple[Path, ...], **options: Any) -> None:
     """Explain why a claim or a pod gets devices, or why not, and what would have to change.
 
     KIND is claim or pod, or another name that kubectl accepts for them. Without a NAME, all pending ones are explained:
@@ -222,8 +215,7 @@ def _print_explanations(
     good = all(one for one, _ in verdicts)
     if as_json:
         gaps = missing_right_documents(cluster.gaps)
-        whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
-        click.echo(escape_unprintable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
+        print_json({"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps})
     else:
         render_missing_rights(page, cluster.gaps)
         click.echo(str(page))

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
-from dra_kit.cli.driver_settings import settings_options
-from dra_kit.cli.options import TargetCommand, complete_target, path, silenced_log
+from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
+from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
@@ -32,23 +29,18 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.node.first_inventory import NODE, discover_once
-from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.drivers.sandbox_driver import device_classes
 from dra_kit.text import escape_unprintable
-
-_OPTION: Final = "--driver"
 
 
 class LintCommand(TargetCommand):
     """Takes the driver from ``--driver``; its arguments are the files to check."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Load the driver first, so that its settings are known when the options are read."""
-        target = None if ctx.resilient_parsing else value_of(_OPTION, args)
-        if target is not None:
-            own = click.Command.get_params(self, ctx)
-            ctx.meta["driver"] = driver = load_driver(target)
-            ctx.meta["driver_options"] = settings_options(driver, own)
-        return click.Command.parse_args(self, ctx, args)
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """Return the driver of ``--driver``."""
+        del own
+        target = value_of("--driver", args)
+        return None if target is None else load_driver(target)
 
 
 @click.command(cls=LintCommand)
@@ -79,13 +71,7 @@ class LintCommand(TargetCommand):
 @click.option("--diff", is_flag=True, help="print what --fix would change, and write nothing")
 @click.option("--strict", is_flag=True, help="also fail on warnings")
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
-@click.option(
-    "--timeout",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    help="seconds the driver may take to find its devices",
-)
+@discovery_timeout_option
 @click.pass_context
 def lint(
     ctx: click.Context,
@@ -123,7 +109,9 @@ def lint(
     for file in device_classes(target) if target is not None else ():
         classes.update(load_devices(file)[1])
     with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
-        settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
+        settings = None  # those of the sandbox of the driver's project, overridden by the given ones
+        if driver is not None and target:
+            settings = sandbox_driver(target, driver, given, 1).settings_on(NODE, Path(directory))
         surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
     if diff:
         outcome = check(sources, surroundings)
@@ -152,12 +140,6 @@ def _report(outcome: LintResult, style: str, *, to_stderr: bool = False) -> None
         colour = (sys.stderr if to_stderr else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
         text = format_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
         click.echo(text, err=to_stderr, color=colour)
-
-
-def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
-    """Return the settings of the sandbox of the driver's project, overridden by the given ones."""
-    values = {**project_settings(target, driver), **given}
-    return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
 
 
 def _surroundings(

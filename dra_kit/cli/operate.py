@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec import to_builtins
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -21,23 +21,28 @@ from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.options import (
     TargetCommand,
+    cdi_dir_option,
     cluster_options,
     complete_target,
     credentials_of,
     is_help,
+    kubelet_dir_option,
+    output_option,
     path,
+    print_json,
     target_of,
+    variable_option,
 )
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.diagnosis.check import Account, CheckOptions, role_process, run_checks
-from dra_kit.diagnosis.cluster_checks import has_failed
+from dra_kit.diagnosis.cluster_checks import CheckResult, has_failed
 from dra_kit.diagnosis.status import status_problems, status_text, statuses, with_problems
 from dra_kit.diagnosis.support_bundle import SupportBundle, gather, write_archive
 from dra_kit.diagnosis.who import DeviceUsesOnNode, in_cluster, is_node, on_node, who_table
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.sockets import operation_links
-from dra_kit.text import escape_unprintable, escape_unprintable_json
+from dra_kit.text import escape_unprintable
 
 
 class CheckCommand(TargetCommand):
@@ -53,31 +58,32 @@ class CheckCommand(TargetCommand):
 @click.argument("target", required=False, shell_complete=complete_target)
 @cluster_options
 @click.option("--driver", help="also check this driver: its slices, classes and sockets  [default: that of TARGET]")
-@click.option(
-    "--node", "nodes", multiple=True, envvar="DRA_NODE_NAME", show_envvar=True,
+@variable_option(
+    "--node",
+    "nodes",
+    multiple=True,
+    envvar="DRA_NODE_NAME",
     help="node whose kubelet is asked; may be repeated  [default: the first five]",
-)  # fmt: skip
+)
 @click.option(
     "--account", type=click.Choice(["user", "node", "decommission", "controller", "webhook"]),
     help="purpose of the account whose rights are checked  [default: the role of this pod, else user]",
 )  # fmt: skip
-@click.option(
-    "--own-certificate", envvar="DRA_WEBHOOK_OWN_CERTIFICATE", show_envvar=True, default="",
+@variable_option(
+    "--own-certificate",
+    envvar="DRA_WEBHOOK_OWN_CERTIFICATE",
+    default="",
     help="Service of a webhook that creates its own certificate",
-)  # fmt: skip
-@click.option(
-    "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
-    show_envvar=True, help="root directory of the kubelet; if it does not exist, this machine is not a node",
-)  # fmt: skip
-@click.option(
-    "--cdi-dir", default="/var/run/cdi", show_default=True, type=path(), envvar="DRA_CDI_DIR", show_envvar=True,
-    help="directory to which drivers write CDI files",
-)  # fmt: skip
-@click.option(
-    "--cri-socket", type=path(), envvar="DRA_CRI_SOCKET", show_envvar=True,
+)
+@kubelet_dir_option("root directory of the kubelet; if it does not exist, this machine is not a node")
+@cdi_dir_option("directory to which drivers write CDI files")
+@variable_option(
+    "--cri-socket",
+    type=path(),
+    envvar="DRA_CRI_SOCKET",
     help="socket of the container runtime  [default: the existing one of containerd, CRI-O and k3s]",
-)  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+)
+@output_option
 @click.pass_context
 def check(ctx: click.Context, /, **options: Any) -> None:
     """Check whether a cluster, and this node, meet the requirements of DRA drivers.
@@ -110,12 +116,9 @@ def check(ctx: click.Context, /, **options: Any) -> None:
         cdi_dir=options["cdi_dir"],
         cri_socket=options["cri_socket"],
     )
-    found = asyncio.run(_checked(run_checks, wanted, options))
+    found = asyncio.run(_checked(wanted, options))
     if options["output"] == "json":
-        lines = [
-            {"verdict": item.verdict, "what": item.what, "text": item.text, "remedy": item.remedy} for item in found
-        ]
-        click.echo(escape_unprintable_json(json.dumps({"findings": lines}, indent=2, ensure_ascii=False)))
+        print_json({"findings": to_builtins(found)})
     else:
         for item in found:
             click.echo(str(item))
@@ -133,16 +136,22 @@ def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str)
     return author_settings(driver, ctx.meta.get("driver_settings", {}))
 
 
-async def _checked(findings: Any, wanted: Any, options: dict[str, Any]) -> Any:
-    credentials: Credentials | None = None
-    why = ""
+async def _checked(wanted: CheckOptions, options: Mapping[str, Any]) -> list[CheckResult]:
+    required = wanted.kubelet_dir is None
+    credentials, why = await _perhaps_credentials(options["kubeconfig"], options["context"], required=required)
+    return await run_checks(wanted, credentials, why)
+
+
+async def _perhaps_credentials(
+    kubeconfig: Path | None, context: str | None, *, required: bool = False
+) -> tuple[Credentials | None, str]:
+    """Return the credentials, or why there are none; raise only if they are required or the kubeconfig is named."""
     try:
-        credentials = await credentials_of(options["kubeconfig"], options["context"])
+        return await credentials_of(kubeconfig, context), ""
     except ConfigurationError as error:
-        if options["kubeconfig"] is not None or wanted.kubelet_dir is None:
+        if kubeconfig is not None or required:
             raise
-        why = error.problem
-    return await findings(wanted, credentials, why)
+        return None, error.problem
 
 
 UNHEALTHY: Final = 3
@@ -151,11 +160,8 @@ UNHEALTHY: Final = 3
 
 @click.command
 @click.option("--driver", help="name of the driver  [default: all drivers on this node]")
-@click.option(
-    "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
-    show_envvar=True, help="root directory of the kubelet",
-)  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@kubelet_dir_option()
+@output_option
 @click.pass_context
 def status(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: str) -> None:
     """Show the state of the drivers on this node. Run it on the node as root, or in a driver's pod.
@@ -171,9 +177,7 @@ def status(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: st
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     documents, silent = asyncio.run(statuses(kubelet_dir, driver))
     if output == "json":
-        answered = [with_problems(document) for document in documents]
-        text = json.dumps({"drivers": answered, "notAnswering": silent}, indent=2, ensure_ascii=False)
-        click.echo(escape_unprintable_json(text))
+        print_json({"drivers": list(map(with_problems, documents)), "notAnswering": silent})
     else:
         click.echo("\n\n".join(map(status_text, documents)), nl=bool(documents))
         for line in silent:
@@ -194,15 +198,16 @@ NOT_IN_USE: Final = 3
     help="ask this node's drivers and kubelet, or the API server; auto asks the node if this machine is a node and "
     "neither --kubeconfig nor --context is given",
 )  # fmt: skip
-@click.option(
-    "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
-    show_envvar=True, help="root directory of the kubelet",
-)  # fmt: skip
-@click.option(
-    "--cdi-dir", "cdi_dirs", multiple=True, type=path(), envvar="DRA_CDI_DIR", show_envvar=True,
+@kubelet_dir_option()
+@variable_option(
+    "--cdi-dir",
+    "cdi_dirs",
+    multiple=True,
+    type=path(),
+    envvar="DRA_CDI_DIR",
     help="directory of CDI files; may be repeated  [default: /var/run/cdi, /etc/cdi]",
-)  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+)
+@output_option
 @click.pass_context
 def who(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
@@ -242,8 +247,7 @@ def who(  # noqa: PLR0917 - click passes them by name
         if (not wanted or any(map(use.fits, wanted))) and (namespace is None or use.namespace == namespace)
     ]
     if output == "json":
-        document = {"devices": [use.to_json() for use in uses], "notKnown": list(found.gaps)}
-        click.echo(escape_unprintable_json(json.dumps(document, indent=2, ensure_ascii=False)))
+        print_json({"devices": [use.to_json() for use in uses], "notKnown": list(found.gaps)})
     else:
         for gap in found.gaps:
             click.echo(escape_unprintable(f"note: {gap}"), err=True)
@@ -269,10 +273,7 @@ async def _in_cluster(kubeconfig: Path | None, context: str | None, namespace: s
 @click.argument("file", metavar="FILE.tar.gz", type=path(dir_okay=False))
 @click.option("--driver", help="name of the driver  [default: the only one on this node]")
 @cluster_options
-@click.option(
-    "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
-    show_envvar=True, help="root directory of the kubelet",
-)  # fmt: skip
+@kubelet_dir_option()
 def support_bundle(
     file: Path, driver: str | None, kubeconfig: Path | None, context: str | None, kubelet_dir: Path
 ) -> None:  # fmt: skip
@@ -307,25 +308,17 @@ def _only_driver(kubelet_dir: Path) -> str:
 
 
 async def _gathered(driver: str, kubeconfig: Path | None, context: str | None, kubelet_dir: Path) -> SupportBundle:
-    credentials: Credentials | None = None
-    why = ""
-    try:
-        credentials = await credentials_of(kubeconfig, context)
-    except ConfigurationError as error:
-        if kubeconfig is not None:
-            raise
-        why = error.problem
+    credentials, why = await _perhaps_credentials(kubeconfig, context)
     return await gather(driver, credentials, kubelet_dir, why)
 
 
 @click.command
-@click.option("--driver", required=True, envvar="DRA_DRIVER", show_envvar=True, help="name of the driver")
+@variable_option("--driver", required=True, envvar="DRA_DRIVER", help="name of the driver")
 @click.option("--service", required=True, help="name of the Service in front of the webhook's pods")
-@click.option(
+@variable_option(
     "-n",
     "--namespace",
     envvar="DRA_NAMESPACE",
-    show_envvar=True,
     help="namespace of the Service and the Secret  [default: that of the credentials]",
 )
 @click.option("--configuration", help="the ValidatingWebhookConfiguration  [default: opaque-config.DRIVER]")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
 from dra_kit.author.target import load_driver
+from dra_kit.cli.app import flags_of
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.text import escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -71,7 +74,8 @@ def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[s
     An argument after an unknown option may be the option's value. Without other arguments the first of them is the
     TARGET, except in a request for help, which must not load what may be a value.
     """
-    takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
+    options = (param for param in params if isinstance(param, click.Option))
+    takes_value = {flag: not option.is_flag for option in options for flag in flags_of(option)}
     plain: list[str] = []
     perhaps_values: list[str] = []
     words = iter(args)
@@ -90,15 +94,9 @@ def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[s
     return plain or ([] if is_help(args) else perhaps_values[:1])
 
 
-def _options(params: Sequence[click.Parameter]) -> Iterator[click.Option]:
-    return (param for param in params if isinstance(param, click.Option))
-
-
-def _flags(option: click.Option) -> list[str]:
-    return [*option.opts, *option.secondary_opts]
-
-
-F = TypeVar("F", bound=Callable[..., Any])
+OptionDecorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Adds options to the function of a command."""
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def path(**kwargs: Any) -> click.Path:
@@ -112,20 +110,98 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(incomplete, type="file")]
 
 
-def expected_driver(function: F) -> F:
-    """Add ``--driver``, the name that the driver of TARGET must have."""
-    return click.option(
-        "--driver", "expected", envvar="DRA_DRIVER", show_envvar=True,
-        help="required name of TARGET's driver; rights and directories depend on it  [default: any]",
-    )(function)  # fmt: skip
+def variable_option(*flags: str, envvar: str, **kwargs: Any) -> OptionDecorator:
+    """Add an option that a variable sets as well; the help shows the variable, and the default unless it is empty."""
+    show_default = bool(kwargs.get("default"))
+    return click.option(*flags, envvar=envvar, show_envvar=True, show_default=show_default, **kwargs)
+
+
+def option_group(*options: OptionDecorator) -> OptionDecorator:
+    """Add several options; the help lists them in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _kubeconfig_option(text: str) -> OptionDecorator:
+    return variable_option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", help=text)
+
+
+def kubelet_dir_option(text: str = "root directory of the kubelet") -> OptionDecorator:
+    """Add ``--kubelet-dir``."""
+    return variable_option(
+        "--kubelet-dir", default="/var/lib/kubelet", type=path(), envvar="DRA_KUBELET_DIR", help=text
+    )
+
+
+def cdi_dir_option(text: str) -> OptionDecorator:
+    """Add ``--cdi-dir`` for one directory."""
+    return variable_option("--cdi-dir", default="/var/run/cdi", type=path(), envvar="DRA_CDI_DIR", help=text)
+
+
+context_option: OptionDecorator = click.option(
+    "--context", help="context of the kubeconfig  [default: its current one]"
+)
+pod_kubeconfig_option: OptionDecorator = _kubeconfig_option(
+    "default: $KUBECONFIG, in a pod its service account, else ~/.kube/config"
+)
+cluster_options: OptionDecorator = option_group(
+    _kubeconfig_option("default: $KUBECONFIG, else ~/.kube/config"), context_option
+)
+"""``--kubeconfig`` and ``--context``."""
+source_options: OptionDecorator = option_group(
+    cluster_options, click.option("-n", "--namespace", help="default: that of the context")
+)
+"""``--kubeconfig``, ``--context`` and ``--namespace``."""
+output_option: OptionDecorator = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+discovery_timeout_option: OptionDecorator = click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="seconds the driver may take to find its devices",
+)
+expected_driver: OptionDecorator = variable_option(
+    "--driver",
+    "expected",
+    envvar="DRA_DRIVER",
+    help="required name of TARGET's driver; rights and directories depend on it  [default: any]",
+)
+"""The name that the driver of TARGET must have."""
+role_options: OptionDecorator = option_group(
+    pod_kubeconfig_option,
+    variable_option(
+        "--probe-address",
+        default="",
+        envvar="DRA_PROBE_ADDRESS",
+        help="address that serves /healthz and /readyz, for example :8081  [default: none]",
+    ),
+    variable_option(
+        "--log-format",
+        default="text",
+        envvar="DRA_LOG_FORMAT",
+        type=click.Choice(["text", "json"]),
+        help="format of the log",
+    ),
+    variable_option(
+        "--log-level",
+        default="info",
+        envvar="DRA_LOG_LEVEL",
+        type=click.Choice(LOG_LEVELS),
+        help="minimum level that is logged",
+    ),
+)
+"""``--kubeconfig``, ``--probe-address`` and the options of logging."""
 
 
 def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
-    """Check that the driver has the name for which its account and its directories were created.
-
-    Raises:
-        ConfigurationError: it has another name.
-    """
+    """Check that the driver has the name for which its account and its directories were created."""
     if expected is not None and driver.name != expected:
         raise ConfigurationError(
             f"TARGET is driver {driver.name}, but --driver (DRA_DRIVER; driverName in the chart's values) is "
@@ -133,36 +209,9 @@ def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
         )
 
 
-def common(function: F) -> F:
-    """Add ``--kubeconfig``, ``--probe-address`` and the options of logging."""
-    for option in (
-        click.option("--log-level", default="info", show_default=True, envvar="DRA_LOG_LEVEL", show_envvar=True,
-                     type=click.Choice(["debug", "info", "warning", "error"]), help="minimum level that is logged"),
-        click.option("--log-format", default="text", show_default=True, envvar="DRA_LOG_FORMAT", show_envvar=True,
-                     type=click.Choice(["text", "json"]), help="format of the log"),
-        click.option("--probe-address", default="", envvar="DRA_PROBE_ADDRESS", show_envvar=True,
-                     help="address that serves /healthz and /readyz, for example :8081  [default: none]"),
-        click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
-                     help="default: $KUBECONFIG, in a pod its service account, else ~/.kube/config"),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def source_options(function: F) -> F:
-    """Add ``--kubeconfig``, ``--context`` and ``--namespace``."""
-    return cluster_options(click.option("-n", "--namespace", help="default: that of the context")(function))
-
-
-def cluster_options(function: F) -> F:
-    """Add ``--kubeconfig`` and ``--context``."""
-    for option in (
-        click.option("--context", help="context of the kubeconfig  [default: its current one]"),
-        click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
-                     help="default: $KUBECONFIG, else ~/.kube/config"),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a JSON document, whose texts may come from other programs."""
+    click.echo(escape_unprintable_json(json.dumps(document, indent=2, ensure_ascii=False)))
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.driver_settings import setting_value
-from dra_kit.cli.options import TargetCommand, complete_target, path, silenced_log
+from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
 from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
@@ -67,13 +67,7 @@ _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch
     help="the cluster's release; the format of counters depends on it",
 )
 @click.option("-o", "--output", default="yaml", show_default=True, type=click.Choice(["yaml", "json"]))
-@click.option(
-    "--timeout",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    help="seconds the driver may take to find its devices",
-)
+@discovery_timeout_option
 @click.pass_context
 def template(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
@@ -232,7 +226,7 @@ def _kind(ask: bool) -> Kind:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path())
+@click.argument("folder", type=path(file_okay=False, exists=True), default=Path())
 @click.option("--force", is_flag=True, help="update even if the project has uncommitted changes")
 @click.pass_context
 def update(ctx: click.Context, folder: Path, force: bool) -> None:
@@ -263,9 +257,6 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
     click.echo(f"{name} was updated to dra-kit {version}, with your changes" if changes else "nothing to do")
 
 
-_STDOUT: Final = Path("-")
-
-
 @click.command()
 @click.argument("target", required=False, shell_complete=complete_target)
 @click.option(
@@ -294,7 +285,7 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
         return
     driver = load_driver(target)
     text = project_values(target, driver, chart_directory(), lambda given: author_settings(driver, given))
-    if file == _STDOUT:
+    if file == Path("-"):
         click.echo(text, nl=False)
     elif file is not None:
         try:

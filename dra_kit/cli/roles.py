@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import yaml
@@ -18,53 +18,55 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
-from dra_kit.cli.options import TargetCommand, check_name, common, complete_target, expected_driver, path, targets_of
+from dra_kit.cli.options import (
+    OptionDecorator,
+    TargetCommand,
+    cdi_dir_option,
+    check_name,
+    complete_target,
+    expected_driver,
+    kubelet_dir_option,
+    option_group,
+    path,
+    role_options,
+    targets_of,
+    variable_option,
+)
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 from dra_kit.process import tracing
-
-if TYPE_CHECKING:
-    from dra_kit.admission.certificates import SelfManagedSettings
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 @click.command(cls=TargetCommand)
 @click.argument("target", shell_complete=complete_target)
-@click.option(
+@variable_option(
     "--cert",
     type=path(),
     envvar="DRA_WEBHOOK_CERT",
-    show_envvar=True,
     help="PEM file with the server's certificate chain; reloaded when it is replaced",
 )
-@click.option("--key", type=path(), envvar="DRA_WEBHOOK_KEY", show_envvar=True, help="PEM file with its key")
-@click.option(
+@variable_option("--key", type=path(), envvar="DRA_WEBHOOK_KEY", help="PEM file with its key")
+@variable_option(
     "--own-certificate",
     metavar="SERVICE",
     envvar="DRA_WEBHOOK_OWN_CERTIFICATE",
-    show_envvar=True,
     help="instead of --cert and --key: create a certificate for this Service in the webhook's namespace, store it in "
     "the Secret SERVICE-self-made, and renew it; `dra-kit webhook-certificate` makes the API server trust it",
 )
-@click.option(
+@variable_option(
     "--namespace",
     envvar="DRA_NAMESPACE",
-    show_envvar=True,
     help="with --own-certificate: namespace of the Service and its Secret  [default: that of the credentials]",
 )
-@click.option(
-    "--host", default="", envvar="DRA_WEBHOOK_HOST", show_envvar=True, help="address to listen on  [default: all]"
-)
-@click.option(
+@variable_option("--host", default="", envvar="DRA_WEBHOOK_HOST", help="address to listen on  [default: all]")
+@variable_option(
     "--port",
     default=9443,
-    show_default=True,
     type=click.IntRange(0, 65535),
     envvar="DRA_WEBHOOK_PORT",
-    show_envvar=True,
     help="port to listen on; 0 uses a free port and logs it",
 )
 @click.option(
@@ -79,10 +81,12 @@ logger: logging.Logger = logging.getLogger(__name__)
     help="with --print-configuration: PEM file of the authority that signed the webhook's certificate",
 )
 @expected_driver
-@common
+@role_options
 @click.pass_context
-def webhook(  # noqa: PLR0917 - click passes them by name
+def webhook(
     ctx: click.Context,
+    /,
+    *,
     target: str,
     cert: Path | None,
     key: Path | None,
@@ -94,10 +98,7 @@ def webhook(  # noqa: PLR0917 - click passes them by name
     url: str | None,
     ca_bundle: Path | None,
     expected: str | None,
-    kubeconfig: Path | None,
-    probe_address: str,
-    log_format: Any,
-    log_level: str,
+    **options: Any,
 ) -> None:
     """Run TARGET's webhook: reject opaque configuration that the driver would reject, when it is applied.
 
@@ -119,28 +120,23 @@ def webhook(  # noqa: PLR0917 - click passes them by name
         )
     if key is None and not own_certificate:
         raise click.UsageError("Missing option '--key' (DRA_WEBHOOK_KEY): PEM file with the certificate's key.")
-    process_logging.configure(log_format, log_level.upper())
+    process_logging.configure(options["log_format"], options["log_level"])
     from dra_kit.admission.agent import WebhookSettings, run_webhook
+    from dra_kit.admission.certificates import SelfManagedSettings
 
     settings = WebhookSettings(
         cert=cert,
         key=key,
-        own=_own(own_certificate, namespace) if own_certificate else None,
+        own=SelfManagedSettings(namespace=namespace or "", service=own_certificate) if own_certificate else None,
         host=host,
         port=port,
-        kubeconfig=kubeconfig,
-        probe_address=probe_address,
+        kubeconfig=options["kubeconfig"],
+        probe_address=options["probe_address"],
         author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
     # threads that review configs delay the event loop by up to this at each packet; Python's default is 5 ms
     sys.setswitchinterval(0.0005)
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
-
-
-def _own(service: str, namespace: str | None) -> SelfManagedSettings:
-    from dra_kit.admission.certificates import SelfManagedSettings
-
-    return SelfManagedSettings(namespace=namespace or "", service=service)
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
@@ -181,75 +177,44 @@ class NodeCommand(TargetCommand):
         return load_globs(Path(file))
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def node_options(function: F) -> F:
-    """Add the options of the node, its directories, and the kubelet's calls."""
-    for option in (
-        click.option(
-            "--check-device-nodes/--no-check-device-nodes",
-            default=True,
-            show_default=True,
-            envvar="DRA_CHECK_DEVICE_NODES",
-            show_envvar=True,
-            help="check that the device files of a claim exist before reporting it as prepared; switch this off in a "
-            "container without the node's /dev",
-        ),
-        click.option(
-            "--orphan-after",
-            default=600.0,
-            show_default=True,
-            type=click.FloatRange(min=60.0),
-            envvar="DRA_ORPHAN_AFTER",
-            show_envvar=True,
-            help="seconds after which a deleted claim is released without the kubelet",
-        ),
-        click.option(
-            "--hang-timeout",
-            default=600.0,
-            show_default=True,
-            type=click.FloatRange(min=60.0),
-            envvar="DRA_HANG_TIMEOUT",
-            show_envvar=True,
-            help="seconds after which /healthz fails if a call of the driver's code has not returned",
-        ),
-        click.option(
-            "--dra-versions",
-            default="v1,v1beta1",
-            show_default=True,
-            envvar="DRA_VERSIONS",
-            show_envvar=True,
-            help="versions of the kubelet's DRA service to offer",
-        ),
-        click.option(
-            "--pod-uid",
-            envvar="DRA_POD_UID",
-            show_envvar=True,
-            help="UID of this pod, which allows two releases to overlap in a rolling update",
-        ),
-        click.option(
-            "--cdi-dir",
-            default="/var/run/cdi",
-            show_default=True,
-            type=path(),
-            envvar="DRA_CDI_DIR",
-            show_envvar=True,
-            help="directory where the container runtime reads CDI files",
-        ),
-        click.option(
-            "--kubelet-dir",
-            default="/var/lib/kubelet",
-            show_default=True,
-            type=path(),
-            envvar="DRA_KUBELET_DIR",
-            show_envvar=True,
-            help="root directory of the kubelet",
-        ),
-        click.option("--node-name", envvar="DRA_NODE_NAME", show_envvar=True, help="name of this node's Node object"),
-    ):
-        function = option(function)
-    return function
+node_options: OptionDecorator = option_group(
+    variable_option("--node-name", envvar="DRA_NODE_NAME", help="name of this node's Node object"),
+    kubelet_dir_option(),
+    cdi_dir_option("directory where the container runtime reads CDI files"),
+    variable_option(
+        "--pod-uid",
+        envvar="DRA_POD_UID",
+        help="UID of this pod, which allows two releases to overlap in a rolling update",
+    ),
+    variable_option(
+        "--dra-versions",
+        default="v1,v1beta1",
+        envvar="DRA_VERSIONS",
+        help="versions of the kubelet's DRA service to offer",
+    ),
+    variable_option(
+        "--hang-timeout",
+        default=600.0,
+        type=click.FloatRange(min=60.0),
+        envvar="DRA_HANG_TIMEOUT",
+        help="seconds after which /healthz fails if a call of the driver's code has not returned",
+    ),
+    variable_option(
+        "--orphan-after",
+        default=600.0,
+        type=click.FloatRange(min=60.0),
+        envvar="DRA_ORPHAN_AFTER",
+        help="seconds after which a deleted claim is released without the kubelet",
+    ),
+    variable_option(
+        "--check-device-nodes/--no-check-device-nodes",
+        default=True,
+        envvar="DRA_CHECK_DEVICE_NODES",
+        help="check that the device files of a claim exist before reporting it as prepared; switch this off in a "
+        "container without the node's /dev",
+    ),
+)
+"""The options of the node, its directories, and the kubelet's calls."""
 
 
 @click.command(cls=NodeCommand)
@@ -261,16 +226,15 @@ def node_options(function: F) -> F:
     help="instead of a TARGET: a driver defined by a file of globs of device nodes",
 )
 @node_options
-@click.option(
+@variable_option(
     "--state-dir",
     type=path(),
     envvar="DRA_STATE_DIR",
-    show_envvar=True,
     help="directory of the durable state  [default: plugins/<driver> in the kubelet's directory]",
 )
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and corruption as JSON, and exit")
 @expected_driver
-@common
+@role_options
 @click.pass_context
 def node(
     ctx: click.Context,
@@ -299,7 +263,7 @@ def node(
         return
     author = author_settings(driver, ctx.meta.get("driver_settings", {}))
     settings = node_settings(options, state_dir=state_dir, author=author)
-    process_logging.configure(options["log_format"], options["log_level"].upper())
+    process_logging.configure(options["log_format"], options["log_level"])
     tracing.configure(driver.name, "node")
     from dra_kit.node.agent import run_node
 
@@ -319,7 +283,7 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
 
 
 def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author: Any) -> NodeSettings:
-    """Return the settings from the values of :func:`node_options` and :func:`dra_kit.cli.options.common`.
+    """Return the settings from the values of :func:`node_options` and :func:`dra_kit.cli.options.role_options`.
 
     Raises:
         click.UsageError: the node's name is missing.
@@ -344,48 +308,38 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
 
 @click.command(cls=TargetCommand)
 @click.argument("target", shell_complete=complete_target)
-@click.option(
+@variable_option(
     "--lease-namespace",
     envvar="DRA_LEASE_NAMESPACE",
-    show_envvar=True,
     help="namespace of the Lease of the leader election  [default: the pod's, or the kubeconfig's]",
 )
-@click.option(
-    "--lease-name",
-    envvar="DRA_LEASE_NAME",
-    show_envvar=True,
-    help="name of the Lease  [default: <driver>-controller]",
-)
-@click.option(
+@variable_option("--lease-name", envvar="DRA_LEASE_NAME", help="name of the Lease  [default: <driver>-controller]")
+@variable_option(
     "--leader-election/--no-leader-election",
     default=True,
-    show_default=True,
     envvar="DRA_LEADER_ELECTION",
-    show_envvar=True,
     help="without leader election, only one replica may run",
 )
-@click.option(
+@variable_option(
     "--cluster-role",
     envvar="DRA_CLUSTER_ROLE",
-    show_envvar=True,
     help="ClusterRole that owns the controller's cluster-wide slices and taint rules, which are deleted with it  "
     "[default: none]",
 )
 @expected_driver
-@common
+@role_options
 @click.pass_context
-def controller(  # noqa: PLR0917 - click passes them by name
+def controller(
     ctx: click.Context,
+    /,
+    *,
     target: str,
     lease_namespace: str | None,
     lease_name: str | None,
     leader_election: bool,
     cluster_role: str | None,
     expected: str | None,
-    kubeconfig: Path | None,
-    probe_address: str,
-    log_format: Any,
-    log_level: str,
+    **options: Any,
 ) -> None:
     """Run TARGET's controller: Events on claims and pods, the driver's own hooks, and its cluster-wide devices.
 
@@ -395,12 +349,12 @@ def controller(  # noqa: PLR0917 - click passes them by name
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
     check_name(driver, expected)
-    process_logging.configure(log_format, log_level.upper())
+    process_logging.configure(options["log_format"], options["log_level"])
     from dra_kit.controller.agent import ControllerSettings, run_controller
 
     settings = ControllerSettings(
-        kubeconfig=kubeconfig,
-        probe_address=probe_address,
+        kubeconfig=options["kubeconfig"],
+        probe_address=options["probe_address"],
         election=leader_election,
         lease_namespace=lease_namespace,
         lease_name=lease_name,
@@ -423,9 +377,7 @@ class DecommissionCommand(TargetCommand):
 @click.command(cls=DecommissionCommand)
 @click.argument("state_dir", type=path(file_okay=False))
 @click.argument("target", required=False, shell_complete=complete_target)
-@click.option(
-    "--driver", "name", envvar="DRA_DRIVER", show_envvar=True, help="name of the driver  [default: that of TARGET]"
-)
+@variable_option("--driver", "name", envvar="DRA_DRIVER", help="name of the driver  [default: that of TARGET]")
 @node_options
 @click.option(
     "--abandon",
@@ -439,7 +391,7 @@ class DecommissionCommand(TargetCommand):
     help="pod of this process, whose condition dra-kit/Decommissioned becomes true when nothing is left; requires the "
     "right to patch pods/status",
 )
-@common
+@role_options
 @click.pass_context
 def decommission(
     ctx: click.Context,
@@ -472,7 +424,7 @@ def decommission(
         check_name(driver, name)
     author = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
     settings = node_settings(options, state_dir=state_dir, author=author)
-    process_logging.configure(options["log_format"], options["log_level"].upper())
+    process_logging.configure(options["log_format"], options["log_level"])
     from dra_kit.node.decommission import run_decommission
     from dra_kit.node.removal_confirmation import PodName
 

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec.structs import replace
 
 from dra_kit.cli.app import INTERRUPTED
-from dra_kit.cli.options import TargetCommand, complete_target, is_help, path, target_of
+from dra_kit.cli.options import LOG_LEVELS, TargetCommand, complete_target, is_help, path, target_of, variable_option
 from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
@@ -26,13 +27,15 @@ from dra_kit.text import did_you_mean
 if TYPE_CHECKING:
     import asyncio
 
+    from dra_kit.sandbox.cluster import SandboxSettings
+    from dra_kit.sandbox.dev.session import DevSession
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
 
 
 COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
 """Subcommands, with their functions in sandbox_commands; a TARGET of the same name is written ``./down``."""
-_HERE: Final = "."
+HERE: Final = "."
 
 
 class SandboxCommand(TargetCommand):
@@ -66,16 +69,16 @@ class SandboxCommand(TargetCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the arguments for a sandbox in the background; the default TARGET is the project in this folder."""
         ctx.meta["arguments"] = list(args)
-        if target_of(self.params, args) is None and not is_help(args) and _is_project_here():
-            args = [_HERE, *args]
+        if target_of(self.params, args) is None and not is_help(args) and is_project_here():
+            args = [HERE, *args]
         printer = ctx.meta["printer"] = EntryPrinter(sys.stdout)
 
         def loading(target: str) -> None:
             if "--detach" not in args and not is_help(args):
-                printer.entry(f"loading {'the driver of this project' if target == _HERE else target}")
+                printer.entry(f"loading {'the driver of this project' if target == HERE else target}")
 
         if not ctx.resilient_parsing:
-            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story", loading)
+            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, loading)
         return click.Command.parse_args(self, ctx, args)
 
 
@@ -91,8 +94,9 @@ def _announced() -> Iterator[None]:
         raise
 
 
-def _is_project_here() -> bool:
-    project = project_of(_HERE)
+def is_project_here() -> bool:
+    """Return whether the working directory is a project with a driver."""
+    project = project_of(HERE)
     return project is not None and bool(project.driver[0])
 
 
@@ -185,13 +189,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     show_default=True,
     help="run the driver's webhook, which rejects invalid opaque configuration when it is applied",
 )
-@click.option(
+@variable_option(
     "--log-level",
     default="error",
-    show_default=True,
     envvar="DRA_LOG_LEVEL",
-    show_envvar=True,
-    type=click.Choice(["debug", "info", "warning", "error"]),
+    type=click.Choice(LOG_LEVELS),
     help="minimum level of the driver's log that is shown",
 )
 @click.pass_context
@@ -232,18 +234,24 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     printer.entry(f"starting a cluster in this process, {_with_drivers([driver.name for _, driver in loaded])}")
     import asyncio  # print the line before the slow imports
 
-    from dra_kit.process import logging as process_logging
     from dra_kit.sandbox.run.detached import bounded_log
     from dra_kit.sandbox.views.live import LiveView
 
-    shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
-    process_logging.configure("text", min(shown, logging.INFO))  # the sandbox reads records that it does not show
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(shown)
+    show_log(options["log_level"])
     view = LiveView(printer)
     with bounded_log():
         code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
     ctx.exit(code)
+
+
+def show_log(level: str) -> None:
+    """Show log records from this level on; the sandbox reads those from INFO on."""
+    from dra_kit.process import logging as process_logging
+
+    shown = logging.getLevelNamesMapping()[level.upper()]
+    process_logging.configure("text", min(shown, logging.INFO))
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(shown)
 
 
 def _with_drivers(names: Sequence[str]) -> str:
@@ -253,11 +261,7 @@ def _with_drivers(names: Sequence[str]) -> str:
 
 
 def require_unused(kubeconfig: Path) -> None:
-    """Check that the kubeconfig is not that of a sandbox in the background.
-
-    Raises:
-        ConfigurationError: a sandbox in the background uses it.
-    """
+    """Check that the kubeconfig is not that of a sandbox in the background."""
     from dra_kit.cli.sandbox_commands import stop_command
     from dra_kit.sandbox.run.detached import running_in_background
 
@@ -270,7 +274,7 @@ def require_unused(kubeconfig: Path) -> None:
 
 
 def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
-    from dra_kit.cli.sandbox_commands import usage_lines
+    from dra_kit.cli.sandbox_commands import print_usage
     from dra_kit.sandbox.run.detached import detach
 
     if options["stories"]:
@@ -280,8 +284,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
     what = who if sandbox.drivers else "a cluster without a driver runs"
     click.echo(f"{what} in the background, process {sandbox.pid}")
-    for line in usage_lines(sandbox):
-        click.echo(f"  {line}")
+    print_usage(sandbox)
 
 
 def _unused_project_hint(target: str) -> None:
@@ -297,7 +300,7 @@ def _unused_project_hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> SandboxSession:
-    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+    from dra_kit.sandbox.cluster import Sandbox
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
     from dra_kit.sandbox.run.session import RunTask, SandboxSession
 
@@ -315,14 +318,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
             for target, driver in loaded
         ],
-        SandboxSettings(
-            nodes=options["nodes"],
-            gates=feature_gates(options["feature_gates"], alpha=options["alpha"]),
-            time_scale=options["time_scale"],
-            kubeconfig=options["kubeconfig"],
-            webhook=options["webhook"],
-            edited=tuple(sorted({name for story in stories for name in story.edited})),
-        ),
+        replace(sandbox_settings(options), edited=tuple(sorted({name for story in stories for name in story.edited}))),
         RunTask(
             files=options["files"],
             stories=stories,
@@ -336,51 +332,35 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     )
 
 
-def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
-    """Return the gates for ``--feature-gates`` and ``--alpha``.
+def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
+    """Return the settings of the cluster from the options that ``dra-kit dev`` has as well.
 
     Raises:
-        ConfigurationError: a gate is unknown, or its value is invalid.
+        ConfigurationError: a feature gate is unknown, or its value is invalid.
     """
-    from dra_kit.kubernetes.release import FeatureGates
+    from dra_kit.sandbox.cluster import SandboxSettings
 
+    gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()
     try:
-        return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)
+        gates = gates.switched(options["feature_gates"])
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
+    return SandboxSettings(
+        nodes=options["nodes"],
+        gates=gates,
+        time_scale=options["time_scale"],
+        kubeconfig=options["kubeconfig"],
+        webhook=options["webhook"],
+    )
 
 
-_INSIST_SECONDS: Final = 2.0
 _CUT_OFF: Final = 128 + signal.SIGPIPE
 """Exit code when the reader of the output has closed it, as in shells."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class InterruptibleRun(Protocol):
-    """A session that Ctrl-C shuts down in order."""
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the session only waits for an interruption."""
-        ...
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the process if a lasting session is interrupted."""
-        ...
-
-    async def run(self) -> int:
-        """Run, clean up in any case, and return the exit code."""
-        ...
-
-
-async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Event) -> int:
-    """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process.
-
-    Args:
-        session: the session.
-        reader_gone: set when the reader of the output has closed it.
-    """
+async def run_interruptibly(session: SandboxSession | DevSession, reader_gone: asyncio.Event) -> int:
+    """Run until the session ends, a signal arrives, or the output is closed; a second signal kills the process."""
     import asyncio  # as above: the command line does not need it
 
     loop = asyncio.get_running_loop()
@@ -396,7 +376,7 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         interrupted = True
         click.echo("\nshutting down; press Ctrl-C again to stop immediately", err=True)
         work.cancel()
-        loop.call_later(_INSIST_SECONDS, insist)
+        loop.call_later(2.0, insist)
 
     def insist() -> None:
         for number in _SIGNALS:

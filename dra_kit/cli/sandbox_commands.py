@@ -53,10 +53,7 @@ def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
         )
     if len(found) > 1:
         for item in found:
-            click.echo(
-                f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}",
-                err=True,
-            )
+            click.echo(f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}", err=True)
         raise SandboxError(f"{len(found)} sandboxes are running; choose one with --kubeconfig")
     return found[0]
 
@@ -79,14 +76,11 @@ def stop_command(sandbox: DetachedSandbox) -> str:
     return f"dra-kit sandbox down --kubeconfig {shlex.quote(sandbox.kubeconfig)}"
 
 
-def usage_lines(sandbox: DetachedSandbox) -> tuple[str, ...]:
-    """Return the commands that inspect this sandbox, read its output, and stop it."""
-    kubeconfig = shlex.quote(sandbox.kubeconfig)
-    return (
-        f"kubectl --kubeconfig {kubeconfig} get resourceslices",
-        f"tail -f {shlex.quote(str(sandbox.log))}",
-        stop_command(sandbox),
-    )
+def print_usage(sandbox: DetachedSandbox) -> None:
+    """Print the commands that inspect this sandbox, read its output, and stop it."""
+    click.echo(f"  kubectl --kubeconfig {shlex.quote(sandbox.kubeconfig)} get resourceslices")
+    click.echo(f"  tail -f {shlex.quote(str(sandbox.log))}")
+    click.echo(f"  {stop_command(sandbox)}")
 
 
 @click.command
@@ -136,8 +130,7 @@ def list_command() -> None:
     found = running_in_background()
     for sandbox in found:
         click.echo(f"{sandbox.title}, process {sandbox.pid}")
-        for line in usage_lines(sandbox):
-            click.echo(f"  {line}")
+        print_usage(sandbox)
     if not found:
         click.echo("no sandbox is running in the background; start one with dra-kit sandbox TARGET --detach", err=True)
 

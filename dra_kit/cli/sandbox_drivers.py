@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dra_kit.author.target import load_driver, load_drivers
-from dra_kit.cli.app import values_of
+from dra_kit.cli.app import flags_of, values_of
 from dra_kit.cli.options import is_help, targets_of
 from dra_kit.errors import ConfigurationError
 
@@ -26,10 +26,6 @@ SET: Final = "--set"
 def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.Parameter]) -> list[click.Option]:
     """Return an option for each setting; if several drivers share one, its help says to use ``--set`` instead.
 
-    Args:
-        drivers: distinct drivers.
-        own: the command's own options.
-
     Raises:
         ConfigurationError: a setting has the same flag as an option of dra-kit.
     """
@@ -40,13 +36,13 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
     owners: dict[str, list[str]] = {}
     for name, options in of_each.items():
         for option in options:
-            for flag in _flags(option):
+            for flag in flags_of(option):
                 owners.setdefault(flag, []).append(name)
     found: dict[str, click.Option] = {}
     for options in of_each.values():
         for option in options:
-            several = list(dict.fromkeys(name for flag in _flags(option) for name in owners[flag]))
-            first = _flags(option)[0]
+            several = list(dict.fromkeys(name for flag in flags_of(option) for name in owners[flag]))
+            first = flags_of(option)[0]
             if len(several) == 1:
                 found[first] = option
             elif first not in found:
@@ -57,12 +53,7 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
 def given_settings(
     ctx: click.Context, drivers: Sequence[Driver[Any, Any]], texts: Sequence[str]
 ) -> Mapping[str, Mapping[str, object]]:
-    """Return the values of flags, environment and ``--set``, for each driver by the name of the setting.
-
-    Args:
-        ctx: the command's context.
-        drivers: distinct drivers.
-        texts: values of ``--set``: ``NAME=VALUE`` or ``DRIVER.NAME=VALUE``.
+    """Return the values of flags, environment and ``--set`` (``texts``), for each driver by the name of the setting.
 
     Raises:
         ConfigurationError: a value of ``--set`` has an unknown or ambiguous setting.
@@ -90,16 +81,12 @@ def _meta_key(driver: str) -> str:
     return f"driver_settings of {driver}"
 
 
-def _flags(option: click.Option) -> list[str]:
-    return [*option.opts, *option.secondary_opts]
-
-
 def _ambiguous(option: click.Option, drivers: Sequence[str]) -> click.Option:
     """Return an option that rejects its value, because several drivers have this setting."""
-    flag, name = _flags(option)[0], str(option.name).removeprefix("driver_setting_")
+    flag, name = flags_of(option)[0], str(option.name).removeprefix("driver_setting_")
     which = " or ".join(f"{SET} {driver}.{name}=VALUE" for driver in drivers)
     return click.Option(
-        [str(option.name), *_flags(option)],
+        [str(option.name), *flags_of(option)],
         is_flag=False,
         flag_value="",
         default=None,
@@ -124,21 +111,12 @@ Loaded = tuple[str, "Driver[Any, Any]"]
 
 
 def load_targets(
-    own: Sequence[click.Parameter],
-    args: Sequence[str],
-    option: str,
-    loading: Callable[[str], None] = lambda _: None,
+    own: Sequence[click.Parameter], args: Sequence[str], loading: Callable[[str], None] = lambda _: None
 ) -> tuple[list[Loaded], list[click.Option]]:
     """Return the drivers that the arguments name, with the options of their settings.
 
     Drivers are loaded one after the other, because values of a driver's options can only be distinguished from TARGETs
-    once the driver is loaded.
-
-    Args:
-        own: the command's own options.
-        args: its arguments.
-        option: the option that names folders of stories.
-        loading: called with each TARGET before it and its imports are loaded.
+    once the driver is loaded. ``loading`` is called with each TARGET before it and its imports are loaded.
 
     Raises:
         ConfigurationError: a driver or a story cannot be loaded, two drivers have the same name, or a setting has the
@@ -160,7 +138,7 @@ def load_targets(
     load(lambda: targets_of([*own, *options], args))
     if is_help(args):
         return found, options  # a story names TARGETs that the user has not named
-    folders = [Path(text) for text in values_of(option, args) if Path(text).is_dir()]
+    folders = [Path(text) for text in values_of("--story", args) if Path(text).is_dir()]
     needed = [target for story in load_stories(folders) for target in story.targets]
     load(lambda: needed)
     return found, options
@@ -198,14 +176,9 @@ def _same(one: str, other: str) -> bool:
 def sandbox_driver(
     target: str, first: Driver[Any, Any], given: Mapping[str, object], nodes: int, *, replaced: bool = False
 ) -> SandboxDriver:
-    """Return the driver with its settings, loaded once for each node.
+    """Return the driver, which was loaded once (``first``), with its settings, loaded once for each node.
 
-    Args:
-        target: the TARGET.
-        first: the driver, which is already loaded once.
-        given: values of its settings by name, which override those of its project.
-        nodes: the number of nodes.
-        replaced: whether a story replaces the driver by another release.
+    The ``given`` settings override those of its project. ``replaced``: a story replaces it by another release.
 
     Raises:
         ConfigurationError: the project is invalid, or the driver lacks a setting that the project names.

@@ -47,7 +47,6 @@ from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
 
 logger: logging.Logger = logging.getLogger(__name__)
-_WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
 
@@ -56,7 +55,6 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
-        context: a context of the kubeconfig; None for its current one.
         instance: names this process in Events; None for the host name, which is the name of the pod.
         resync_seconds: seconds between two complete lists of the claims.
         probe_address: where liveness and readiness are served, ``host:port`` or ``:port``; empty to disable them.
@@ -74,7 +72,6 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     """
 
     kubeconfig: Path | None = None
-    context: str | None = None
     instance: str | None = None
     resync_seconds: float = 600.0
     probe_address: str = ""
@@ -104,14 +101,14 @@ async def run_controller(
             handlers cannot be imported, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig)
     async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover_release(client)
         recorder = EventRecorder(
             client,
             controller=driver.name,
             instance=settings.instance or socket.gethostname(),
-            capacity=_WAITING_EVENTS,
+            capacity=4096,  # one controller speaks for a whole cluster
         )
         announced = UNKNOWN
         if settings.election:
@@ -121,7 +118,11 @@ async def run_controller(
             return await supervisor.run()
         finally:
             if not await recorder.flush(_FLUSH_SECONDS):
-                logger.warning("stopping with unwritten Events", extra=_unwritten(settings, recorder))
+                lost = "they are lost: without election no other process has them"
+                what_now = "the next active replica writes those of claims" if settings.election else lost
+                logger.warning(
+                    "stopping with unwritten Events", extra={"events": recorder.waiting, "what_now": what_now}
+                )
 
 
 def _wired(
@@ -252,14 +253,6 @@ def _lease(driver: Driver[Any, Any], settings: ControllerSettings) -> str:
 
 def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> str:
     return settings.lease_namespace or credentials.connection.namespace or "default"
-
-
-def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:
-    lost = "they are lost: without election no other process has them"
-    return {
-        "events": recorder.waiting,
-        "what_now": "the next active replica writes those of claims" if settings.election else lost,
-    }
 
 
 def _user_agent(driver: Driver[Any, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from dra_kit.client.api import Client
 from dra_kit.client.resources import LEASES, RESOURCE_CLAIMS
 from dra_kit.controller.claim_transitions import ANNOUNCED, UNKNOWN, announced_of
-from dra_kit.controller.election import annotations_of
+from dra_kit.controller.election import annotations_of, empty_lease
 from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
 
 
@@ -32,7 +32,7 @@ async def agreed_version(client: Client, lease: str, namespace: str) -> int:
             # a later version is of another history: the cluster was restored from a backup
             if announced != UNKNOWN and announced <= newest:
                 return announced
-            await _write(client, stored or _empty(lease, namespace), newest, exists=stored is not None)
+            await _write(client, stored or empty_lease(lease, namespace), newest, exists=stored is not None)
         except Conflict:
             continue  # another replica was faster, or the holder has renewed it
         except (Forbidden, Invalid, NotFound):
@@ -45,12 +45,6 @@ async def _stored(client: Client, lease: str, namespace: str) -> dict[str, Any] 
         return await client.get(LEASES, lease, namespace)
     except NotFound:
         return None
-
-
-def _empty(lease: str, namespace: str) -> dict[str, Any]:
-    return {
-        "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"name": lease, "namespace": namespace}
-    }  # fmt: skip
 
 
 async def _write(client: Client, lease: dict[str, Any], version: int, *, exists: bool) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from dra_kit.author.claim import ConsumerReference
 from dra_kit.client.events import EventRecorder, ObjectReference
-from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, Resource
 from dra_kit.controller.claim_follower import ClaimFollower
 from dra_kit.controller.claim_transitions import AnnouncementProgress, ClaimChange, ClaimTransition, node_of
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaimConsumerReference
@@ -48,9 +49,7 @@ def announcements(transition: ClaimTransition) -> tuple[Announcement, ...]:
     reason, action = _REASONS[transition.change]
     note, identity = _note(transition), _identity(transition)
     metadata = transition.claim.metadata
-    claim = ObjectReference(
-        RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, metadata.name, metadata.uid, metadata.namespace
-    )
+    claim = reference_to(RESOURCE_CLAIMS, metadata.name, metadata.uid, metadata.namespace)
     return tuple(Announcement(regarding, reason, action, note, identity) for regarding in (claim, *_pods(transition)))
 
 
@@ -81,12 +80,18 @@ def _pods(transition: ClaimTransition) -> Iterator[ObjectReference]:
             if (owner.api_version, owner.kind) == (PODS.api_version, PODS.kind)
         }
     users = claim.status.reserved_for if transition.change is ClaimChange.ALLOCATED else transition.consumers
-    pods |= {user.uid: user.name for user in users if _is_pod(user)}
+    pods |= {user.uid: user.name for user in users if is_pod(user)}
     for uid, name in pods.items():
-        yield ObjectReference(PODS.api_version, PODS.kind, name, uid, claim.metadata.namespace)
+        yield reference_to(PODS, name, uid, claim.metadata.namespace)
 
 
-def _is_pod(consumer: ResourceClaimConsumerReference) -> bool:
+def reference_to(resource: Resource, name: str, uid: str, namespace: str) -> ObjectReference:
+    """Return a reference to an object of a resource."""
+    return ObjectReference(resource.api_version, resource.kind, name, uid, namespace)
+
+
+def is_pod(consumer: ConsumerReference | ResourceClaimConsumerReference) -> bool:
+    """Return whether a consumer of a claim is a pod."""
     return (consumer.api_group, consumer.resource) == (PODS.group, PODS.plural)
 
 
@@ -114,7 +119,7 @@ def _devices(devices: Iterable[DeviceRequestAllocationResult]) -> str:
 
 def _users(consumers: Iterable[ResourceClaimConsumerReference]) -> str:
     return ", ".join(
-        f"pod {each.name}" if _is_pod(each) else f"{each.resource}.{each.api_group} {each.name}" for each in consumers
+        f"pod {each.name}" if is_pod(each) else f"{each.resource}.{each.api_group} {each.name}" for each in consumers
     )
 
 

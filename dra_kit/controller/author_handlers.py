@@ -28,7 +28,6 @@ from dra_kit.process.metrics import KOPF_RESTARTS
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_AGAIN: Final = (1.0, 2.0, 5.0, 10.0)
 """Seconds until a kind that is not served yet is looked for again; the last one repeats."""
-_PAGE: Final = 500
 
 
 class AuthorHandlers:
@@ -91,14 +90,13 @@ class AuthorHandlers:
                 if any(name in _names(kind) for kind in found.get("resources") or ()):
                     return True
         except NotFound:
-            return False
+            pass
         except KubeError as error:
             logger.debug("cannot check whether a kind is served", extra={"error": str(error)})
-            return False
         return False
 
     def _build(self) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-        return copy_registry(self._registry), kopf_settings(chunk_size=_PAGE)
+        return copy_registry(self._registry), kopf_settings(chunk_size=500)
 
     def _memo(self, registry: kopf.OperatorRegistry) -> kopf.Memo:
         """Make the memo of one life, in kopf's loop: a client belongs to one loop."""

@@ -7,14 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dra_kit.author.calls import call, describe_error, error_fields, unexpected_exc_info
 from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
 from dra_kit.client.api import Client
-from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.events import EventRecorder
 from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.controller.announcer import is_pod, reference_to
 from dra_kit.controller.binding_conditions import (
     BindingConditionWriter,
     BindingVerdict,
@@ -30,6 +31,8 @@ from dra_kit.process.logging import log_context
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a failed call of the author's code or the API server is retried; the last one repeats."""
+AT_ONCE: Final = 32
+"""Calls of the author's code that are under way at once."""
 
 
 class DeviceHolders:
@@ -66,10 +69,10 @@ class BindingContext(Struct, frozen=True):
 
     binder: DeviceBinder[Any]
     conditions: BindingConditionWriter
-    holders: DeviceHolders
-    turns: asyncio.Semaphore
     decided: Callable[[DeviceAttachment, str | None], None]
-    retry: tuple[float, ...] = RETRY
+    retry: tuple[float, ...]
+    holders: DeviceHolders = field(default_factory=DeviceHolders)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
 class BindingWorker:
@@ -208,18 +211,22 @@ class BindingWorker:
             await call(method, attachment.claim, attachment.device)
 
     def _failed(self, message: str, error: Exception) -> bool:
-        """Log an error, at DEBUG if it is the same as before; return True: the worker must try again."""
-        module = type(self._shared.binder).__module__
-        known = describe_error(error) == self._logged
-        self._logged = describe_error(error)
-        level = logging.DEBUG if known else logging.INFO if isinstance(error, NotYet) else logging.ERROR
-        trace = None if known else unexpected_exc_info(error, module)
-        logger.log(level, message, extra=error_fields(error, module), exc_info=trace)
+        """Log an error; return True: the worker must try again."""
+        level = logging.INFO if isinstance(error, NotYet) else logging.ERROR
+        self._logged = _log(level, message, error, self._shared.binder, last=self._logged)
         return True
 
 
-AT_ONCE: Final = 32
-"""Calls of the author's code that are under way at once."""
+def _log(level: int, message: str, error: Exception, binder: DeviceBinder[Any], *, last: str, **fields: object) -> str:
+    """Log an error, at DEBUG if it is the same as the last one; return its description."""
+    module, text = type(binder).__module__, describe_error(error)
+    known = text == last
+    trace = None if known else unexpected_exc_info(error, module)
+    extra = {**error_fields(error, module), **fields}
+    logger.log(logging.DEBUG if known else level, message, extra=extra, exc_info=trace)
+    return text
+
+
 _OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
 
 
@@ -247,14 +254,8 @@ class DeviceBinding:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; each run retries the devices without a verdict."""
-        shared = BindingContext(
-            self._binder,
-            BindingConditionWriter(self._client, self._driver),
-            DeviceHolders(),
-            asyncio.Semaphore(AT_ONCE),
-            self._decided,
-            self._retry,
-        )
+        conditions = BindingConditionWriter(self._client, self._driver)
+        shared = BindingContext(self._binder, conditions, self._decided, self._retry)
         with self._follower.subscribed() as subscription:
             held = [item for claim in subscription.claims for item in find_attachments(claim, self._driver)]
             await self._resume([(item.claim, item.device) for item in held])
@@ -289,15 +290,12 @@ class DeviceBinding:
         while True:
             try:
                 await call(self._binder.resume, held)
-            except Exception as error:  # the author's code may raise anything
-                module, known = type(self._binder).__module__, describe_error(error) == logged
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                 again = self._retry[min(attempt, len(self._retry) - 1)]
-                logger.log(
-                    logging.DEBUG if known else logging.ERROR, "resume failed, no device is bound",
-                    extra={**error_fields(error, module), "again_in": again},
-                    exc_info=None if known else unexpected_exc_info(error, module),
-                )  # fmt: skip
-                attempt, logged = attempt + 1, describe_error(error)
+                logged = _log(
+                    logging.ERROR, "resume failed, no device is bound", error, self._binder, last=logged, again_in=again
+                )
+                attempt += 1
                 await asyncio.sleep(again)
             else:
                 return
@@ -315,23 +313,10 @@ class DeviceBinding:
             logger.warning("device cannot be bound", extra={**fields, "error": failure})
             reason, kind = "DeviceBindingFailed", "Warning"
             note = f"Cannot bind {what} for ResourceClaim {claim.name}: {failure}"
-        regarding = [
-            ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, claim.name, claim.uid, claim.namespace),
-            *(
-                ObjectReference(PODS.api_version, PODS.kind, user.name, user.uid, claim.namespace)
-                for user in claim.consumers
-                if (user.api_group, user.resource) == (PODS.group, PODS.plural)
-            ),
-        ]
-        for reference in regarding:
-            self._recorder.record(
-                reference,
-                kind,
-                reason=reason,
-                action="Bind",
-                note=note,
-                identity=f"{reason} {claim.uid} {attachment.place} {attachment.since}",
-            )
+        identity = f"{reason} {claim.uid} {attachment.place} {attachment.since}"
+        pods = (reference_to(PODS, user.name, user.uid, claim.namespace) for user in claim.consumers if is_pod(user))
+        for regarding in (reference_to(RESOURCE_CLAIMS, claim.name, claim.uid, claim.namespace), *pods):
+            self._recorder.record(regarding, kind, reason=reason, action="Bind", note=note, identity=identity)
 
 
 class _Workers:

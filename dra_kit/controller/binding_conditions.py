@@ -151,11 +151,7 @@ class BindingConditionWriter:
         self._driver = driver
 
     async def read(self, claim: ClaimReference) -> BindingState | None:
-        """Return the current claim; None if it is gone.
-
-        Raises:
-            KubeError: the API server does not say.
-        """
+        """Return the current claim; None if it is gone."""
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFound:

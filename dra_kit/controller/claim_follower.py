@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings, on_event
+from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.controller.claim_transitions import UNKNOWN, AnnouncementBacklog, ClaimTransition, our_devices, transitions
 from dra_kit.errors import Gone, Unavailable
@@ -47,7 +48,8 @@ class ClaimCache:
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._listing = False
         self._listed = -1  # resource version of the last list
-        self._seen = -1
+        self.seen: int = -1
+        """The latest resource version of any claim that a watch or a list has returned."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -57,19 +59,14 @@ class ClaimCache:
         """Whether there was a list."""
         return self._listed >= 0
 
-    @property
-    def seen(self) -> int:
-        """The latest resource version of any claim that a watch or a list has returned."""
-        return self._seen
-
-    def claims(self) -> HeldClaims:
-        """Return the claims that hold our devices now."""
-        return HeldClaims(tuple(self._claims.values()))
+    def claims(self) -> Iterator[ResourceClaim]:
+        """Return the claims that hold our devices now, decoded one at a time: thousands of models take much memory."""
+        return (held.read() for held in tuple(self._claims.values()))
 
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[ClaimTransition, ...]:
         """Process the state of one claim from a watch; the last state of a deleted one if ``deleted``."""
         uid, version = _identity(claim)
-        self._seen = max(self._seen, version)
+        self.seen = max(self.seen, version)
         if version <= self._version(uid):
             return ()
         steps = self._take(uid, version, self._read(uid, claim))
@@ -102,7 +99,7 @@ class ClaimCache:
         for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
             steps += self._take(uid, listed, None)
         self._listed = max(self._listed, listed)
-        self._seen = max(self._seen, listed)
+        self.seen = max(self.seen, listed)
         return () if silent else tuple(steps)
 
     def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[ClaimTransition, ...]:
@@ -152,19 +149,6 @@ class _Held(Struct, frozen=True):
         return ResourceClaim.model_validate_json(self.text)
 
 
-class HeldClaims:
-    """A snapshot of claims; they are decoded one at a time, since thousands of models take much memory."""
-
-    def __init__(self, held: tuple[_Held, ...]) -> None:
-        self._held = held
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __iter__(self) -> Iterator[ResourceClaim]:
-        return (each.read() for each in self._held)
-
-
 def reduced(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a claim that are used; with its configs, of up to 640 KiB, few claims fill the memory."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
@@ -202,7 +186,7 @@ LIST_RETRY: Final = 10.0
 class ClaimSubscription(Struct, frozen=True):
     """The claims at the start, recent transitions that may not be announced, and a queue of later transitions."""
 
-    claims: HeldClaims
+    claims: Iterator[ResourceClaim]
     recent: tuple[ClaimTransition, ...]
     steps: asyncio.Queue[ClaimTransition] = field(default_factory=asyncio.Queue)
 
@@ -213,8 +197,6 @@ class ClaimFollower:
     The watch delivers changes immediately; the list delivers what the watch missed, above all deletions.
 
     Args:
-        client: the client to list with.
-        driver: the name of the driver whose devices count.
         resync_seconds: seconds between two lists, with a jitter of 10 %.
         backlog: stores changes that the active replica may not have announced; None if this is the only replica.
         since: a resource version at which no claims existed; no later change has been announced. All changes are
@@ -295,22 +277,14 @@ class ClaimFollower:
                 pause = min(pause, LIST_RETRY)
                 await asyncio.sleep(pause)
                 continue
-            try:
-                async with asyncio.timeout(pause):
-                    await self._look_again.wait()
-            except TimeoutError:
-                pass
+            await wait_for_event(self._look_again, pause)
 
     def look_again(self) -> None:
         """List again: the watch was restarted, and only a list shows what was deleted in the gap."""
         self._look_again.set()
 
     async def resync(self) -> None:
-        """List the claims, and deliver changes that the watch missed, except the first time.
-
-        Raises:
-            KubeError: the list failed.
-        """
+        """List the claims, and deliver changes that the watch missed, except the first time."""
         begins = not self._cache.primed
         with self._cache.listing():
             found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
@@ -408,12 +382,6 @@ class ClaimHistory:
         return listed is not None and int(self._version) >= listed
 
 
-_PAGE: Final = 500  # objects per page of kopf's list
-# kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is 80 MiB
-_WORKERS: Final = 100
-_IDLE_SECONDS: Final = 0.1
-
-
 class ClaimWatch:
     """Runs kopf for the follower.
 
@@ -437,9 +405,11 @@ class ClaimWatch:
         def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
             registry = kopf.OperatorRegistry()
             on_event(registry, RESOURCE_CLAIMS, self._follower.on_claim, id="follow-claims", loop=loop)
-            settings = kopf_settings(chunk_size=_PAGE)
-            settings.queueing.worker_limit = _WORKERS
-            settings.queueing.idle_timeout = _IDLE_SECONDS
+            settings = kopf_settings(chunk_size=500)
+            # kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is
+            # 80 MiB
+            settings.queueing.worker_limit = 100
+            settings.queueing.idle_timeout = 0.1
             return registry, settings
 
         def watching() -> None:

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -121,28 +121,29 @@ class ClaimObserverRunner:
             self._add(*await pending.get(), lives)
 
     def _add(self, step: ClaimTransition, over: _Over, lives: _Lives) -> None:
-        hook, arguments = self._hook_of(step)
+        hook, claim, more = self._hook_of(step)
         if getattr(type(self._observer), hook.__name__, None) is getattr(ClaimObserver, hook.__name__):
             over()
         else:
-            lives.add(_Call(hook, arguments, over))
+            lives.add(_Call(hook, claim, more, over))
 
-    def _hook_of(self, step: ClaimTransition) -> tuple[_Hook, tuple[Any, ...]]:
+    def _hook_of(self, step: ClaimTransition) -> tuple[_Hook, ObservedClaim, tuple[Any, ...]]:
+        """Return the hook of a step, the claim, and the other arguments."""
         claim, users = observed_claim(step.claim, step.devices), consumers(step.consumers)
         match step.change:
             case ClaimChange.ALLOCATED:
-                return self._observer.allocated, (claim,)
+                return self._observer.allocated, claim, ()
             case ClaimChange.RESERVED:
-                return self._observer.reserved, (claim, users)
+                return self._observer.reserved, claim, (users,)
             case ClaimChange.UNRESERVED:
                 # the step has the old claim; the hook gets the remaining consumers
                 gone = {user.uid for user in users}
                 left = tuple(user for user in claim.consumers if user.uid not in gone)
-                return self._observer.released, (replace(claim, consumers=left), users)
+                return self._observer.released, replace(claim, consumers=left), (users,)
             case ClaimChange.DEALLOCATED:
-                return self._observer.released, (replace(claim, consumers=()), users)
+                return self._observer.released, replace(claim, consumers=()), (users,)
             case ClaimChange.DELETED:
-                return self._observer.deleted, (replace(claim, consumers=()),)
+                return self._observer.deleted, replace(claim, consumers=()), ()
 
     async def _until_over(self, made: _Call) -> None:
         title = f"{type(self._observer).__name__}.{made.hook.__name__}"
@@ -150,7 +151,7 @@ class ClaimObserverRunner:
         for attempt in itertools.count():
             try:
                 async with self._turns:
-                    await call(made.hook, *made.arguments)
+                    await call(made.hook, made.claim, *made.more)
             except TransientError as error:
                 again = self._retry[min(attempt, len(self._retry) - 1)]
                 level = logging.DEBUG if str(error) == logged else logging.WARNING
@@ -174,15 +175,12 @@ def _nothing() -> None:
 
 
 class _Call(Struct, frozen=True):
-    """A hook with what it is called with, first of all the claim."""
+    """A hook with what it is called with."""
 
     hook: _Hook
-    arguments: tuple[Any, ...]
+    claim: ObservedClaim
+    more: tuple[Any, ...]
     over: _Over
-
-    @property
-    def claim(self) -> ObservedClaim:
-        return cast("ObservedClaim", self.arguments[0])
 
 
 class _Lives:

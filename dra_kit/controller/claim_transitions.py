@@ -35,24 +35,20 @@ class FollowedVersions:
     """The resource versions that a replica has seen, and up to which of them it has certainly processed all changes."""
 
     def __init__(self, clock: Callable[[], float], seen: Callable[[], int]) -> None:
-        self._clock = clock
+        self.now: Callable[[], float] = clock
         self._seen = seen
         self._samples: deque[tuple[float, int]] = deque()
 
-    def now(self) -> float:
-        """Return the time of its clock."""
-        return self._clock()
-
     def sample(self) -> None:
         """Record the latest version seen; called every few seconds."""
-        self._samples.append((self._clock(), self._seen()))
-        before = self._clock() - MARGIN
+        self._samples.append((self.now(), self._seen()))
+        before = self.now() - MARGIN
         while len(self._samples) > 1 and self._samples[1][0] <= before:
             self._samples.popleft()
 
     def complete(self) -> int:
         """Return a version up to which all changes are processed; ``UNKNOWN`` if there is none."""
-        before = self._clock() - MARGIN
+        before = self.now() - MARGIN
         return next((version for at, version in reversed(self._samples) if at <= before), UNKNOWN)
 
 
@@ -122,7 +118,6 @@ class ClaimTransition:
     """One step in the life of a claim.
 
     Attributes:
-        change: what happened.
         claim: the state of the claim that has the devices: the new state, or the old state if they were deallocated.
         devices: the allocation results of our driver that the step is about.
         consumers: the consumers that were added (RESERVED) or removed (other changes); empty for ALLOCATED.
@@ -189,14 +184,13 @@ def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocati
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        devices=tuple(map(observed_device, devices)),
+        devices=tuple(map(_observed_device, devices)),
         consumers=consumers(claim.status.reserved_for),
         node=node_of(claim),
     )
 
 
-def observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
-    """Return one allocated device."""
+def _observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
     return ObservedDevice(
         name=result.device,
         pool=result.pool,

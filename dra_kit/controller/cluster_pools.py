@@ -22,15 +22,10 @@ from dra_kit.process.metrics import publication_metrics
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
-from dra_kit.slices.publisher import CHECK_AFTER_WRITE, PublicationCounts, Publisher, SliceScope, SliceWrite
+from dra_kit.slices.publisher import PublicationCounts, Publisher, SliceScope, SliceWrite
 
 _ASKED_ONE_BY_ONE: Final = 16
 """Pools that are looked for by name; for more, all slices of the driver are listed."""
-
-
-def field_selector(driver: str) -> str:
-    """Return the field selector for this driver's slices without a node."""
-    return f"spec.driver={driver},spec.nodeName="
 
 
 class ClusterScope(SliceScope):
@@ -51,7 +46,7 @@ class ClusterScope(SliceScope):
     @property
     @override
     def field_selector(self) -> str:
-        return field_selector(self._driver)
+        return f"spec.driver={self._driver},spec.nodeName="
 
     @override
     async def features(self) -> ServerFeatures:
@@ -137,7 +132,6 @@ class ClusterPools:
         context: ControllerContext,
         owner: ControllerOwner,
         *,
-        check_after_write: float = CHECK_AFTER_WRITE,
         published: Callable[[], None] = lambda: None,
     ) -> None:
         self._driver = driver
@@ -145,7 +139,6 @@ class ClusterPools:
         self._client = client
         self._context = context
         self._owner = owner
-        self._check_after_write = check_after_write
         self._published = published
         self._record = PublicationCounts()
         self._publishing = False
@@ -160,7 +153,7 @@ class ClusterPools:
         current = CurrentInventory()
         discovery = Discovery(self._source, current)
         scope = ClusterScope(self._driver, self._client, self._owner)
-        publisher = Publisher(scope, self._client, check_after_write=self._check_after_write, record=self._record)
+        publisher = Publisher(scope, self._client, record=self._record)
         current.listen(publisher.publish)
         look_again: Callable[[], None] = publisher.look_again
         self._publishing = True

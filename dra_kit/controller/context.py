@@ -146,11 +146,7 @@ class ControllerOwner:
         self._logged = False
 
     async def reference(self) -> OwnerReference | None:
-        """Return the owner; None where there is none.
-
-        Raises:
-            KubeError: it cannot be read.
-        """
+        """Return the owner; None where there is none."""
         if self._cluster_role is None:
             return None
         if self._known is None:

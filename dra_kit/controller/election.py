@@ -19,7 +19,6 @@ from dra_kit.errors import ConfigurationError, Conflict, Forbidden, InternalErro
 from dra_kit.process.supervisor import Part
 
 logger: logging.Logger = logging.getLogger(__name__)
-_RELEASE_SECONDS: Final = 5.0
 
 
 class LeaseTiming(Struct, frozen=True):
@@ -137,10 +136,7 @@ class LeaderElector:
             self._stored, self._identity, self._timing, dt.datetime.now(dt.UTC),
             namespace=self._namespace, name=self._lease, annotations=self._annotations(),
         )  # fmt: skip
-        if self._stored is None:
-            self._observe(await self._created(wanted))
-        else:
-            self._observe(await self._client.update(LEASES, wanted))
+        self._observe(await (self._created(wanted) if self._stored is None else self._client.update(LEASES, wanted)))
         self._renewed_at = began
         return True
 
@@ -163,7 +159,8 @@ class LeaderElector:
         holder = holder_of(lease)
         if holder in {"", self._identity}:
             return True
-        return self._clock() >= self._changed_at + duration_of(lease, self._timing.lease)
+        duration = float((lease.get("spec") or {}).get("leaseDurationSeconds") or self._timing.lease)
+        return self._clock() >= self._changed_at + duration
 
     async def _look(self) -> None:
         try:
@@ -209,7 +206,7 @@ class LeaderElector:
             return
         self._leadership.set(leading=False)
         try:
-            async with asyncio.timeout(_RELEASE_SECONDS):
+            async with asyncio.timeout(5.0):
                 # what is known of it may be older than a renewal that was under way
                 lease = await self._client.get(LEASES, self._lease, self._namespace)
                 if holder_of(lease) == self._identity:
@@ -223,14 +220,15 @@ def holder_of(lease: Mapping[str, Any]) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def duration_of(lease: Mapping[str, Any], default: float) -> float:
-    """Return the seconds after which the holder's lease expires if it is not renewed."""
-    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or default)
-
-
 def annotations_of(lease: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the annotations of a lease."""
     return (lease.get("metadata") or {}).get("annotations") or {}
+
+
+def empty_lease(name: str, namespace: str) -> dict[str, Any]:
+    """Return a new Lease without a holder."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
 
 
 def acquired(
@@ -241,9 +239,7 @@ def acquired(
 
     ``lease`` is None if it does not exist. ``now`` informs users; no decision depends on it.
     """
-    stored: Mapping[str, Any] = lease or {
-        "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"namespace": namespace, "name": name}
-    }  # fmt: skip
+    stored = lease or empty_lease(name, namespace)
     spec = dict(stored.get("spec") or {})
     if lease is None:
         spec["leaseTransitions"] = 0
@@ -306,11 +302,11 @@ class ActiveParts:
         """
         ready.set()
         while True:
-            await self._leadership.gained()
+            await self._leadership.gained.wait()
             await self._life()
 
     async def _life(self) -> None:
-        lost = asyncio.create_task(self._leadership.lost(), name="lease lost")
+        lost = asyncio.create_task(self._leadership.lost.wait(), name="lease lost")
         tasks = {asyncio.create_task(part.run(asyncio.Event()), name=part.name): part for part in self._parts}
         try:
             await asyncio.wait({lost, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -343,30 +339,27 @@ class ActiveParts:
 
 
 class Leadership:
-    """Whether this replica is active (always, if ``alone``); set by the elector; belongs to one event loop."""
+    """Whether this replica is active (always, if ``alone``); set by the elector; belongs to one event loop.
+
+    Attributes:
+        gained: set while it is the active one.
+        lost: set while it is not.
+    """
 
     def __init__(self, *, alone: bool = False) -> None:
-        self._gained = asyncio.Event()
-        self._lost = asyncio.Event()
+        self.gained: asyncio.Event = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         self._renewals: list[Callable[[Mapping[str, str]], None]] = []
-        (self._gained if alone else self._lost).set()
+        (self.gained if alone else self.lost).set()
 
     @property
     def leading(self) -> bool:
         """Whether it is the active one now."""
-        return self._gained.is_set()
-
-    async def gained(self) -> None:
-        """Wait until it is the active one."""
-        await self._gained.wait()
-
-    async def lost(self) -> None:
-        """Wait until it is not the active one."""
-        await self._lost.wait()
+        return self.gained.is_set()
 
     def set(self, *, leading: bool) -> None:
         """Set whether this process is active; for the elector."""
-        now, before = (self._gained, self._lost) if leading else (self._lost, self._gained)
+        now, before = (self.gained, self.lost) if leading else (self.lost, self.gained)
         before.clear()
         now.set()
 

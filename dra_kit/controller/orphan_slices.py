@@ -91,11 +91,7 @@ class OrphanSliceCollector:
             await asyncio.sleep(pause * random.uniform(1.0, 1.1))  # noqa: S311 - no secret
 
     async def look(self) -> int:
-        """Check once, delete slices that have been orphans for long enough, and return their number.
-
-        Raises:
-            KubeError: the API server refuses or does not answer.
-        """
+        """Check once, delete slices that have been orphans for long enough, and return their number."""
         slices = (
             await self._client.list(RESOURCE_SLICES, field_selector=f"spec.driver={self._driver}", keep=_slice)
         ).items

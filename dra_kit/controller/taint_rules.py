@@ -44,6 +44,7 @@ class TaintRuleReconciler:
     ) -> None:
         self._driver = driver
         self._source = source
+        self._title = f"{type(source).__name__}.rules"
         self._client = client
         self._context = context
         self._owner = owner
@@ -59,7 +60,14 @@ class TaintRuleReconciler:
             self._source.rules,
             partial(self._take, asyncio.get_running_loop()),
             failed=lambda _: None,
-            words=_words(f"{type(self._source).__name__}.rules"),
+            words=GeneratorMessages(
+                title=self._title,
+                failed="rules failed, the taint rules stay as they are",
+                again="rules failed again",
+                returns="write 'yield [...]' instead of 'return [...]'",
+                empty="a set of rules; yield [] when there are none",
+                code="invalid-taint-rules",
+            ),
             logger=logger,
         )
         with self._context.rescanning(thread.restart):
@@ -73,15 +81,14 @@ class TaintRuleReconciler:
         Raises:
             InvalidDevice: the value is not a set of rules.
         """
-        title = f"{type(self._source).__name__}.rules"
         if not isinstance(yielded, Sequence) or isinstance(yielded, str | bytes):
-            raise InvalidDevice(f"{title} yielded {short_repr(yielded)}; yield a list of dra_kit.TaintRule")
+            raise InvalidDevice(f"{self._title} yielded {short_repr(yielded)}; yield a list of dra_kit.TaintRule")
         names: set[str] = set()
         for rule in yielded:
             if not isinstance(rule, TaintRule):
-                raise InvalidDevice(f"{title} yielded {short_repr(rule)}, which is not a dra_kit.TaintRule")
+                raise InvalidDevice(f"{self._title} yielded {short_repr(rule)}, which is not a dra_kit.TaintRule")
             if rule.name in names:
-                raise InvalidDevice(f"{title} yielded two rules named {rule.name!r}; give each its own name")
+                raise InvalidDevice(f"{self._title} yielded two rules named {rule.name!r}; give each its own name")
             names.add(rule.name)
         call_threadsafe(loop, partial(self._want, tuple(yielded)))
 
@@ -163,29 +170,12 @@ def _body(rule: v1.DeviceTaintRule, resource: Resource) -> dict[str, Any]:
     return {**rule.to_json(), "apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def _words(title: str) -> GeneratorMessages:
-    return GeneratorMessages(
-        title=title,
-        failed="rules failed, the taint rules stay as they are",
-        again="rules failed again",
-        returns="write 'yield [...]' instead of 'return [...]'",
-        empty="a set of rules; yield [] when there are none",
-        code="invalid-taint-rules",
-    )
-
-
 LABEL: Final = "dra-kit/driver"
 """Its value is the driver that owns a rule; a rule without it has another owner."""
 
 
 class TaintRulePlan(Struct, frozen=True):
-    """Writes to make, in this order.
-
-    Attributes:
-        deletes: stored rules to delete.
-        updates: whole rules, with the resource version of the stored one.
-        creates: whole rules.
-    """
+    """Writes to make, in this order; ``updates`` have the resource version of the stored rule."""
 
     deletes: tuple[v1.DeviceTaintRule, ...] = ()
     updates: tuple[v1.DeviceTaintRule, ...] = ()

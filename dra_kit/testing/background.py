@@ -59,20 +59,12 @@ class Background:
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[C]) -> Iterator[C]:
         """Enter an asynchronous context manager in the background loop for the duration of the block."""
-        value = self.call(_enter(manager))
+        value = self.call(manager.__aenter__())
         try:
             yield value
         finally:
-            self.call(_leave(manager))
+            self.call(manager.__aexit__(None, None, None))
 
 
 async def _next(source: AsyncIterator[R]) -> R:
     return await anext(source)
-
-
-async def _enter(manager: AbstractAsyncContextManager[C]) -> C:
-    return await manager.__aenter__()
-
-
-async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
-    await manager.__aexit__(None, None, None)

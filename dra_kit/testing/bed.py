@@ -77,22 +77,28 @@ class TestBed:
             killed_driver: the name of this driver; required if several run.
 
         Raises:
-            AssertionError: something is left over after the test.
+            AssertionError: the test passed, but claims, CDI files, records, effects or devices are left over.
             ConfigurationError: the driver to kill is ambiguous.
             FailpointNotReached: the driver did not reach the step.
         """
-        with open_harness(
-            self.cluster,
-            self.background,
-            name,
-            directory=directory,
-            timeout=self.timeout,
-            labels=labels or {},
-            process=process or bool(killed_after),
-            killed_after=killed_after,
-            killed_driver=killed_driver,
-        ) as harness:
-            yield harness
+        for driver in self.cluster.drivers:
+            self.background.call(self.cluster.control(driver).in_process(process or bool(killed_after)))
+        stage = StoryNamespace(self.cluster, namespace_name("test", name), labels=labels or {}, timeout=self.timeout)
+        self.background.call(stage.open())
+        try:
+            if killed_after:
+                self.background.call(self.cluster.control(killed_driver).kill_after(killed_after))
+            yield Harness(self.cluster, self.background, stage, directory)
+        except BaseException:
+            self.background.call(stage.close())
+            raise
+        leftovers = self.background.call(stage.close())
+        if leftovers:
+            raise AssertionError("left over after the test: " + ", ".join(leftovers))
+        if stage.unreached:
+            raise FailpointNotReached(
+                f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
+            )
 
 
 @contextmanager
@@ -191,42 +197,3 @@ def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseMode
 
 class FailpointNotReached(AssertionError):
     """The driver did not reach the step after which it should have been killed."""
-
-
-@contextmanager
-def open_harness(
-    cluster: Cluster,
-    background: Background,
-    test: str,
-    *,
-    directory: Path,
-    timeout: float,
-    labels: Mapping[str, str],
-    process: bool,
-    killed_after: str,
-    killed_driver: str,
-) -> Iterator[Harness]:
-    """Yield the harness of one test; at the end, delete everything it created.
-
-    Raises:
-        AssertionError: the test passed, but claims, CDI files, records, effects or devices are left over.
-        FailpointNotReached: the driver did not reach the step after which it should have been killed.
-    """
-    for driver in cluster.drivers:
-        background.call(cluster.control(driver).in_process(process))
-    stage = StoryNamespace(cluster, namespace_name("test", test), labels=labels, timeout=timeout)
-    background.call(stage.open())
-    try:
-        if killed_after:
-            background.call(cluster.control(killed_driver).kill_after(killed_after))
-        yield Harness(cluster, background, stage, directory)
-    except BaseException:
-        background.call(stage.close())
-        raise
-    leftovers = background.call(stage.close())
-    if leftovers:
-        raise AssertionError("left over after the test: " + ", ".join(leftovers))
-    if stage.unreached:
-        raise FailpointNotReached(
-            f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
-        )

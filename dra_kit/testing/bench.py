@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -81,9 +80,7 @@ class UnitTest:
             self._blocking = stack.pop_all()
         return BlockingBench(bench, background)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._blocking.close()
 
 
@@ -104,7 +101,7 @@ class Bench:
         self._children_part: asyncio.Future[None] | None = None
         if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
             self._children = ChildProcesses(directory / "children", NamedLocks(directory / "children.lock"))
-        self._objects = MemoryObjects(NODE)
+        self._objects = MemoryObjects()
         self._hardware = HardwareHandle(driver, self._children, self._objects)
         self._started = asyncio.Event()
         self._stopping = Stopping()
@@ -189,7 +186,7 @@ class Bench:
         used, reference = list(devices), self._reference(claim)
         pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
         self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): device_identity(item) for item in used})
-        raw = allocated_claim(reference, self._driver.name, NODE, used, config, admin_access=admin_access)
+        raw = allocated_claim(reference, self._driver.name, used, config, admin_access=admin_access)
         allocation = parse_allocated_claim(raw, reference, self._driver.name)
         returned: list[Prepared] = []
         before = self._records.get(claim)
@@ -306,7 +303,6 @@ class _NoDevices(DeviceProvider):
 def allocated_claim(
     reference: ClaimReference,
     driver: str,
-    pool: str,
     devices: Sequence[Device],
     config: OpaqueConfig | Mapping[str, Any] | None,
     *,
@@ -315,7 +311,7 @@ def allocated_claim(
     """Return the claim object, with one request ``device``; a sharable device has a share of the default size."""
     results = []
     for device in devices:
-        result: dict[str, Any] = {"request": "device", "driver": driver, "pool": pool, "device": device.name}
+        result: dict[str, Any] = {"request": "device", "driver": driver, "pool": NODE, "device": device.name}
         if admin_access:
             result["adminAccess"] = True
         if device.allow_multiple_allocations:
@@ -357,15 +353,10 @@ def counter_sets(devices: Sequence[Device]) -> list[CounterSet]:
 
 
 class MemoryObjects:
-    """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a bench.
+    """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a bench."""
 
-    Args:
-        node: name of the Node that owns them.
-    """
-
-    def __init__(self, node: str) -> None:
+    def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
-        self._node = node
         self._made = 0
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -374,7 +365,7 @@ class MemoryObjects:
         known = self.objects.get(_key(address))
         if known is None:
             self._made += 1
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": f"uid-{self._node}"}
+        owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-{NODE}"}
         metadata = {
             **(fields.get("metadata") or {}),
             "name": address.name,

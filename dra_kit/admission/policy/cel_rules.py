@@ -23,6 +23,7 @@ from dra_kit.admission.policy.shapes import (
     NumberBounds,
     ObjectShape,
     QuantityShape,
+    ScalarShape,
     Shape,
     StringShape,
     TaggedShape,
@@ -52,11 +53,9 @@ class ShapePart(Struct, frozen=True):
     Attributes:
         below: the end of its path, such as ``.size`` or ``[*]``; empty for the object that a tag selects.
         value: the CEL expression of the part.
-        shape: the shape of the part.
         guard: the CEL condition that the value cannot have the part because of its type.
         absent, present: the CEL conditions that a value of the right type lacks the part, or has it.
         items: the variable and the list or object, if there is a part for each of its items.
-        required: whether the part is required.
     """
 
     below: str
@@ -120,11 +119,7 @@ def own(shape: Shape, value: str, depth: int = 0) -> CelTerm:
             return _scalar(shape, value)
 
 
-def _scalar(
-    shape: AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape
-    | EnumShape,
-    value: str,
-) -> CelTerm:  # fmt: skip
+def _scalar(shape: ScalarShape, value: str) -> CelTerm:
     match shape:
         case AnyShape():
             return TRUE

@@ -47,14 +47,16 @@ from dra_kit.admission.policy.shapes import (
     is_distinguishable,
     members,
 )
+from dra_kit.admission.review import REVIEWED, VERSIONS
 from dra_kit.author.driver import Driver
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.cel.admission import MAX_CODE_POINTS, compile_policy
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
+from dra_kit.text import counted
 
 Action = Literal["Deny", "Warn", "Audit"]
 """What happens to an object that breaks a rule."""
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _MAX_BYTES: Final = 1_000_000
 """Of a policy as JSON; etcd takes 1.5 MiB, with managed fields, which name each field again."""
 
@@ -88,7 +90,8 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
         if isinstance(reading.shape, ObjectShape):
             shape = replace(reading.shape, keys=("apiVersion", "kind", *reading.shape.keys))
             of_kind = KindChecks(title if _versions(models, kind) > 1 else kind, taken)
-            of_kind.objects(_variable(api_version, kind, models), _of_kind(api_version, kind), shape)
+            configs = f"variables.configs.filter(c, type(c) == map && {_is_kind(api_version, kind)})"
+            of_kind.objects(_variable(api_version, kind, models), configs, shape)
             variables += of_kind.variables
             checks += of_kind.checks
     name = f"opaque-config.{driver.name}"
@@ -98,11 +101,7 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
         "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Ignore",
-            "matchConstraints": {"resourceRules": [
-                _rule("resourceclaims", "CREATE"),  # their spec never changes
-                _rule("resourceclaimtemplates", "CREATE", "UPDATE"),
-                _rule("deviceclasses", "CREATE", "UPDATE"),
-            ]},
+            "matchConstraints": {"resourceRules": [_rule(resource) for resource in REVIEWED]},
             "matchConditions": [{
                 "name": "has-config-of-this-driver",
                 "expression": f"{_entries('object')}.exists(c, "
@@ -127,10 +126,10 @@ _UPGRADE: Final = UncheckedRule(
 )
 
 
-def _rule(plural: str, *operations: str) -> dict[str, Any]:
+def _rule(resource: Resource) -> dict[str, Any]:
     return {
-        "apiGroups": ["resource.k8s.io"], "apiVersions": list(_VERSIONS), "resources": [plural],
-        "operations": list(operations),
+        "apiGroups": [resource.group], "apiVersions": list(VERSIONS), "resources": [resource.plural],
+        "operations": list(REVIEWED[resource]),
     }  # fmt: skip
 
 
@@ -164,10 +163,6 @@ def _is_kind(api_version: str, kind: str) -> str:
     return (
         f"c.?apiVersion.orValue('') == {string_literal(api_version)} && c.?kind.orValue('') == {string_literal(kind)}"
     )
-
-
-def _of_kind(api_version: str, kind: str) -> str:
-    return f"variables.configs.filter(c, type(c) == map && {_is_kind(api_version, kind)})"
 
 
 def _versions(models: Mapping[tuple[str, str], object], kind: str) -> int:
@@ -330,22 +325,6 @@ def describe_shape(shape: Shape) -> str:
             texts = list(dict.fromkeys(describe_shape(member) for member in members))
             inside = "" if is_distinguishable(shape) else ", and right inside"
             return f"{', '.join(texts[:-1])}, or {texts[-1]}{inside}" if len(texts) > 1 else texts[0]
-        case _:
-            return _scalar(shape)
-
-
-def _scalar(
-    shape: AnyShape
-    | NullShape
-    | BooleanShape
-    | IntegerShape
-    | FloatShape
-    | DecimalShape
-    | QuantityShape
-    | StringShape
-    | EnumShape,
-) -> str:
-    match shape:
         case IntegerShape(bounds):
             return f"an integer{_bounds(bounds)}"
         case FloatShape(bounds):
@@ -389,12 +368,12 @@ def describe_string(shape: StringShape) -> str:
 
 def _count(least: int | None, most: int | None, what: str) -> str:
     if least is not None and least == most:
-        return f" of {least} {what}{'' if least == 1 else 's'}"
+        return f" of {counted(least, what)}"
     if least is not None and most is not None:
         return f" of {least} to {most} {what}s"
     if most is not None:
-        return f" of at most {most} {what}{'' if most == 1 else 's'}"
-    return f" of at least {least} {what}{'' if least == 1 else 's'}" if least is not None else ""
+        return f" of at most {counted(most, what)}"
+    return f" of at least {counted(least, what)}" if least is not None else ""
 
 
 def _bounds(bounds: NumberBounds) -> str:

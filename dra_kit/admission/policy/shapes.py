@@ -140,10 +140,11 @@ class UnionShape(Struct, frozen=True):
     members: tuple[Shape, ...]
 
 
-Shape: TypeAlias = (
+ScalarShape: TypeAlias = (
     AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape
-    | EnumShape | ArrayShape | MapShape | ObjectShape | TaggedShape | UnionShape
+    | EnumShape
 )  # fmt: skip
+Shape: TypeAlias = ScalarShape | ArrayShape | MapShape | ObjectShape | TaggedShape | UnionShape
 
 
 def union(members: Iterable[Shape]) -> Shape:
@@ -163,12 +164,9 @@ def members(shape: Shape) -> tuple[Shape, ...]:
 
 def is_distinguishable(shape: UnionShape) -> bool:
     """Return whether the JSON type of a value says which list or object of a union it may be."""
-    kinds = [isinstance(member, ArrayShape) for member in shape.members if isinstance(member, NESTED)]
+    nested = ArrayShape | MapShape | ObjectShape | TaggedShape
+    kinds = [isinstance(member, ArrayShape) for member in shape.members if isinstance(member, nested)]
     return len(kinds) == len(set(kinds))
-
-
-NESTED = (ArrayShape, MapShape, ObjectShape, TaggedShape)
-"""The shapes that have others inside."""
 
 
 def choice(values: Iterable[Any]) -> EnumShape | None:

@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,9 +19,10 @@ from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
 from gpu_driver.driver import driver
 from gpu_driver.hardware import Hardware
-from gpu_driver.host.folders import unmount
 from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.hardware import fake_hardware
+from gpu_driver.nvml.fake.profile import Fault
 from gpu_driver.settings import Settings
 from tests.library_double import build
 
@@ -44,15 +43,48 @@ class Node:
     bench: BlockingBench
 
     @property
+    def folder(self) -> Path:
+        """What the fake GPUs and the driver store."""
+        return self.hardware.host.parent
+
+    @property
     def devices(self) -> dict[str, Gpu]:
         """What claims can get now, with no partition of the driver's own left out."""
-        found = inventory(find(self.hardware, (), LastSeen(self.hardware.host.parent / "gpus.json")), self.settings)
-        return {device.name: device for pool in found.pools for device in pool.devices}
+        return discover(self.hardware, self.settings, self.folder)
 
     @property
     def first(self) -> str:
         """The UUID of the first GPU."""
         return self.nvml.profile.gpus[0].uuid
+
+    @property
+    def journal(self) -> list[Path]:
+        """What the driver has begun and not ended."""
+        return list((self.folder / "journal").glob("*"))
+
+    def change(self, **facts: object) -> None:
+        """Change the state of the first GPU."""
+        with self.nvml.state.changing() as state:
+            for name, value in facts.items():
+                setattr(state.gpus[self.first], name, value)
+
+    def fail(self, *calls: Fault) -> None:
+        """Let these calls of NVML fail from now on, and no others."""
+        self.nvml._faults = Faults(calls, self.nvml.state)
+
+    def with_types(self, **facts: object) -> None:
+        """Let all GPUs be of types that are others in some fields."""
+        profile = self.nvml.profile
+        types = {name: kind.model_copy(update=facts) for name, kind in profile.gpu_types.items()}
+        self.nvml.profile = profile.model_copy(update={"gpu_types": types})
+
+
+def discover(
+    hardware: Hardware, settings: Settings, folder: Path, own: Sequence[tuple[str, int, int]] = ()
+) -> dict[str, Gpu]:
+    """Return the devices that the driver would publish, by name; ``own`` are its own partitions."""
+    found = inventory(find(hardware, own, LastSeen(folder / "gpus.json")), settings)
+    return {device.name: device for pool in found.pools for device in pool.devices}
 
 
 @pytest.fixture
@@ -63,18 +95,6 @@ def profile() -> str:
 @pytest.fixture
 def settings() -> Settings:
     return Settings(dynamic_mig=True, shared_mig=True)
-
-
-@contextmanager
-def mps_root() -> Iterator[Path]:
-    """Make a folder for those of MPS daemons: with a short path, since pytest's are too long for sockets."""
-    with tempfile.TemporaryDirectory(prefix="mps-") as made:
-        root = Path(made)
-        try:
-            yield root
-        finally:
-            for path in root.iterdir():
-                unmount(path)
 
 
 def two_gpus(profile: str, folder: Path) -> Path:

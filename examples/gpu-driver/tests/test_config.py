@@ -17,6 +17,14 @@ TIME_SLICING = {"strategy": "TimeSlicing"}
 MPS = {"strategy": "MPS"}
 
 
+def sliced(**config: object) -> dict[str, Any]:
+    return {"sharing": {**TIME_SLICING, "timeSlicingConfig": config}}
+
+
+def mps(**config: object) -> dict[str, Any]:
+    return {"sharing": {**MPS, "mpsConfig": config}}
+
+
 def decode(kind: str, settings: Settings = ALL_ON, version: str = "resource.nvidia.com/v1beta1", **body: Any) -> Any:
     return driver.configs.with_settings(settings).decode({"apiVersion": version, "kind": kind, **body})
 
@@ -25,8 +33,8 @@ def decode(kind: str, settings: Settings = ALL_ON, version: str = "resource.nvid
     ("body", "interval"),
     [
         ({"sharing": TIME_SLICING}, "Default"),
-        ({"sharing": {**TIME_SLICING, "timeSlicingConfig": {}}}, "Default"),
-        ({"sharing": {**TIME_SLICING, "timeSlicingConfig": {"interval": "Long"}}}, "Long"),
+        (sliced(), "Default"),
+        (sliced(interval="Long"), "Long"),
     ],
 )
 def test_a_time_slice_without_interval_is_the_default(body: dict[str, Any], interval: str) -> None:
@@ -38,9 +46,9 @@ def test_a_time_slice_without_interval_is_the_default(body: dict[str, Any], inte
     [
         ("GpuConfig", {}),
         ("GpuConfig", {"sharing": MPS}),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 1}}}),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1Mi"}}}),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"multiUser": True}}}),
+        ("GpuConfig", mps(defaultActiveThreadPercentage=1)),
+        ("GpuConfig", mps(defaultPinnedDeviceMemoryLimit="1Mi")),
+        ("GpuConfig", mps(multiUser=True)),
         ("MigDeviceConfig", {"sharing": TIME_SLICING}),
         ("MigDeviceConfig", {"sharing": MPS}),
         ("VfioDeviceConfig", {}),
@@ -63,32 +71,24 @@ def test_omitted_fields_change_nothing() -> None:
     ("kind", "body", "message"),
     [
         ("GpuConfig", {"sharring": {}}, "sharring"),
-        ("GpuConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {"intervall": "Long"}}}, "intervall"),
+        ("GpuConfig", sliced(intervall="Long"), "intervall"),
         ("GpuConfig", {"Sharing": TIME_SLICING}, "Sharing"),
         ("GpuConfig", {"sharing": {**TIME_SLICING, "time_slicing_config": {}}}, "time_slicing_config"),
-        ("GpuConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {"interval": "Huge"}}}, "Medium"),
+        ("GpuConfig", sliced(interval="Huge"), "Medium"),
         ("GpuConfig", {"sharing": {**TIME_SLICING, "mpsConfig": {}}}, "mpsConfig goes with strategy MPS"),
         ("GpuConfig", {"sharing": {**MPS, "timeSlicingConfig": {}}}, "timeSlicingConfig goes with"),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 101}}}, "100"),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}}, "at least 1"),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1k"}}}, "less than 1Mi"),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1M"}}}, "less than 1Mi"),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "0"}}}, "less than 1Mi"),
-        (
-            "GpuConfig",
-            {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"x": "1Gi"}}}},
-            "neither the UUID",
-        ),
+        ("GpuConfig", mps(defaultActiveThreadPercentage=101), "100"),
+        ("GpuConfig", mps(defaultActiveThreadPercentage=0), "at least 1"),
+        ("GpuConfig", mps(defaultPinnedDeviceMemoryLimit="1k"), "less than 1Mi"),
+        ("GpuConfig", mps(defaultPinnedDeviceMemoryLimit="1M"), "less than 1Mi"),
+        ("GpuConfig", mps(defaultPinnedDeviceMemoryLimit="0"), "less than 1Mi"),
+        ("GpuConfig", mps(defaultPerDevicePinnedMemoryLimit={"x": "1Gi"}), "neither the UUID"),
         *(
-            (
-                "GpuConfig",
-                {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {key: "1Gi"}}}},
-                "UUID",
-            )
+            ("GpuConfig", mps(defaultPerDevicePinnedMemoryLimit={key: "1Gi"}), "UUID")
             for key in ("9" * 4000, "00000", "²", "", "GPU-", "GPU-" + "a" * 5000, "GPU-a\nb")
         ),
         *(
-            ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}}, message)
+            ("GpuConfig", mps(defaultPinnedDeviceMemoryLimit=limit), message)
             for limit, message in (
                 ("17Ti", "more than 16Ti"),
                 ("1e40", "16Ti"),
@@ -101,16 +101,12 @@ def test_omitted_fields_change_nothing() -> None:
                 (True, "bool"),
             )
         ),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 10**30}}}, "64 bits"),
-        (
-            "GpuConfig",
-            {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"9" * 5000: "1Gi"}}}},
-            "more than 4000 digits",
-        ),
+        ("GpuConfig", mps(defaultActiveThreadPercentage=10**30), "64 bits"),
+        ("GpuConfig", mps(defaultPerDevicePinnedMemoryLimit={"9" * 5000: "1Gi"}), "more than 4000 digits"),
         ("GpuConfig", {"enforced": "yes"}, "enforced"),
         ("GpuConfig", {"sharing": {}}, "strategy"),
         ("GpuConfig", {"sharing": {"strategy": "Foo"}}, "TimeSlicing"),
-        ("MigDeviceConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {}}}, "timeSlicingConfig"),
+        ("MigDeviceConfig", sliced(), "timeSlicingConfig"),
         ("VfioDeviceConfig", {"iommu": {"backendPolicy": "X"}}, "PreferIommuFD"),
     ],
 )

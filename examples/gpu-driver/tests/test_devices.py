@@ -24,7 +24,6 @@ from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, Placement
 from gpu_driver.nvml.errors import NvmlReturn
 from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.fake import facts, profile_of
-from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.profile import Fault, load
 from gpu_driver.nvml.fake.profile import names as profiles
 from gpu_driver.settings import Settings
@@ -216,12 +215,11 @@ def test_a_gpu_removed_from_the_host_is_forgotten(node: Node, last_seen: LastSee
 
 def test_a_gpu_that_answers_partially_hides_no_other_gpu(node: Node, last_seen: LastSeen, tmp_path: Path) -> None:
     fault = Fault(call="nvmlDeviceGetGpuInstances", gpu=0, times=None, error=NvmlReturn.UNKNOWN.name)
-    faulty = Faults((fault,), node.nvml.state)
-    well, node.nvml._faults = node.nvml._faults, faulty
+    node.fail(fault)
     assert minors(node, last_seen) == [1]  # no known state: it is unknown whether it is divided
-    node.nvml._faults = well
+    node.fail()
     before = find(node.hardware, (), last_seen)
-    node.nvml._faults = faulty
+    node.fail(fault)
     assert find(node.hardware, (), last_seen) == before
 
 

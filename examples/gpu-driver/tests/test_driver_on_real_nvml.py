@@ -19,6 +19,7 @@ from gpu_driver.nvml.backend import Placement
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.nvml.fake.profile import load
 from gpu_driver.settings import Settings
+from tests.conftest import discover
 from tests.library_double import LibraryDouble
 
 SETTINGS = Settings(dynamic_mig=True, shared_mig=True)
@@ -53,8 +54,7 @@ def test_a_partition_is_created_and_deleted_with_its_claim(fake: Hardware, real:
     fake.nvml.set_mig_mode(uuid, enabled=True)
     twin = fake.nvml.create_gpu_instance(uuid, 9, Placement(0, 4))
     fake.nvml.create_compute_instance(uuid, twin.id, 2)
-    found = inventory(find(real, (), LastSeen(tmp_path / "gpus.json")), SETTINGS)
-    devices = {device.name: device for pool in found.pools for device in pool.devices}
+    devices = discover(real, SETTINGS, tmp_path)
     with unit(driver, hardware=real, settings=SETTINGS) as bench:
         [prepared] = bench.prepare("train", [devices["gpu-0-mig-3g40gb-9-0"]])
         [made] = real.nvml.gpu_instances(uuid)

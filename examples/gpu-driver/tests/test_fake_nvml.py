@@ -14,7 +14,7 @@ from gpu_driver.nvml.backend import ComputeMode, NvmlBackend, NvmlEvent, Placeme
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake import injection, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.profile import Fault, Profile, ScheduledEvent, _Part, load, names
+from gpu_driver.nvml.fake.profile import Profile, _Part, load, names
 
 TABLES = {
     name: table for name in ("h100", "a100-40gb") for kind in load(name).gpu_types.values() if (table := kind.mig)
@@ -24,6 +24,11 @@ TABLES = {
 @pytest.fixture
 def hopper(tmp_path: Path) -> FakeNvml:
     return FakeNvml(load("h100"), tmp_path)
+
+
+def changed(profile: str, **fields: object) -> Profile:
+    """A profile that is another one in some fields."""
+    return Profile.model_validate({**load(profile).model_dump(mode="json", by_alias=True), **fields})
 
 
 def first(nvml: NvmlBackend) -> str:
@@ -93,8 +98,7 @@ def test_mig_mode_survives_a_reboot_only_before_hopper(name: str, stays: bool, t
 
 
 def test_a_fault_occurs_after_its_number_of_calls_across_processes(tmp_path: Path) -> None:
-    broken = Fault(call="nvmlDeviceGetComputeMode", after=1, error="TIMEOUT")
-    profile = load("l4").model_copy(update={"faults": (broken,)})
+    profile = changed("l4", faults=[{"call": "nvmlDeviceGetComputeMode", "after": 1, "error": "TIMEOUT"}])
     uuid = first(FakeNvml(profile, tmp_path))
     FakeNvml(profile, tmp_path).compute_mode(uuid)
     with pytest.raises(NvmlError) as error:
@@ -104,7 +108,7 @@ def test_a_fault_occurs_after_its_number_of_calls_across_processes(tmp_path: Pat
 
 
 def test_a_hanging_call_does_not_block_other_gpus(tmp_path: Path) -> None:
-    profile = load("l4").model_copy(update={"faults": (Fault(call="nvmlDeviceGetComputeMode", gpu=0, hang=True),)})
+    profile = changed("l4", faults=[{"call": "nvmlDeviceGetComputeMode", "gpu": 0, "hang": True}])
     nvml = FakeNvml(profile, tmp_path)
     hanging = threading.Thread(target=nvml.compute_mode, args=[profile.gpus[0].uuid], daemon=True)
     hanging.start()
@@ -116,8 +120,7 @@ def test_a_hanging_call_does_not_block_other_gpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("step", "takes"), [("setMigMode", 0.2), ("createGi", 0.3), ("createCi", 0.4)])
 def test_a_step_takes_as_long_as_in_the_profile(step: str, takes: float, tmp_path: Path) -> None:
-    text = load("h100").model_dump(mode="json", by_alias=True)
-    nvml = FakeNvml(Profile.model_validate({**text, "timing": {step: takes}}), tmp_path)
+    nvml = FakeNvml(changed("h100", timing={step: takes}), tmp_path)
     uuid, begin = first(nvml), time.monotonic()
     nvml.set_mig_mode(uuid, enabled=True)
     nvml.create_compute_instance(uuid, make(nvml, uuid, "1g.10gb", 0), 0)
@@ -125,15 +128,13 @@ def test_a_step_takes_as_long_as_in_the_profile(step: str, takes: float, tmp_pat
 
 
 def test_opening_nvml_takes_as_long_as_in_the_profile(tmp_path: Path) -> None:
-    text = load("l4").model_dump(mode="json", by_alias=True)
-    nvml, begin = FakeNvml(Profile.model_validate({**text, "timing": {"init": 0.3}}), tmp_path), time.monotonic()
+    nvml, begin = FakeNvml(changed("l4", timing={"init": 0.3}), tmp_path), time.monotonic()
     nvml.driver_version()
     assert time.monotonic() - begin >= 0.3
 
 
 def test_nvml_is_opened_once_and_again_after_it_was_closed(tmp_path: Path) -> None:
-    counted = Fault(call="nvmlInitWithFlags", times=0)
-    nvml = FakeNvml(load("l4").model_copy(update={"faults": (counted,)}), tmp_path)
+    nvml = FakeNvml(changed("l4", faults=[{"call": "nvmlInitWithFlags", "times": 0}]), tmp_path)
     opened = []
     for close in (False, False, True, False):
         if close:
@@ -144,8 +145,7 @@ def test_nvml_is_opened_once_and_again_after_it_was_closed(tmp_path: Path) -> No
 
 
 def test_a_failed_open_is_retried_by_the_next_call(tmp_path: Path) -> None:
-    broken = Fault(call="nvmlInitWithFlags", error="DRIVER_NOT_LOADED")
-    nvml = FakeNvml(load("l4").model_copy(update={"faults": (broken,)}), tmp_path)
+    nvml = FakeNvml(changed("l4", faults=[{"call": "nvmlInitWithFlags", "error": "DRIVER_NOT_LOADED"}]), tmp_path)
     with pytest.raises(NvmlError) as error:
         nvml.gpus()
     assert (refused(error), error.value.call) == (NvmlReturn.DRIVER_NOT_LOADED, "nvmlInitWithFlags")
@@ -204,7 +204,7 @@ def test_a_lost_gpu_is_reported_as_lost(hopper: FakeNvml, tmp_path: Path) -> Non
 
 def scheduled(*events: dict[str, object]) -> Profile:
     """A profile to which these things happen."""
-    return load("l4").model_copy(update={"events": tuple(ScheduledEvent.model_validate(event) for event in events)})
+    return changed("l4", events=events)
 
 
 def test_an_event_of_a_profile_happens_at_its_time_and_once(tmp_path: Path) -> None:

@@ -8,14 +8,11 @@ import dra_kit as dra
 import pytest
 
 from gpu_driver.devices.gpu import Gpu
-from gpu_driver.devices.inventory import inventory
-from gpu_driver.devices.last_seen import LastSeen
-from gpu_driver.devices.provider import find
 from gpu_driver.health import GpuHealth
 from gpu_driver.nvml.backend import RecoveryAction
 from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.profile import Fault
-from tests.conftest import Node
+from tests.conftest import Node, discover
 from tests.library_double import LibraryDouble
 
 Found = dict[tuple[str, str], str]
@@ -33,14 +30,19 @@ class Watched:
         self.ill: Found = {}
         self.look()
 
-    def look(self) -> Found:
+    @property
+    def names(self) -> list[str]:
+        return [device.name for device in self.source.devices]
+
+    def look(self, *, times: int = 1) -> Found:
         """What is wrong with which device now, by device and reason, after every GPU has been looked at."""
         last = self.source.devices[-1]
-        for report in self._until(last):
-            if isinstance(report, dra.Unhealthy):
-                self.ill[report.device.name, report.reason] = report.value or ""
-            elif isinstance(report, dra.Healthy):
-                self.ill.pop((report.device.name, report.reason), None)
+        for _ in range(times):
+            for report in self._until(last):
+                if isinstance(report, dra.Unhealthy):
+                    self.ill[report.device.name, report.reason] = report.value or ""
+                elif isinstance(report, dra.Healthy):
+                    self.ill.pop((report.device.name, report.reason), None)
         return self.ill
 
     def _until(self, last: dra.Device) -> Iterator[object]:
@@ -66,8 +68,7 @@ def test_a_healthy_node_reports_nothing(watched: Watched) -> None:
 def test_a_fatal_xid_lasts_until_no_recovery_action_is_pending(node: Node, watched: Watched) -> None:
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     injection.xid(node.nvml.state, node.first, 79)
-    for _ in range(3):
-        found = of_gpu_0(watched.look())
+    found = of_gpu_0(watched.look(times=3))
     assert found == {("gpu-0", "xid", "79"), ("gpu-0", "recovery", "gpu_reset")}
     assert not watched.source.recovered(node.devices["gpu-0"], "xid")
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.NONE)
@@ -76,8 +77,7 @@ def test_a_fatal_xid_lasts_until_no_recovery_action_is_pending(node: Node, watch
 
 def test_an_application_xid_adds_no_taint(node: Node, watched: Watched) -> None:
     injection.xid(node.nvml.state, node.first, 31)
-    for _ in range(2):
-        found = of_gpu_0(watched.look())
+    found = of_gpu_0(watched.look(times=2))
     assert found == {("gpu-0", "application-xid", "31")}
     assert GpuHealth.policy["application-xid"].taint == "None"
 
@@ -89,12 +89,9 @@ def test_problems_from_before_the_start_are_reported_first(node: Node) -> None:
 
 def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node, watched: Watched) -> None:
     injection.lose(node.nvml.state, node.first)
-    for _ in range(2):
-        found = watched.look()
+    found = watched.look(times=2)
     assert {name for name, reason in found if reason == "gpu-lost"} == {
-        name
-        for name, device in zip(node_names(watched), watched.source.devices, strict=True)
-        if device.uuid == node.first
+        device.name for device in watched.source.devices if device.uuid == node.first
     }
     assert not watched.source.recovered(watched.source.devices[0], "gpu-lost")
     injection.find(node.nvml.state, node.first)
@@ -102,31 +99,21 @@ def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node,
 
 
 def test_a_gpu_returned_by_a_virtual_machine_is_monitored(node: Node) -> None:
-    def bind(driver: str) -> None:
-        with node.nvml.state.changing() as state:
-            state.gpus[node.first].driver = driver
-
     devices = list(node.devices.values())
-    bind("vfio-pci")
+    node.change(driver="vfio-pci")
     watched = Watched(node, devices)
     assert of_gpu_0(watched.look()) == set()
-    bind("nvidia")
+    node.change(driver="nvidia")
     watched.look()
     injection.xid(node.nvml.state, node.first, 31)
-    for _ in range(2):
-        found = of_gpu_0(watched.look())
+    found = of_gpu_0(watched.look(times=2))
     assert found == {("gpu-0", "application-xid", "31")}
-
-
-def node_names(watched: Watched) -> list[str]:
-    return [device.name for device in watched.source.devices]
 
 
 def test_an_xid_of_an_unknown_gpu_affects_all_gpus(node: Node, watched: Watched) -> None:
     injection.xid(node.nvml.state, "", 79)
-    for _ in range(2):
-        found = watched.look()
-    assert {name for name, reason in found if reason == "xid"} == set(node_names(watched))
+    found = watched.look(times=2)
+    assert {name for name, reason in found if reason == "xid"} == set(watched.names)
 
 
 def test_an_xid_of_a_partition_is_reported_for_that_partition(node: Node) -> None:
@@ -135,11 +122,10 @@ def test_an_xid_of_a_partition_is_reported_for_that_partition(node: Node) -> Non
     source = GpuHealth()
     source.wait = 0.0
     source.hardware = node.hardware
-    source.devices = [
-        device
-        for device in inventory_with_own(node)
-        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0"}
-    ]
+    own = [(node.first, instance.profile_id, instance.placement.start)]
+    names = {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0"}
+    devices = discover(node.hardware, node.settings, node.folder, own)
+    source.devices = [device for name, device in devices.items() if name in names]
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     events = source.watch()
     next(events)
@@ -152,28 +138,15 @@ def test_an_xid_of_a_partition_is_reported_for_that_partition(node: Node) -> Non
     assert reported == {"gpu-0-mig-3g40gb-9-0"}
 
 
-def inventory_with_own(node: Node) -> list[dra.Device]:
-    own = [
-        (node.first, instance.profile_id, instance.placement.start) for instance in node.nvml.gpu_instances(node.first)
-    ]
-    found = find(node.hardware, own, LastSeen(node.hardware.host.parent / "gpus.json"))
-    return [device for pool in inventory(found, node.settings).pools for device in pool.devices]
-
-
 def test_a_gpu_whose_events_cannot_be_registered_is_unmonitored(node: Node) -> None:
-    fault = Fault(call="nvmlDeviceRegisterEvents", gpu=0, times=None, error="NOT_SUPPORTED")
-    profile = node.nvml.profile.model_copy(update={"faults": (fault,)})
-    node.nvml._faults = type(node.nvml._faults)(profile.faults, node.nvml.state)
+    node.fail(Fault(call="nvmlDeviceRegisterEvents", gpu=0, times=None, error="NOT_SUPPORTED"))
     assert ("gpu-0", "unmonitored", "") in of_gpu_0(Watched(node).ill)
 
 
 @pytest.fixture
 def old(node: Node) -> Node:
     """A node whose driver knows XIDs alone."""
-    types = {
-        name: kind.model_copy(update={"event_types": ("xid",)}) for name, kind in node.nvml.profile.gpu_types.items()
-    }
-    node.nvml.profile = node.nvml.profile.model_copy(update={"gpu_types": types})
+    node.with_types(event_types=("xid",))
     return node
 
 
@@ -181,8 +154,7 @@ def old(node: Node) -> Node:
 def test_a_lost_gpu_without_uuid_does_not_affect_other_gpus(old: Node) -> None:
     watched = Watched(old)
     injection.lose(old.nvml.state, old.first)
-    for _ in range(3):
-        found = watched.look()
+    found = watched.look(times=3)
     assert {name for name, reason in found if reason == "gpu-lost"} == {"gpu-0", "gpu-0-monitor"}
 
 
@@ -191,8 +163,7 @@ def test_a_lost_gpu_without_uuid_does_not_affect_other_gpus(old: Node) -> None:
 def test_old_drivers_classify_xids_by_number(old: Node, number: int, reason: str) -> None:
     watched = Watched(old)
     injection.xid(old.nvml.state, old.first, number)
-    for _ in range(2):
-        found = of_gpu_0(watched.look())
+    found = of_gpu_0(watched.look(times=2))
     assert found == {("gpu-0", reason, str(number))}
     watched.source.forget_after = 0.0
     watched.look()
@@ -201,26 +172,18 @@ def test_old_drivers_classify_xids_by_number(old: Node, number: int, reason: str
 
 def test_a_failed_query_keeps_the_known_health(node: Node, watched: Watched) -> None:
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
-    watched.look()
-    watched.look()
-    node.nvml._faults = type(node.nvml._faults)(
-        (Fault(call="nvmlDeviceGetFieldValues", times=None, error="TIMEOUT"),), node.nvml.state
-    )
-    watched.look()
-    assert ("gpu-0", "recovery", "gpu_reset") in of_gpu_0(watched.look())
+    watched.look(times=2)
+    node.fail(Fault(call="nvmlDeviceGetFieldValues", times=None, error="TIMEOUT"))
+    assert ("gpu-0", "recovery", "gpu_reset") in of_gpu_0(watched.look(times=2))
     with pytest.raises(Exception, match="TIMEOUT"):
         watched.source.recovered(node.devices["gpu-0"], "xid")
 
 
 def test_an_xid_of_an_unknown_partition_affects_the_whole_gpu(node: Node, watched: Watched) -> None:
-    node.nvml._faults = type(node.nvml._faults)(
-        (Fault(call="nvmlDeviceGetGpuInstances", times=None, error="GPU_IS_LOST"),), node.nvml.state
-    )
+    node.fail(Fault(call="nvmlDeviceGetGpuInstances", times=None, error="GPU_IS_LOST"))
     injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     injection.xid(node.nvml.state, node.first, 79, gpu_instance=3)
-    for _ in range(3):
-        watched.look()
-    assert ("gpu-0", "xid", "79") in of_gpu_0(watched.ill)
+    assert ("gpu-0", "xid", "79") in of_gpu_0(watched.look(times=3))
 
 
 def test_monitoring_continues_after_nvml_was_closed_for_a_driver_change(
@@ -234,7 +197,6 @@ def test_monitoring_continues_after_nvml_was_closed_for_a_driver_change(
     nvml.close()
     watched.look()
     below.xid(node.first, 31)
-    for _ in range(2):
-        found = of_gpu_0(watched.look())
+    found = of_gpu_0(watched.look(times=2))
     assert found == {("gpu-0", "application-xid", "31")}
     nvml.close()

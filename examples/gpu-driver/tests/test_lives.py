@@ -12,7 +12,7 @@ import pytest
 from dra_kit.testing import Harness
 
 from gpu_driver.effects.mps.paths import MpsFolder
-from tests.test_mps_leftovers import HOUR, age, left_by_a_daemon
+from tests.mps import HOUR, age, left_by_a_daemon, pid_in, runs
 
 _ONCE = (
     "CLAIM_FETCHED",
@@ -38,17 +38,13 @@ def variables(dra: Harness, pod: str, container: str = "main") -> Mapping[str, s
     return dra.wait(pod, phase="Running").containers[container].environment
 
 
+def pipe(dra: Harness) -> Path:
+    return Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"])
+
+
 def pid(dra: Harness) -> int:
     """Of the daemon that a container finds."""
-    pipe = variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]
-    return int(Path(pipe, "nvidia-cuda-mps-control.pid").read_text())
-
-
-def runs(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return pid_in(pipe(dra))
 
 
 def another(dra: Harness, killed: int) -> bool:
@@ -102,9 +98,9 @@ def test_a_daemon_survives_a_killed_driver_and_stops_with_its_claim(dra: Harness
 
 def test_a_folder_without_a_record_is_removed_and_that_of_a_claim_stays(dra: Harness) -> None:
     dra.apply("serve.yaml")
-    pipe = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"])
-    age(MpsFolder(path=pipe.parent), HOUR)
-    left = left_by_a_daemon(pipe.parents[1])
+    folder = pipe(dra).parent
+    age(MpsFolder(path=folder), HOUR)
+    left = left_by_a_daemon(folder.parent)
     dra.restart()
     dra.wait_for(lambda: not left.path.exists())
     assert runs(pid(dra))
@@ -116,8 +112,8 @@ def test_after_a_reboot_the_daemon_has_its_limits_again(dra: Harness) -> None:
     before = pid(dra)
     dra.reboot(lost=["fake_folder"])
     dra.wait_for(lambda: another(dra, before))
-    log = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]).parent / "log/double.log"
-    assert "set_default_active_thread_percentage 25" in log.read_text()
+    log = (pipe(dra).parent / "log/double.log").read_text()
+    assert "set_default_active_thread_percentage 25" in log
 
 
 @pytest.mark.dra_process

@@ -12,7 +12,6 @@ from gpu_driver.host.capabilities import capability_nodes
 from gpu_driver.nvml.backend import NvmlBackend, Placement
 from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.profile import Fault
 from tests.conftest import Node
 
@@ -122,6 +121,11 @@ def parent(node: Node) -> CreateGpuInstance:
     return effect.with_hardware(node.hardware)
 
 
+def make_parent(node: Node) -> int:
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    return parent(node).apply(None)
+
+
 def shares(node: Node) -> list[CreateComputeInstance]:
     """Return two shares of one GPU instance."""
     made = [CreateComputeInstance(parent=parent(node), slices=1, owner=owner) for owner in ("one", "two")]
@@ -134,7 +138,7 @@ def test_mig_mode_set_before_a_crash_is_reverted(node: Node, begun_again: bool) 
     effect.apply(None)  # the driver was killed before it could store what there was
     effect.revert(effect.apply(None) if begun_again else None)
     assert not node.nvml.mig_mode(node.first).current
-    assert not list((node.hardware.host.parent / "journal").glob("*"))
+    assert node.journal == []
 
 
 def test_a_gpu_instance_created_before_a_crash_is_found(node: Node) -> None:
@@ -147,10 +151,8 @@ def test_a_gpu_instance_created_before_a_crash_is_found(node: Node) -> None:
 
 
 def test_a_compute_instance_of_another_share_is_not_adopted(node: Node) -> None:
-    node.nvml.set_mig_mode(node.first, enabled=True)
-    made = parent(node).apply(None)
-    mine = CreateComputeInstance(parent=parent(node), slices=1, owner="mine").with_hardware(node.hardware)
-    other = CreateComputeInstance(parent=parent(node), slices=1, owner="other").with_hardware(node.hardware)
+    made = make_parent(node)
+    mine, other = shares(node)
     node.hardware.journal.begin(mine._entry, [])  # killed before the instance was made
     theirs = other.apply(None)
     assert mine.apply(None).mig_uuid != theirs.mig_uuid
@@ -159,16 +161,12 @@ def test_a_compute_instance_of_another_share_is_not_adopted(node: Node) -> None:
     assert made == node.nvml.gpu_instances(node.first)[0].id
 
 
-def test_shares_prepared_in_another_order_after_a_reboot_are_separate(
-    node: Node,
-) -> None:
+def test_shares_prepared_in_another_order_after_a_reboot_are_separate(node: Node) -> None:
     one, two = shares(node)
-    node.nvml.set_mig_mode(node.first, enabled=True)
-    parent(node).apply(None)
+    make_parent(node)
     before = [one.apply(None), two.apply(None)]
     injection.reboot(node.nvml)
-    node.nvml.set_mig_mode(node.first, enabled=True)
-    parent(node).apply(None)
+    make_parent(node)
     second = two.apply(before[1])
     assert second.compute_instance == before[0].compute_instance, "NVML gives an id again"
     assert one.apply(before[0]).mig_uuid != second.mig_uuid
@@ -176,12 +174,10 @@ def test_shares_prepared_in_another_order_after_a_reboot_are_separate(
 
 def test_a_share_released_after_a_reboot_keeps_the_instance_of_another_share(node: Node) -> None:
     one, two = shares(node)
-    node.nvml.set_mig_mode(node.first, enabled=True)
-    parent(node).apply(None)
+    make_parent(node)
     before = one.apply(None)
     injection.reboot(node.nvml)
-    node.nvml.set_mig_mode(node.first, enabled=True)
-    parent(node).apply(None)
+    make_parent(node)
     there = two.apply(None)
     # a UUID that is made of the ids alone
     one.revert(before.model_copy(update={"mig_uuid": there.mig_uuid}))
@@ -190,13 +186,11 @@ def test_a_share_released_after_a_reboot_keeps_the_instance_of_another_share(nod
 
 def test_a_partition_in_use_is_not_destroyed_and_the_error_says_why(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
-    with node.nvml.state.changing() as state:
-        [instance] = state.gpus[node.first].instances
-        state.gpus[node.first].clients[instance.compute_instances[0].mig_uuid] = [4711]
+    [instance] = node.nvml.gpu_instances(node.first)
+    node.change(clients={instance.compute_instances[0].mig_uuid: [4711]})
     with pytest.raises(dra.TransientError, match="still used"):
         node.bench.unprepare("train")
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].clients.clear()
+    node.change(clients={})
     node.bench.unprepare("train")
     assert instances(node.nvml, node.first) == []
 
@@ -206,16 +200,15 @@ def test_a_partition_of_a_lost_gpu_is_released(node: Node) -> None:
     injection.lose(node.nvml.state, node.first)
     node.bench.unprepare("train")
     assert node.bench.effects == []
-    assert not list((node.hardware.host.parent / "journal").glob("*"))
+    assert node.journal == []
 
 
 def test_a_partition_of_a_removed_gpu_is_released(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].driver = ""
+    node.change(driver="")
     node.bench.unprepare("train")
     assert node.bench.effects == []
-    assert not list((node.hardware.host.parent / "journal").glob("*"))
+    assert node.journal == []
 
 
 @pytest.mark.parametrize(
@@ -224,12 +217,12 @@ def test_a_partition_of_a_removed_gpu_is_released(node: Node) -> None:
 @pytest.mark.parametrize("code", ["INSUFFICIENT_RESOURCES", "IN_USE", "NO_PERMISSION", "UNKNOWN"])
 def test_a_failed_creation_leaves_nothing_and_is_retried(node: Node, call: str, code: str) -> None:
     before, device = node.nvml.state.read(), node.devices[LARGE]
-    well, node.nvml._faults = node.nvml._faults, Faults((Fault(call=call, times=None, error=code),), node.nvml.state)
+    node.fail(Fault(call=call, times=None, error=code))
     with pytest.raises(dra.PrepareError, match=rf"{node.first}"):
         node.bench.prepare("train", [device])
-    node.nvml._faults = well
+    node.fail()
     assert node.nvml.state.read().gpus == before.gpus or not node.nvml.gpu_instances(node.first)
-    assert not list((node.hardware.host.parent / "journal").glob("*"))
+    assert node.journal == []
     node.bench.prepare("train", [device])
     assert instances(node.nvml, node.first) == [(9, 0)]
 

@@ -24,13 +24,14 @@ from hypothesis import strategies as st
 from gpu_driver.config.pinned_memory import limits
 from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE, _Daemon
 from gpu_driver.driver import driver
-from gpu_driver.effects.mps.control import MpsControl
+from gpu_driver.effects.mps.control import PROGRAM, MpsControl
 from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder, identity
 from gpu_driver.effects.mps.pod import LABELS, MpsPod
 from gpu_driver.settings import Settings
-from tests.conftest import Node, mps_root
+from tests.conftest import Node
+from tests.mps import SOON, ask, config, mps_root, nothing_left, pid, pipe, prepare, root_of, runs
 
 _DOUBLE_OF_SHELL = """#!/bin/sh
 cd "$CUDA_MPS_PIPE_DIRECTORY" || mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" && cd "$CUDA_MPS_PIPE_DIRECTORY" || exit 1
@@ -53,8 +54,7 @@ done
 """
 """A daemon that a system without Python can run."""
 PROJECT = Path(__file__).parents[1]
-SOON = 60.0
-"""Seconds that a daemon gets: far more than it needs."""
+SLICED = {**config(), "sharing": {"strategy": "TimeSlicing"}}
 
 
 @pytest.fixture
@@ -63,45 +63,8 @@ def settings() -> Iterator[Settings]:
         yield Settings(dynamic_mig=True, mps_root=root)
 
 
-def config(kind: str = "GpuConfig", **mps: object) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": kind,
-        "sharing": {"strategy": "MPS", "mpsConfig": mps},
-    }
-
-
-def pipe(prepared: dra.Prepared) -> Path:
-    return Path(prepared.env["CUDA_MPS_PIPE_DIRECTORY"])
-
-
-def ask(node: Node, prepared: dra.Prepared, command: str) -> str:
-    """As a client of the container would."""
-    program = node.hardware.program("nvidia-cuda-mps-control")
-    assert program is not None
-    environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(pipe(prepared))}
-    return MpsControl([program], environment).ask(command)
-
-
-def pid(prepared: dra.Prepared) -> int:
-    return int((pipe(prepared) / "nvidia-cuda-mps-control.pid").read_text())
-
-
-def runs(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def order(node: Node, fault: str) -> None:
-    (node.hardware.host.parent / "mps-fault").write_text(fault)
-
-
-def nothing_left(node: Node) -> bool:
-    root = node.settings.mps_root
-    assert root is not None
-    return not list(root.iterdir()) and node.bench.effects == []
+    (node.folder / "mps-fault").write_text(fault)
 
 
 def system_with_a_shell(root: Path) -> Path:
@@ -122,8 +85,7 @@ def system_with_a_shell(root: Path) -> Path:
 
 def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) -> None:
     before = node.nvml.state.read()
-    limited = config(defaultActiveThreadPercentage=25, defaultPinnedDeviceMemoryLimit="6Gi")
-    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=limited, within=SOON)
+    prepared = prepare(node, defaultActiveThreadPercentage=25, defaultPinnedDeviceMemoryLimit="6Gi")
     assert ask(node, prepared, "get_default_active_thread_percentage") == "25.0"
     assert ask(node, prepared, "get_default_device_pinned_mem_limit 0") == "6G"
     assert [mount.container_path for mount in prepared.mounts] == [str(pipe(prepared)), "/dev/shm"]
@@ -135,7 +97,7 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
 
 
 def test_an_unneeded_daemon_is_stopped_with_quit(node: Node) -> None:
-    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
+    prepared = prepare(node)
     with (pipe(prepared).parent / "log/double.log").open() as log:  # it is read when its folder is gone
         node.bench.unprepare("serve")
         assert log.read().splitlines()[-2].endswith("Cmd:quit -t 3")
@@ -161,25 +123,22 @@ def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> 
 
 
 def test_limits_of_an_unknown_device_are_rejected_before_the_start(node: Node) -> None:
-    wrong = config(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"})
     with pytest.raises(dra.PermanentError, match="device 1 does not exist in this group of 1"):
-        node.bench.prepare("serve", [node.devices["gpu-0"]], config=wrong)
+        prepare(node, defaultPerDevicePinnedMemoryLimit={"1": "1Gi"})
     assert nothing_left(node)
 
 
 def test_a_limit_ignored_by_the_daemon_is_an_error_without_leftovers(node: Node) -> None:
     order(node, "ignores-limits")
     with pytest.raises(dra.PermanentError, match="did not take the active thread percentage 25"):
-        node.bench.prepare(
-            "serve", [node.devices["gpu-0"]], config=config(defaultActiveThreadPercentage=25), within=SOON
-        )
+        prepare(node, defaultActiveThreadPercentage=25)
     assert nothing_left(node)
 
 
 def test_a_daemon_that_is_never_ready_is_released_after_the_timeout(node: Node) -> None:
     order(node, "silent")
     with pytest.raises(dra.NotYet, match="not ready yet"):
-        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=1)
+        prepare(node, within=1)
     node.bench.unprepare("serve")
     assert nothing_left(node)
 
@@ -187,49 +146,40 @@ def test_a_daemon_that_is_never_ready_is_released_after_the_timeout(node: Node) 
 def test_a_daemon_that_exits_at_once_is_reported_with_its_output(node: Node) -> None:
     order(node, "ends")
     with pytest.raises(dra.TransientError, match="failed to start"):
-        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
+        prepare(node)
     assert nothing_left(node)
 
 
 def test_a_killed_daemon_is_restarted_with_its_limits(node: Node) -> None:
-    device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25)
-    [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
-    killed = pid(prepared)
+    killed = pid(prepare(node, defaultActiveThreadPercentage=25))
     os.kill(killed, signal.SIGKILL)
-    [again] = node.bench.prepare("serve", [device], config=limited, within=SOON)
+    again = prepare(node, defaultActiveThreadPercentage=25)
     assert pid(again) != killed
     assert ask(node, again, "get_default_active_thread_percentage") == "25.0"
 
 
 def test_a_hanging_daemon_is_restarted(node: Node) -> None:
-    device = node.devices["gpu-0"]
-    [prepared] = node.bench.prepare("serve", [device], config=config(), within=SOON)
-    stopped = pid(prepared)
+    stopped = pid(prepare(node))
     os.kill(stopped, signal.SIGSTOP)
-    [again] = node.bench.prepare("serve", [device], config=config(), within=SOON)
+    again = prepare(node)
     assert not runs(stopped)
     assert runs(pid(again))
 
 
 def test_two_claims_with_different_daemons_on_one_gpu_conflict(node: Node) -> None:
-    device = node.devices["gpu-0"]
-    node.bench.prepare("one", [device], config=config(), within=SOON)
+    prepare(node, "one")
     with pytest.raises(dra.PrepareError, match="MPS control daemon"):
-        node.bench.prepare("two", [device], config=config(), within=SOON)
+        prepare(node, "two")
 
 
 def test_mps_and_a_time_slice_on_one_gpu_conflict(node: Node) -> None:
-    device = node.devices["gpu-0"]
-    node.bench.prepare("one", [device], config=config(), within=SOON)
-    sliced = {**config(), "sharing": {"strategy": "TimeSlicing"}}
+    prepare(node, "one")
     with pytest.raises(dra.PrepareError, match="MPS control daemon"):
-        node.bench.prepare("two", [device], config=sliced)
+        node.bench.prepare("two", [node.devices["gpu-0"]], config=SLICED)
 
 
 def test_mps_works_on_a_partition(node: Node) -> None:
-    device = node.devices["gpu-0-mig-3g40gb-9-0"]
-    limited = config("MigDeviceConfig", defaultActiveThreadPercentage=50)
-    [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
+    prepared = prepare(node, gpu="gpu-0-mig-3g40gb-9-0", kind="MigDeviceConfig", defaultActiveThreadPercentage=50)
     assert ask(node, prepared, "get_default_active_thread_percentage") == "50.0"
     node.bench.unprepare("serve")
     assert nothing_left(node)
@@ -248,7 +198,7 @@ def test_groups_of_a_claim_and_claims_never_share_a_folder(groups: set[tuple[str
 
 
 def test_several_users_need_an_option_of_the_daemon(node: Node) -> None:
-    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(multiUser=True), within=SOON)
+    prepared = prepare(node, multiUser=True)
     assert "Multi-user server enabled" in (pipe(prepared).parent / "log/double.log").read_text()
 
 
@@ -261,14 +211,13 @@ def test_several_users_are_rejected_on_old_gpus(node: Node) -> None:
 def test_a_folder_with_too_long_a_path_is_refused(node: Node, tmp_path: Path) -> None:
     node.settings.mps_root = tmp_path / ("long" * 20)
     with pytest.raises(dra.PermanentError, match="107 at most; set --mps-root"):
-        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config())
+        prepare(node)
 
 
 def test_without_a_daemon_the_double_answers_as_the_real_program(node: Node, tmp_path: Path) -> None:
-    program = node.hardware.program("nvidia-cuda-mps-control")
-    assert program is not None
     environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
-    done = subprocess.run([program], input="get_server_list\n", env=environment, text=True, capture_output=True)
+    command = [node.hardware.needed(PROGRAM)]
+    done = subprocess.run(command, input="get_server_list\n", env=environment, text=True, capture_output=True)
     assert (done.returncode, done.stderr) == (1, "Cannot find MPS control daemon process\n")
 
 
@@ -348,11 +297,11 @@ class TestPods:
         return made
 
     def test_a_claim_waits_for_its_pod_and_deletes_it(self, node: Node) -> None:
-        device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25, multiUser=True)
+        limited: dict[str, Any] = {"defaultActiveThreadPercentage": 25, "multiUser": True}
         with pytest.raises(dra.NotYet, match=r"Pod dra/mps-uid-serve-.* is not ready yet"):
-            node.bench.prepare("serve", [device], config=limited)
+            prepare(node, within=0, **limited)
         pod = self.come_up(node)
-        [prepared] = node.bench.prepare("serve", [device], config=limited)
+        prepared = prepare(node, within=0, **limited)
         spec = pod["spec"]
         assert spec["nodeName"] == "node-1"
         assert spec["tolerations"] == [{"operator": "Exists"}]
@@ -372,18 +321,16 @@ class TestPods:
         assert not node.bench.objects
 
     def test_a_pod_and_a_time_slice_on_one_gpu_conflict(self, node: Node) -> None:
-        device = node.devices["gpu-0"]
         with pytest.raises(dra.NotYet):
-            node.bench.prepare("one", [device], config=config())
+            prepare(node, "one", within=0)
         with pytest.raises(dra.PrepareError, match="Pod dra/mps-uid-one"):
-            node.bench.prepare("two", [device], config={**config(), "sharing": {"strategy": "TimeSlicing"}})
+            node.bench.prepare("two", [node.devices["gpu-0"]], config=SLICED)
 
     @pytest.mark.parametrize("double", [True, False], ids=["of-the-image", "on-path"])
     def test_the_program_of_the_pod_sets_limits_answers_and_quits(
         self, node: Node, tmp_path: Path, double: bool
     ) -> None:
-        program = node.hardware.program("nvidia-cuda-mps-control")
-        assert program is not None
+        program = node.hardware.needed(PROGRAM)
         root = Path(tempfile.mkdtemp(prefix="mps-")) if double else Path("/")
         path = os.environ["PATH"] if double else f"{Path(program).parent}:{os.environ['PATH']}"
         with self.served(node, PATH=path, MPS_DOUBLE="true" if double else "", MPS_DRIVER_ROOT=str(root)) as folder:
@@ -395,7 +342,7 @@ class TestPods:
     @pytest.mark.skipif(os.geteuid() != 0, reason="another root directory is NOT tested: that takes the rights of root")
     def test_the_hosts_daemon_runs_in_the_root_of_the_host(self, node: Node, tmp_path: Path) -> None:
         root = system_with_a_shell(tmp_path / "driver")
-        daemon = root / "usr/bin/nvidia-cuda-mps-control"
+        daemon = root / "usr/bin" / PROGRAM
         daemon.write_text(_DOUBLE_OF_SHELL)
         daemon.chmod(0o755)
         with self.served(node, MPS_DRIVER_ROOT=str(root), PATH=os.environ["PATH"]) as folder:
@@ -417,8 +364,7 @@ class TestPods:
     @contextmanager
     def served(self, node: Node, cwd: Path | None = None, **environment: str) -> Iterator[MpsFolder]:
         """What the pod runs, until it is asked to end; it must do so in order."""
-        assert node.settings.mps_root is not None
-        folder = MpsFolder(path=node.settings.mps_root / "served")
+        folder = MpsFolder(path=root_of(node) / "served")
         folder.make()
         variables = {
             **node.hardware.environment,
@@ -438,27 +384,25 @@ class TestPods:
             assert served.wait(SOON) == 0
 
     def test_another_release_of_the_driver_does_not_change_the_pod(self, node: Node) -> None:
-        device = node.devices["gpu-0"]
         with pytest.raises(dra.NotYet):
-            node.bench.prepare("serve", [device], config=config())
+            prepare(node, within=0)
         pod = self.come_up(node)
-        node.bench.prepare("serve", [device], config=config())
+        prepare(node, within=0)
         node.settings.mps_image = "gpu-driver:2"
-        node.bench.prepare("serve", [device], config=config())
+        prepare(node, within=0)
         [kept] = node.bench.objects.values()
         assert kept["metadata"]["uid"] == pod["metadata"]["uid"]
         assert kept["spec"]["containers"][0]["image"] == "gpu-driver:1"
 
     def test_a_pod_terminated_by_node_shutdown_is_created_again(self, node: Node) -> None:
-        device = node.devices["gpu-0"]
         with pytest.raises(dra.NotYet):
-            node.bench.prepare("serve", [device], config=config())
+            prepare(node, within=0)
         self.come_up(node)
-        node.bench.prepare("serve", [device], config=config())
+        prepare(node, within=0)
         ended = self.come_up(node)
         ended["status"]["phase"] = "Failed"
         with pytest.raises(dra.NotYet):
-            node.bench.prepare("serve", [device], config=config())
+            prepare(node, within=0)
         assert self.come_up(node)["metadata"]["uid"] != ended["metadata"]["uid"]
 
     def test_chart_values_grant_the_rights_of_daemon_pods(self) -> None:

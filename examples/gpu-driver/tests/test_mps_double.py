@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from gpu_driver.effects.mps.control import PROGRAM, MpsControl
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.fake.hardware import fake_hardware
+from tests.mps import mps_root, pid_in, runs
 from tests.mps_session import RECORDING, Session, differences, of_this_user
-from tests.test_mps import runs
 
 
 @pytest.fixture
@@ -28,8 +27,8 @@ def hardware(tmp_path: Path) -> Hardware:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mps-") as made:  # pytest's folders are too long for sockets
-        yield Path(made)
+    with mps_root() as made:
+        yield made
 
 
 def session(hardware: Hardware, folder: Path, within: float = 60.0) -> Session:
@@ -64,7 +63,7 @@ def test_in_the_foreground_the_double_writes_to_its_output_and_stops_with_quit(
 def test_a_signal_leaves_files_and_the_next_daemon_starts_with_them(hardware: Hardware, folder: Path) -> None:
     running = session(hardware, folder)
     running.start()
-    number = int((running.pipe / PID_FILE).read_text())
+    number = pid_in(running.pipe)
     os.kill(number, signal.SIGTERM)
     wait_until_gone(number)
     assert (running.pipe / PID_FILE).exists()
@@ -118,7 +117,7 @@ def test_a_hanging_daemon_is_killed(hardware: Hardware, folder: Path, tmp_path: 
     running = session(hardware, folder)
     running.start()
     try:
-        daemon = int((running.pipe / PID_FILE).read_text())
+        daemon = pid_in(running.pipe)
         (tmp_path / "mps-fault").write_text("hangs")
         with pytest.raises(subprocess.TimeoutExpired):
             session(hardware, folder, within=1).end()

@@ -25,9 +25,21 @@ from gpu_driver.host import folders
 from gpu_driver.host.sockets import is_served
 from gpu_driver.prepare import sharing
 from gpu_driver.settings import Settings
-from tests.conftest import IS_ROOT, Node, mps_root
-from tests.test_mps import SOON, ask, config, nothing_left, pid, pipe, runs
-from tests.test_mps_leftovers import HOUR, age, left_by_a_daemon
+from tests.conftest import IS_ROOT, Node
+from tests.mps import (
+    HOUR,
+    SOON,
+    age,
+    ask,
+    left_by_a_daemon,
+    mps_root,
+    nothing_left,
+    pid,
+    pipe,
+    prepare,
+    root_of,
+    runs,
+)
 
 MIB = 2**20
 as_root = pytest.mark.skipif(not IS_ROOT, reason="file systems of a claim's own are NOT tested: that takes root")
@@ -39,11 +51,6 @@ UNPRIVILEGED = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_a
 def settings() -> Iterator[Settings]:
     with mps_root() as root:
         yield Settings(mps_root=root, mps_shm_size="64Mi")
-
-
-def prepare(node: Node, claim: str = "serve", gpu: str = "gpu-0", **mps: object) -> dra.Prepared:
-    [prepared] = node.bench.prepare(claim, [node.devices[gpu]], config=config(**mps), within=SOON)
-    return prepared
 
 
 def mount_at(prepared: dra.Prepared, path: str) -> dra.Mount:
@@ -84,11 +91,9 @@ class TestFoldersWithSize:
     def test_a_claim_can_fill_only_its_own_memory(self, node: Node) -> None:
         prepared = prepare(node)
         memory = Path(mount_at(prepared, "/dev/shm").host_path)
-        root = node.settings.mps_root
-        assert root is not None
         assert fill(memory) <= 64
         assert shutil.disk_usage(memory).free == 0
-        assert written_outside_mounts(root) < MIB
+        assert written_outside_mounts(root_of(node)) < MIB
         assert ask(node, prepared, "get_default_active_thread_percentage") == "100.0"
         (pipe(prepared) / "still").write_text("there is room for sockets")
         node.bench.unprepare("serve")
@@ -118,7 +123,7 @@ class TestFoldersWithSize:
         assert Path(mount_at(again, "/dev/shm").host_path).is_mount()
 
     def test_a_partially_created_folder_is_completed(self, node: Node) -> None:
-        folder = MpsFolder(path=Path(str(node.settings.mps_root)) / "0123456789ab")
+        folder = MpsFolder(path=root_of(node) / "0123456789ab")
         folder.path.mkdir()
         folders.mount_memory(folder.path, MIB)
         folder.shm.mkdir()  # killed before the second file system
@@ -131,7 +136,7 @@ class TestFoldersWithSize:
         assert not folder.path.exists()
 
     def test_a_plain_folder_of_an_older_release_stays_until_its_claim_is_released(self, node: Node) -> None:
-        folder = MpsFolder(path=Path(str(node.settings.mps_root)) / "0123456789ab")
+        folder = MpsFolder(path=root_of(node) / "0123456789ab")
         folder.make()
         (folder.pipe / "control").touch()
         effect = MakeMpsFolder(folder=folder).with_hardware(node.hardware)
@@ -315,9 +320,7 @@ def test_a_killed_daemon_is_restarted_next_to_any_files(node: Node, attack: Call
 
 def prepare_folder_of(node: Node) -> dra.Prepared:
     """The variables of the claim's container, without a look at its daemon."""
-    root = node.settings.mps_root
-    assert root is not None
-    [folder] = root.iterdir()
+    [folder] = root_of(node).iterdir()
     return dra.Prepared(env={"CUDA_MPS_PIPE_DIRECTORY": str(folder / "pipe")})
 
 
@@ -391,14 +394,18 @@ def test_removing_any_tree_touches_nothing_outside(tree: dict[str, object]) -> N
         assert [path.name for path in outside.iterdir()] == ["file"]
 
 
+def link_sockets(attacker: dra.Prepared, victim: dra.Prepared) -> None:
+    for name in ("control", "control_privileged"):
+        (pipe(attacker) / name).unlink()
+        (pipe(attacker) / name).symlink_to(pipe(victim) / name)
+
+
 class TestSocketsOfOthers:
     """A container puts links to the sockets of another claim's daemon in the place of its own."""
 
     def test_releasing_a_claim_does_not_stop_the_daemon_of_another(self, node: Node) -> None:
         victim, attacker = prepare(node, "victim", "gpu-0"), prepare(node, "attacker", "gpu-1")
-        for name in ("control", "control_privileged"):
-            (pipe(attacker) / name).unlink()
-            (pipe(attacker) / name).symlink_to(pipe(victim) / name)
+        link_sockets(attacker, victim)
         node.bench.unprepare("attacker")
         assert runs(pid(victim))
         assert ask(node, victim, "get_default_active_thread_percentage") == "100.0"
@@ -406,9 +413,7 @@ class TestSocketsOfOthers:
     def test_limits_of_one_claim_are_not_set_in_the_daemon_of_another(self, node: Node) -> None:
         victim = prepare(node, "victim", "gpu-0", defaultActiveThreadPercentage=25)
         attacker = prepare(node, "attacker", "gpu-1", defaultActiveThreadPercentage=100)
-        for name in ("control", "control_privileged"):
-            (pipe(attacker) / name).unlink()
-            (pipe(attacker) / name).symlink_to(pipe(victim) / name)
+        link_sockets(attacker, victim)
         prepare(node, "attacker", "gpu-1", defaultActiveThreadPercentage=100)
         assert ask(node, victim, "get_default_active_thread_percentage") == "25.0"
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,39 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from gpu_driver.effects.mps.control import PROGRAM
 from gpu_driver.effects.mps.leftovers import remove_leftovers
 from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
-from tests.conftest import Node, mps_root
-from tests.test_mps import SOON, config, pipe
-
-HOUR = 3600.0
+from tests.conftest import Node
+from tests.mps import HOUR, SOON, age, left_by_a_daemon, mps_root, pid, pipe, prepare
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
     with mps_root() as made:
         yield made
-
-
-def left_by_a_daemon(root: Path, name: str = "0123456789ab", *, seconds_ago: float = HOUR) -> MpsFolder:
-    """A folder with what a daemon that was killed leaves: sockets, a PID file and a log."""
-    folder = MpsFolder(path=root / name)
-    folder.make()
-    for name in ("control", "control_privileged"):
-        with socket.socket(socket.AF_UNIX) as ended:
-            ended.bind(str(folder.pipe / name))
-    (folder.pipe / "nvidia-cuda-mps-control.pid").write_text("4194303\n")
-    (folder.log / "control.log").write_text("Exit\n")
-    return age(folder, seconds_ago)
-
-
-def age(folder: MpsFolder, seconds: float) -> MpsFolder:
-    then = time.time() - seconds
-    for path in (folder.path, folder.pipe, folder.log):
-        os.utime(path, (then, then))
-    return folder
 
 
 def test_an_unused_folder_is_removed(root: Path) -> None:
@@ -74,7 +53,7 @@ def test_the_folder_of_a_running_daemon_without_a_record_stays(root: Path, tmp_p
     folder = MpsFolder(path=root / "0123456789ab")
     folder.make()
     environment = {**os.environ, **hardware.environment, **folder.environment}
-    daemon = subprocess.Popen([hardware.needed("nvidia-cuda-mps-control"), "-f"], env=environment)
+    daemon = subprocess.Popen([hardware.needed(PROGRAM), "-f"], env=environment)
     try:
         until = time.monotonic() + SOON
         while not (folder.pipe / "control").exists():
@@ -100,10 +79,10 @@ class TestOfClaims:
         return Settings(mps_root=root)
 
     def test_the_folder_of_a_claim_stays_although_its_daemon_was_killed(self, node: Node, root: Path) -> None:
-        [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
+        prepared = prepare(node)
         folder = MpsFolder(path=pipe(prepared).parent)
         assert any(isinstance(known.effect, MakeMpsFolder) for known in node.bench.effects)
-        os.kill(int((folder.pipe / "nvidia-cuda-mps-control.pid").read_text()), signal.SIGKILL)
+        os.kill(pid(prepared), signal.SIGKILL)
         age(folder, HOUR)
         remove_leftovers(root, lambda: node.bench.effects)
         assert folder.pipe.is_dir()

@@ -12,8 +12,8 @@ from dra_kit.testing import Harness, TestBed, sandbox
 
 from gpu_driver.effects.mps import serve
 from gpu_driver.effects.mps.paths import MpsFolder
-from tests.conftest import mps_root
-from tests.test_lives import FOR_EACH_EFFECT, pid, runs
+from tests.mps import mps_root, runs
+from tests.test_lives import FOR_EACH_EFFECT, pid
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@
 
 import shutil
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gpu_driver.nvml.backend import ComputeMode, Placement, RecoveryAction
+from gpu_driver.nvml.backend import ComputeMode, EventSet, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake.profile import load, names
 from tests.library_double import LibraryDouble
@@ -25,8 +26,10 @@ def below(nvml_library: Path, tmp_path: Path) -> LibraryDouble:
 
 
 @pytest.fixture
-def nvml(below: LibraryDouble, nvml_library: Path) -> NvmlLibrary:
-    return NvmlLibrary(nvml_library)
+def nvml(below: LibraryDouble, nvml_library: Path) -> Iterator[NvmlLibrary]:
+    opened = NvmlLibrary(nvml_library)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -42,14 +45,12 @@ def test_one_session_serves_all_calls_until_close(below: LibraryDouble, nvml: Nv
     nvml.close()
     assert below.opened == 0
     assert len(nvml.gpus()) == 8
-    nvml.close()
 
 
 def test_a_reloaded_driver_is_opened_again(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_compute_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
     below.restart()
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
-    nvml.close()
 
 
 def test_an_unloaded_driver_is_reported_and_used_when_it_returns(
@@ -62,7 +63,6 @@ def test_an_unloaded_driver_is_reported_and_used_when_it_returns(
     assert error.value.code is NvmlReturn.DRIVER_NOT_LOADED
     below.permit()
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
-    nvml.close()
 
 
 def test_an_upgraded_driver_is_called_through_its_new_library(nvml_library: Path, tmp_path: Path) -> None:
@@ -92,7 +92,6 @@ def test_an_unprivileged_user_can_read_but_not_change(below: LibraryDouble, nvml
         with pytest.raises(NvmlError) as error:
             change()
         assert (error.value.code, error.value.subject) == (NvmlReturn.NO_PERMISSION, uuid)
-    nvml.close()
 
 
 def test_a_driver_without_recovery_actions_reports_it(nvml_library: Path, tmp_path: Path) -> None:
@@ -109,13 +108,11 @@ def test_an_error_names_the_function_and_the_gpu(below: LibraryDouble, nvml: Nvm
     with pytest.raises(NvmlError) as error:
         nvml.compute_mode(uuid)
     assert str(error.value) == f"nvmlDeviceGetComputeMode for {uuid}: GPU_IS_LOST"
-    nvml.close()
 
 
 def test_multiprocessors_are_counted_for_the_whole_gpu_even_with_mig(nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_mig_mode(uuid, enabled=True)
     assert nvml.gpus()[0].multiprocessors == 132
-    nvml.close()
 
 
 def test_a_process_started_with_mig_on_counts_multiprocessors_of_partitions(nvml_library: Path, tmp_path: Path) -> None:
@@ -128,7 +125,6 @@ def test_a_process_started_with_mig_on_counts_multiprocessors_of_partitions(nvml
 def test_an_unknown_recovery_action_is_treated_as_reboot(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.want_recovery(uuid, 42)
     assert nvml.recovery_action(uuid) is RecoveryAction.NODE_REBOOT
-    nvml.close()
 
 
 def test_events_stop_with_their_session(nvml: NvmlLibrary, uuid: str) -> None:
@@ -139,11 +135,10 @@ def test_events_stop_with_their_session(nvml: NvmlLibrary, uuid: str) -> None:
         events.wait(10)
     assert error.value.code is NvmlReturn.UNINITIALIZED
     events.close()
-    nvml.close()
 
 
-def test_nvml_is_closed_while_a_thread_waits_for_events(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
-    events = nvml.events([uuid])
+def end_of_waiting(events: EventSet, close: Callable[[], None]) -> NvmlReturn | None:
+    """Return the error with which a thread's waiting ends, once something is closed."""
     ended: list[NvmlReturn] = []
 
     def wait() -> None:
@@ -154,28 +149,19 @@ def test_nvml_is_closed_while_a_thread_waits_for_events(below: LibraryDouble, nv
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
-    nvml.close()
+    close()
     waiting.join(60)
-    assert ended == [NvmlReturn.UNINITIALIZED]
+    return ended[0] if ended else None
+
+
+def test_nvml_is_closed_while_a_thread_waits_for_events(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
+    assert end_of_waiting(nvml.events([uuid]), nvml.close) is NvmlReturn.UNINITIALIZED
     assert below.opened == 0
 
 
 def test_events_are_closed_while_a_thread_waits_for_them(nvml: NvmlLibrary, uuid: str) -> None:
     events = nvml.events([uuid])
-    ended: list[NvmlReturn] = []
-
-    def wait() -> None:
-        try:
-            events.wait(3600)
-        except NvmlError as error:
-            ended.append(error.code)
-
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-    events.close()
-    waiting.join(60)
-    assert ended == [NvmlReturn.UNINITIALIZED]
-    nvml.close()
+    assert end_of_waiting(events, events.close) is NvmlReturn.UNINITIALIZED
 
 
 def test_threads_call_while_another_closes(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
@@ -220,7 +206,6 @@ def test_an_xid_of_a_partition_has_its_id(below: LibraryDouble, nvml: NvmlLibrar
     event = events.wait(10)
     assert event is not None
     assert (event.gpu_instance, event.xid) == (made.id, 31)
-    nvml.close()
 
 
 @pytest.mark.parametrize("name", names())

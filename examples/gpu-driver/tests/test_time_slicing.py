@@ -72,7 +72,7 @@ def test_a_gpu_without_time_slices_is_reported_and_released(node: Node) -> None:
 @pytest.mark.parametrize("profile", ["l4"])
 def test_a_gpu_with_a_fixed_compute_mode_is_reported_and_released(node: Node) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
-    only(node, "EXCLUSIVE_PROCESS")
+    node.with_types(compute_modes=("EXCLUSIVE_PROCESS",))
     with pytest.raises(dra.PermanentError, match="in compute mode EXCLUSIVE_PROCESS and does not take DEFAULT"):
         node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
     assert node.bench.effects == []
@@ -82,24 +82,15 @@ def test_a_gpu_with_a_fixed_compute_mode_is_reported_and_released(node: Node) ->
 def test_a_compute_mode_that_cannot_be_restored_does_not_block_release(node: Node) -> None:
     node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_THREAD)
     node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
-    only(node, "DEFAULT", "EXCLUSIVE_PROCESS")
+    node.with_types(compute_modes=("DEFAULT", "EXCLUSIVE_PROCESS"))
     node.bench.unprepare("jobs")
     assert node.bench.effects == []
     assert node.nvml.compute_mode(node.first) is ComputeMode.DEFAULT
 
 
-def only(node: Node, *modes: str) -> None:
-    """The GPUs take no other compute modes from now on."""
-    types = {
-        name: kind.model_copy(update={"compute_modes": modes}) for name, kind in node.nvml.profile.gpu_types.items()
-    }
-    node.nvml.profile = node.nvml.profile.model_copy(update={"gpu_types": types})
-
-
 def test_the_error_of_a_lost_gpu_names_it(node: Node) -> None:
     device = node.devices["gpu-0"]
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].lost = True
+    injection.lose(node.nvml.state, node.first)
     with pytest.raises(dra.TransientError, match=r"^gpu-0: .*GPU_IS_LOST: it fell off the bus; delete the pod"):
         node.bench.prepare("jobs", [device], config=config("Long"))
 

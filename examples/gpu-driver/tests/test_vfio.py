@@ -4,7 +4,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import dra_kit as dra
 import pytest
@@ -12,9 +11,6 @@ import yaml
 from dra_kit.testing import unit
 
 from gpu_driver.config.kinds import VfioDeviceConfig
-from gpu_driver.devices.inventory import inventory
-from gpu_driver.devices.last_seen import LastSeen
-from gpu_driver.devices.provider import find
 from gpu_driver.driver import driver
 from gpu_driver.effects.vfio import BindVfio
 from gpu_driver.host.pci import PciBus, SysfsBus, bound_driver
@@ -22,7 +18,7 @@ from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.prepare import passthrough
 from gpu_driver.settings import Settings
-from tests.conftest import Node, two_gpus
+from tests.conftest import Node, discover, two_gpus
 from tests.library_double import LibraryDouble
 
 
@@ -36,8 +32,11 @@ def settings() -> Settings:
     return Settings(passthrough=True)
 
 
-def config(**iommu: object) -> dict[str, Any]:
-    return {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig", "iommu": iommu}
+def prepare(node: Node, **iommu: object) -> dra.Prepared:
+    """Prepare a claim of the first GPU for a virtual machine; without ``iommu`` it has no config."""
+    config = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig", "iommu": iommu}
+    [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]], config=config if iommu else None)
+    return prepared
 
 
 def driver_of(node: Node, minor: int = 0) -> str:
@@ -64,7 +63,7 @@ def api(prepared: dra.Prepared) -> list[str]:
 
 def test_the_gpu_is_bound_to_vfio_and_back(node: Node) -> None:
     before = node.nvml.state.read()
-    [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    prepared = prepare(node)
     assert driver_of(node) == "vfio-pci"
     assert paths(prepared) == ["/dev/vfio/30"]
     assert api(prepared) == []
@@ -86,16 +85,15 @@ def test_the_gpu_is_bound_to_vfio_and_back(node: Node) -> None:
 def test_the_container_gets_the_device_nodes_of_the_config(
     node: Node, iommu: dict[str, object], own: str, common: list[str]
 ) -> None:
-    [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]], config=config(**iommu))
+    prepared = prepare(node, **iommu)
     assert paths(prepared) == [own]
     assert api(prepared) == common
 
 
 def test_without_iommufd_the_group_is_used(node: Node) -> None:
-    device = node.devices["gpu-vfio-0"]
-    node.bench.prepare("machine", [device])
+    prepare(node)
     (node.hardware.host / "dev/iommu").unlink()
-    [prepared] = node.bench.prepare("machine", [device], config=config(backendPolicy="PreferIommuFD"))
+    prepared = prepare(node, backendPolicy="PreferIommuFD")
     assert paths(prepared) == ["/dev/vfio/30"]
 
 
@@ -109,15 +107,15 @@ def test_published_attributes_do_not_change_during_the_claim(node: Node) -> None
 def test_a_gpu_in_use_is_not_unbound_and_its_holder_is_named(node: Node) -> None:
     held = hold(node, "/dev/nvidia0")
     with pytest.raises(dra.TransientError, match=r"/dev/nvidia0 is held by python \(4711\)"):
-        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+        prepare(node)
     assert driver_of(node) == "nvidia"
     held.unlink()
-    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    prepare(node)
     assert driver_of(node) == "vfio-pci"
 
 
 def test_a_running_virtual_machine_keeps_its_gpu(node: Node) -> None:
-    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    prepare(node)
     held = hold(node, "/dev/vfio/30")
     with pytest.raises(dra.TransientError, match="/dev/vfio/30 is held by"):
         node.bench.unprepare("machine")
@@ -127,9 +125,8 @@ def test_a_running_virtual_machine_keeps_its_gpu(node: Node) -> None:
 
 
 def test_persistence_mode_is_off_during_the_claim_and_restored(node: Node) -> None:
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].persistence = True
-    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    node.change(persistence=True)
+    prepare(node)
     assert not node.nvml.state.read().gpus[node.first].persistence
     node.bench.unprepare("machine")
     assert node.nvml.state.read().gpus[node.first].persistence
@@ -137,39 +134,35 @@ def test_persistence_mode_is_off_during_the_claim_and_restored(node: Node) -> No
 
 @pytest.mark.parametrize("tried", ["again", "never again"])
 def test_persistence_mode_is_restored_if_the_gpu_was_in_use_first(node: Node, tried: str) -> None:
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].persistence = True
+    node.change(persistence=True)
     held = hold(node, "/dev/nvidia0")
     with pytest.raises(dra.TransientError, match="is held by"):
-        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+        prepare(node)
     if tried == "again":
         held.unlink()
-        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+        prepare(node)
     node.bench.unprepare("machine")
     assert driver_of(node) == "nvidia"
     assert node.nvml.state.read().gpus[node.first].persistence
 
 
 def test_persistence_mode_is_restored_after_a_crash_before_storing_the_outcome(node: Node) -> None:
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].persistence = True
+    node.change(persistence=True)
     effect = bind(node)
     effect.apply(None)
     assert effect.apply(None)
     effect.revert(None)
     assert node.nvml.state.read().gpus[node.first].persistence
     effect.revert(effect.apply(None))
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].persistence = False
+    node.change(persistence=False)
     effect.revert(effect.apply(None))
     assert not node.nvml.state.read().gpus[node.first].persistence, "it was off before"
 
 
 def test_a_gpu_unbound_by_an_administrator_is_bound_again(node: Node) -> None:
-    device = node.devices["gpu-vfio-0"]
-    node.bench.prepare("machine", [device])
+    prepare(node)
     node.hardware.pci.bind(node.nvml.profile.gpus[0].pci, "nvidia")
-    node.bench.prepare("machine", [device])
+    prepare(node)
     assert driver_of(node) == "vfio-pci"
 
 
@@ -216,8 +209,7 @@ def test_nvml_is_closed_during_a_driver_change_for_all_threads(node: Node, nvml_
 
 def test_after_a_crash_a_driver_change_is_completed_or_reverted(node: Node) -> None:
     effect = bind(node)
-    with node.nvml.state.changing() as state:
-        state.gpus[node.first].driver = ""  # taken from the one, and not given to the other
+    node.change(driver="")  # taken from the one, and not given to the other
     effect.apply(None)
     assert driver_of(node) == "vfio-pci"
     effect.revert(None)
@@ -248,8 +240,7 @@ def test_a_node_without_iommu_is_reported(tmp_path: Path, settings: Settings) ->
         del gpu["iommuGroup"]
     file.write_text(yaml.safe_dump(profile))
     hardware = fake_hardware(str(file), tmp_path)
-    [pool] = inventory(find(hardware, (), LastSeen(tmp_path / "gpus.json")), settings).pools
-    [device] = [device for device in pool.devices if device.name == "gpu-vfio-0"]
+    device = discover(hardware, settings, tmp_path)["gpu-vfio-0"]
     with (
         unit(driver, hardware=hardware, settings=settings) as bench,
         pytest.raises(dra.PermanentError, match="no IOMMU group"),

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,21 @@ import aiohttp
 import pytest
 
 from dra_kit.admission.agent import WebhookSettings, run_webhook
-from dra_kit.admission.server import VERSIONS
+from dra_kit.admission.review import VERSIONS
 from dra_kit.errors import ConfigurationError
+from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.admission.certificates import Pair, issue
 from tests.unit.admission.pizzeria import KINDS, Kitchen, carrying, config, driver, parameters, review
-from tests.unit.controller.cluster_api import ClusterApi, eventually
+from tests.unit.controller.cluster_api import ClusterApi
 
 BAD = config(parameters(toppings=["mushroom"]))
 GOOD = config(parameters(toppings=["olives"]))
+
+
+def settings_of(pair: Pair, port: int, kubeconfig: Path, **changes: Any) -> WebhookSettings:
+    return WebhookSettings(cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=kubeconfig, **changes)
 
 
 class Webhook:
@@ -36,10 +41,7 @@ class Webhook:
         self.port = self._kept.enter_context(kept_free())
         self.api = api
         self.pair = pair
-        self.settings = WebhookSettings(
-            cert=pair.cert, key=pair.key, host="127.0.0.1", port=self.port, kubeconfig=kubeconfig, **changes
-        )
-        self.task = asyncio.create_task(run_webhook(driver, self.settings))
+        self.task = asyncio.create_task(run_webhook(driver, settings_of(pair, self.port, kubeconfig, **changes)))
 
     async def ready(self) -> None:
         async with asyncio.timeout(60), aiohttp.ClientSession() as session:
@@ -69,13 +71,20 @@ class Webhook:
         self._kept.close()
 
 
-@pytest.fixture
-async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    async with ClusterApi() as api:
-        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"))
+@asynccontextmanager
+async def started(tmp_path: Path, versions: tuple[str, ...] = VERSIONS, **changes: Any) -> AsyncIterator[Webhook]:
+    """A webhook that answers, for an API server that serves these versions."""
+    async with ClusterApi(versions) as api:
+        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"), **changes)
         await running.ready()
         yield running
         await running.stop()
+
+
+@pytest.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with started(tmp_path) as running:
+        yield running
 
 
 async def test_invalid_config_is_denied_with_the_full_message(webhook: Webhook) -> None:
@@ -96,13 +105,9 @@ async def test_every_kind_is_checked_in_every_version(webhook: Webhook) -> None:
 
 async def test_validators_receive_the_settings_of_the_driver(tmp_path: Path) -> None:
     hot = review(carrying("ResourceClaim", config(parameters(temperature=450))))
-    async with ClusterApi() as api:
-        for hottest, allowed in ((400, False), (450, True)):
-            author = Kitchen(hottest=hottest)
-            webhook = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"), author=author)
-            await webhook.ready()
+    for hottest, allowed in ((400, False), (450, True)):
+        async with started(tmp_path, author=Kitchen(hottest=hottest)) as webhook:
             assert (await webhook.ask(hot))["allowed"] is allowed
-            await webhook.stop()
 
 
 async def test_config_of_other_drivers_is_allowed(webhook: Webhook) -> None:
@@ -154,21 +159,16 @@ async def test_sigterm_stops_the_webhook_gracefully(webhook: Webhook) -> None:
 
 
 async def test_a_cluster_that_serves_v1_only_is_enough(tmp_path: Path) -> None:
-    async with ClusterApi(versions=("v1",)) as api:
-        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"))
-        await running.ready()
-        assert not (await running.ask(review(carrying("ResourceClaim", BAD))))["allowed"]
-        await running.stop()
+    async with started(tmp_path, ("v1",)) as webhook:
+        assert not (await webhook.ask(review(carrying("ResourceClaim", BAD))))["allowed"]
 
 
 async def test_the_startup_log_contains_path_and_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with ClusterApi() as api:
-        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"))
-        await running.ready()
-        await running.stop()
+    async with started(tmp_path) as webhook:
+        pass
     [start] = [record for record in caplog.records if record.message == "webhook starting"]
-    assert (start.__dict__["path"], start.__dict__["port"]) == ("/validate-opaque-config", running.port)
+    assert (start.__dict__["path"], start.__dict__["port"]) == ("/validate-opaque-config", webhook.port)
 
 
 async def test_a_port_in_use_is_reported_before_any_api_request(tmp_path: Path) -> None:
@@ -176,13 +176,7 @@ async def test_a_port_in_use_is_reported_before_any_api_request(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         async with ClusterApi() as api:
-            settings = WebhookSettings(
-                cert=pair.cert,
-                key=pair.key,
-                host="127.0.0.1",
-                port=port,
-                kubeconfig=api.kubeconfig(tmp_path / "config"),
-            )
+            settings = settings_of(pair, port, api.kubeconfig(tmp_path / "config"))
             with pytest.raises(ConfigurationError, match="Address already in use"):
                 await run_webhook(driver, settings)
             assert api.requests == []
@@ -197,11 +191,8 @@ async def test_a_missing_certificate_is_a_configuration_error(tmp_path: Path) ->
 async def test_a_failed_start_releases_the_port(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     with kept_free() as port:
-        settings = WebhookSettings(
-            cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=tmp_path / "missing"
-        )
         with pytest.raises(ConfigurationError, match="missing"):
-            await run_webhook(driver, settings)
+            await run_webhook(driver, settings_of(pair, port, tmp_path / "missing"))
         with socket.create_server(("127.0.0.1", port)) as again:
             assert again.getsockname()[1] == port
 
@@ -221,10 +212,6 @@ async def test_probes_report_whether_the_webhook_serves(tmp_path: Path) -> None:
             return False  # reviews may be answered before probes are
 
     with kept_free() as port:
-        async with ClusterApi() as api:
-            kubeconfig = api.kubeconfig(tmp_path / "config")
-            running = Webhook(api, issue(tmp_path), kubeconfig, probe_address=f"127.0.0.1:{port}")
-            await running.ready()
+        async with started(tmp_path, probe_address=f"127.0.0.1:{port}"):
             await eventually(ready)
             assert ask(port, "/healthz") == (200, "ok\n")
-            await running.stop()

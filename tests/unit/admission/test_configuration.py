@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.errors import ConfigurationError
 
 URL = "https://127.0.0.1:9443"
@@ -49,27 +49,7 @@ def test_a_url_gets_the_path_of_the_handlers() -> None:
     }
 
 
-def test_a_service_gets_the_path_of_the_handlers() -> None:
-    service = ServiceReference("kitchen", "webhook", port=8443)
-    client = validating_webhook_configuration("dra.pizza", service=service)["webhooks"][0]["clientConfig"]
-    assert client == {
-        "service": {"namespace": "kitchen", "name": "webhook", "port": 8443, "path": "/validate-opaque-config"}
-    }
-
-
-def test_rules_contain_the_requested_versions() -> None:
-    configuration = validating_webhook_configuration("dra.pizza", url=URL, versions=["v1", "v1beta1"])
-    assert configuration["webhooks"][0]["rules"][0]["apiVersions"] == ["v1", "v1beta1"]
-
-
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:1", "https://", "https://host/other", f"{URL}?a=b"])
 def test_urls_that_the_api_server_rejects_are_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="https://host:port"):
         validating_webhook_configuration("dra.pizza", url=url)
-
-
-def test_url_and_service_are_mutually_exclusive() -> None:
-    with pytest.raises(ConfigurationError, match="either"):
-        validating_webhook_configuration("dra.pizza", url=URL, service=ServiceReference("kitchen", "webhook"))
-    with pytest.raises(ConfigurationError, match="either"):
-        validating_webhook_configuration("dra.pizza")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import pytest
 from cryptography import x509
@@ -29,11 +30,18 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 
 
-def made(now: dt.datetime = START) -> CertificateBundle:
+def renewed(
+    before: CertificateBundle | None, now: dt.datetime = START, names: Sequence[str] = NAMES
+) -> CertificateBundle:
+    """The content with another server certificate, which is due."""
+    after = renew_server_certificate(before, names, now)
+    assert after is not None
+    return after
+
+
+def made() -> CertificateBundle:
     """New ones."""
-    certificates = renew_server_certificate(None, NAMES, now)
-    assert certificates is not None
-    return certificates
+    return renewed(None)
 
 
 def trusted(certificates: CertificateBundle) -> CertificateBundle:
@@ -75,8 +83,7 @@ def test_valid_certificates_are_not_renewed() -> None:
 
 def test_the_server_certificate_is_renewed_in_time_by_the_same_authority() -> None:
     before = trusted(made())
-    after = renew_server_certificate(before, NAMES, START + 61 * DAY)
-    assert after is not None
+    after = renewed(before, START + 61 * DAY)
     assert (after.authorities, after.authority_key) == (before.authorities, before.authority_key)
     assert is_trusted(after)
     assert after.cert != before.cert
@@ -85,8 +92,7 @@ def test_the_server_certificate_is_renewed_in_time_by_the_same_authority() -> No
 
 def test_another_service_name_renews_the_server_certificate() -> None:
     before = made()
-    after = renew_server_certificate(before, ["other.kitchen.svc"], START)
-    assert after is not None
+    after = renewed(before, names=["other.kitchen.svc"])
     assert after.authorities == before.authorities
     names = x509.load_pem_x509_certificate(after.cert).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert names.value.get_values_for_type(x509.DNSName) == ["other.kitchen.svc"]
@@ -98,14 +104,12 @@ def test_an_authority_is_not_renewed_in_the_first_half_of_its_life() -> None:
 
 def test_a_renewed_authority_is_trusted_next_to_the_former_one() -> None:
     now = START + AUTHORITY_LIFE / 2 + DAY
-    before = renew_server_certificate(trusted(made()), NAMES, now)
-    assert before is not None
+    before = renewed(trusted(made()), now)
     after = renew_authority(before, NAMES, now)
     assert after is not None
     assert (authorities(after)[:-1], after.cert, after.key) == (authorities(before), before.cert, before.key)
     assert is_accepted(after.cert, after.authorities, now)
-    then = renew_server_certificate(after, NAMES, now)
-    assert then is not None
+    then = renewed(after, now)
     assert (then.authorities, then.authority_key) == (after.authorities, after.authority_key)
     assert not is_accepted(then.cert, before.authorities, now)
     assert is_accepted(then.cert, after.authorities, now)
@@ -114,8 +118,7 @@ def test_a_renewed_authority_is_trusted_next_to_the_former_one() -> None:
 def test_a_server_certificate_is_valid_no_longer_than_its_authority() -> None:
     before = made()
     [authority] = authorities(before)
-    after = renew_server_certificate(before, NAMES, authority.not_valid_after_utc - 10 * DAY)
-    assert after is not None
+    after = renewed(before, authority.not_valid_after_utc - 10 * DAY)
     assert x509.load_pem_x509_certificate(after.cert).not_valid_after_utc == authority.not_valid_after_utc
     # one that is valid as long as possible is not made again at each look
     assert renew_server_certificate(after, NAMES, authority.not_valid_after_utc - DAY) is None
@@ -123,8 +126,7 @@ def test_a_server_certificate_is_valid_no_longer_than_its_authority() -> None:
 
 def test_an_authority_that_has_expired_is_replaced() -> None:
     now = START + AUTHORITY_LIFE + DAY
-    after = renew_server_certificate(trusted(made()), NAMES, now)
-    assert after is not None
+    after = renewed(trusted(made()), now)
     assert not is_trusted(after)
     assert is_accepted(after.cert, after.authorities, now)
 
@@ -136,8 +138,7 @@ CORRUPT_CONTENTS = [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----E
 @pytest.mark.parametrize("content", CORRUPT_CONTENTS)
 def test_a_corrupt_server_certificate_is_issued_again_by_the_same_authority(field: str, content: bytes) -> None:
     before = made()
-    after = renew_server_certificate(replace(before, **{field: content}), NAMES, START)
-    assert after is not None
+    after = renewed(replace(before, **{field: content}))
     assert after.authorities == before.authorities
     assert is_accepted(after.cert, before.authorities, START)
 
@@ -145,16 +146,14 @@ def test_a_corrupt_server_certificate_is_issued_again_by_the_same_authority(fiel
 @pytest.mark.parametrize("field", ["authorities", "authority_key"])
 @pytest.mark.parametrize("content", CORRUPT_CONTENTS)
 def test_a_corrupt_authority_is_replaced(field: str, content: bytes) -> None:
-    after = renew_server_certificate(replace(made(), **{field: content}), NAMES, START)
-    assert after is not None
+    after = renewed(replace(made(), **{field: content}))
     assert is_accepted(after.cert, after.authorities, START)
 
 
 @pytest.mark.parametrize("field", ["authority_key", "key"])
 def test_a_key_of_another_certificate_is_not_used(field: str) -> None:
     other = made()
-    after = renew_server_certificate(replace(made(), **{field: getattr(other, field)}), NAMES, START)
-    assert after is not None
+    after = renewed(replace(made(), **{field: getattr(other, field)}))
     assert is_accepted(after.cert, after.authorities, START)
 
 
@@ -168,8 +167,7 @@ def test_a_certificate_without_names_is_issued_again() -> None:
     builder = x509.CertificateBuilder().subject_name(authority.subject).issuer_name(authority.subject)
     builder = builder.public_key(own.public_key()).serial_number(x509.random_serial_number())
     nameless = builder.not_valid_before(START - DAY).not_valid_after(START + 60 * DAY).sign(key, hashes.SHA256())
-    after = renew_server_certificate(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
-    assert after is not None
+    after = renewed(replace(before, cert=nameless.public_bytes(Encoding.PEM)))
     assert after.authorities == before.authorities
     assert is_accepted(after.cert, before.authorities, START)
 

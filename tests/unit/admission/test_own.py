@@ -23,13 +23,14 @@ from dra_kit.admission.certificates import (
     SelfManagedSettings,
     ServerCertificate,
 )
-from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Conflict
 from tests.support.ports import kept_free
+from tests.support.probes import ask
 from tests.unit.admission.pizzeria import driver
 
 PLACE = SelfManagedSettings(namespace="default", service="pizza-webhook")
@@ -51,8 +52,7 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
         await connected.create(
             SECRETS, {"metadata": {"name": PLACE.secret, "labels": LABELS}, "type": "Opaque"}, "default"
         )
-        service = ServiceReference("default", PLACE.service)
-        made = validating_webhook_configuration(driver.name, service=service)
+        made = validating_webhook_configuration(driver.name, url=f"https://{PLACE.names[0]}")
         await connected.create(VALIDATING_WEBHOOK_CONFIGURATIONS, made)
         yield connected
 
@@ -256,21 +256,12 @@ async def test_the_webhook_serves_with_its_own_certificate(client: Client, serve
             await until_served(port, (await until_stored(client))["ca.crt"])
 
 
-async def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of an answer of the probes."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), body
-
-
 async def probed(port: int, path: str) -> tuple[int, str]:
     async with asyncio.timeout(60):
         while True:
             try:
-                return await get(port, path)
-            except ConnectionError:
+                return await asyncio.to_thread(ask, port, path)
+            except OSError:
                 await asyncio.sleep(0.05)
 
 
@@ -281,7 +272,7 @@ async def test_a_webhook_without_its_secret_is_alive_but_not_ready(
     with kept_free() as port, kept_free() as probes:
         async with webhook(server, port, tmp_path, probes=probes):
             assert (await probed(probes, "/healthz"))[0] == 200
-            status, body = await get(probes, "/readyz")
+            status, body = await probed(probes, "/readyz")
             assert (status, "certificate" in body) == (503, True)
             await client.create(SECRETS, {"metadata": {"name": PLACE.secret}, "type": "Opaque"}, "default")
             await until_served(port, (await until_stored(client))["ca.crt"])

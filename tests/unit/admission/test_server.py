@@ -21,7 +21,6 @@ from dra_kit.admission.review import ReviewRejection
 from dra_kit.admission.review_queue import ReviewQueue
 from dra_kit.admission.server import VERDICT, Check, ReviewServer, seconds
 from dra_kit.client.operator import kopf
-from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.liveness import LoopWatchdog
@@ -59,8 +58,6 @@ def server_of(
         ServerCertificate(CertificateFiles(pair.cert, pair.key)),
         host=host,
         port=port,
-        webhooks=["validate-opaque-config"],
-        resources=[RESOURCE_CLAIMS],
         check=check,
         queue=ReviewQueue(),
         watchdog=LoopWatchdog(),
@@ -111,9 +108,15 @@ def pair(tmp_path: Path) -> Pair:
     return issue(tmp_path)
 
 
-async def test_a_review_on_the_known_path_is_answered(pair: Pair) -> None:
+@pytest.fixture
+async def url(pair: Pair) -> AsyncIterator[str]:
+    """A server that allows everything."""
     async with serving(pair) as url:
-        status, text = await ask(pair, url + PATH)
+        yield url
+
+
+async def test_a_review_on_the_known_path_is_answered(pair: Pair, url: str) -> None:
+    status, text = await ask(pair, url + PATH)
     assert (status, json.loads(text)) == (200, {"response": {"uid": "review-1", "allowed": True}})
 
 
@@ -124,17 +127,15 @@ async def test_the_audit_annotation_contains_the_reason_of_a_rejection(pair: Pai
 
 
 @pytest.mark.parametrize("path", ["/", "/validate", f"{PATH}/", f"{PATH}/more", "/validate-opaque-confi%67s", "//"])
-async def test_unknown_paths_are_refused(pair: Pair, path: str) -> None:
-    async with serving(pair) as url:
-        status, text = await ask(pair, url + path)
+async def test_unknown_paths_are_refused(pair: Pair, url: str, path: str) -> None:
+    status, text = await ask(pair, url + path)
     assert status == 404
     assert "allowed" not in text
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_other_methods_are_refused(pair: Pair, method: str) -> None:
-    async with serving(pair) as url:
-        assert (await ask(pair, url + PATH, method=method))[0] == 405
+async def test_other_methods_are_refused(pair: Pair, url: str, method: str) -> None:
+    assert (await ask(pair, url + PATH, method=method))[0] == 405
 
 
 def changed(**request: object) -> dict[str, Any]:
@@ -191,25 +192,22 @@ MALFORMED: dict[str, object] = {
 }
 
 
-async def test_malformed_reviews_are_rejected_with_a_reason(pair: Pair) -> None:
-    async with serving(pair) as url:
-        for name, body in MALFORMED.items():
-            status, text = await ask(pair, url + PATH, body)
-            assert (status, text.count("\n")) == (400, 1), name
-            assert "allowed" not in text
-        assert (await ask(pair, url + PATH))[0] == 200
+async def test_malformed_reviews_are_rejected_with_a_reason(pair: Pair, url: str) -> None:
+    for name, body in MALFORMED.items():
+        status, text = await ask(pair, url + PATH, body)
+        assert (status, text.count("\n")) == (400, 1), name
+        assert "allowed" not in text
+    assert (await ask(pair, url + PATH))[0] == 200
 
 
-async def test_a_body_over_the_limit_is_rejected(pair: Pair) -> None:
-    async with serving(pair) as url:
-        assert (await ask(pair, url + PATH, b" " * (9 * 1024 * 1024)))[0] == 413
+async def test_a_body_over_the_limit_is_rejected(pair: Pair, url: str) -> None:
+    assert (await ask(pair, url + PATH, b" " * (9 * 1024 * 1024)))[0] == 413
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP"])
-async def test_a_compressed_body_is_rejected_without_decompression(pair: Pair, encoding: str) -> None:
+async def test_a_compressed_body_is_rejected_without_decompression(pair: Pair, url: str, encoding: str) -> None:
     body = gzip.compress(json.dumps(REVIEW).encode())
     async with (
-        serving(pair) as url,
         aiohttp.ClientSession(headers={"Content-Encoding": encoding}) as session,
         session.post(url + PATH, data=body, ssl=pair.trust) as answer,
     ):
@@ -217,10 +215,9 @@ async def test_a_compressed_body_is_rejected_without_decompression(pair: Pair, e
         assert "compressed bodies are not read" in await answer.text()
 
 
-async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
+async def test_a_review_of_two_large_objects_is_answered(pair: Pair, url: str) -> None:
     large = {**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}}
-    async with serving(pair) as url:
-        assert (await ask(pair, f"{url}{PATH}?timeout=30s", changed(object=large, oldObject=large)))[0] == 200
+    assert (await ask(pair, f"{url}{PATH}?timeout=30s", changed(object=large, oldObject=large)))[0] == 200
 
 
 async def test_a_failed_review_is_answered_with_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,9 +235,10 @@ async def test_a_failed_review_is_answered_with_one_line(pair: Pair, caplog: pyt
         {"operation": "DELETE", "oldObject": OBJECT, "object": None},
     ],
 )
-async def test_every_kind_in_the_webhook_configuration_is_answered(pair: Pair, request_fields: dict[str, Any]) -> None:
-    async with serving(pair) as url:
-        assert (await ask(pair, url + PATH, changed(**request_fields)))[0] == 200
+async def test_every_kind_in_the_webhook_configuration_is_answered(
+    pair: Pair, url: str, request_fields: dict[str, Any]
+) -> None:
+    assert (await ask(pair, url + PATH, changed(**request_fields)))[0] == 200
 
 
 async def test_handlers_receive_names_and_the_verdict_on_the_whole_object(pair: Pair) -> None:
@@ -399,20 +397,19 @@ async def test_a_connection_with_a_running_large_review_is_closed_for_a_new_one(
             await first
 
 
-async def test_large_bodies_over_the_budget_are_rejected_and_small_ones_served(pair: Pair) -> None:
-    async with serving(pair) as url:
-        waiting = [await connect(pair, url) for _ in range(5)]
-        for _, writer in waiting:
-            writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
-            writer.write(b" " * (7 << 20))
-        refused = [asyncio.create_task(reader.readline()) for reader, _ in waiting]
-        done, _ = await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-        assert b"503" in done.pop().result()
-        assert (await ask(pair, url + PATH))[0] == 200
-        for task in refused:
-            task.cancel()
-        for _, writer in waiting:
-            writer.transport.abort()
+async def test_large_bodies_over_the_budget_are_rejected_and_small_ones_served(pair: Pair, url: str) -> None:
+    waiting = [await connect(pair, url) for _ in range(5)]
+    for _, writer in waiting:
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
+        writer.write(b" " * (7 << 20))
+    refused = [asyncio.create_task(reader.readline()) for reader, _ in waiting]
+    done, _ = await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+    assert b"503" in done.pop().result()
+    assert (await ask(pair, url + PATH))[0] == 200
+    for task in refused:
+        task.cancel()
+    for _, writer in waiting:
+        writer.transport.abort()
 
 
 async def test_a_review_after_the_timeout_of_its_api_server_is_abandoned(pair: Pair) -> None:
@@ -431,9 +428,8 @@ def test_the_timeout_of_a_review_comes_from_its_url(timeout: str, expected: floa
     assert seconds(timeout) == expected
 
 
-async def test_the_server_is_ready_while_it_serves(pair: Pair) -> None:
-    async with serving(pair) as url:
-        assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
+async def test_the_server_is_ready_while_it_serves(pair: Pair, url: str) -> None:
+    assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
 
 
 async def test_the_process_knows_whether_the_server_serves(pair: Pair) -> None:
@@ -459,28 +455,26 @@ async def test_without_a_host_the_server_listens_on_all_addresses(pair: Pair) ->
         assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
 
 
-async def test_a_replaced_certificate_is_served_without_interruption(pair: Pair, tmp_path: Path) -> None:
-    async with serving(pair) as url:
-        assert (await ask(pair, url + PATH))[0] == 200
-        renewed = issue(tmp_path)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    assert (await ask(pair, url + PATH, trust=renewed.trust))[0] == 200
-                    break
-                except aiohttp.ClientConnectorCertificateError:
-                    await asyncio.sleep(0.01)  # it has not looked yet: still the former one, and no refused connection
+async def test_a_replaced_certificate_is_served_without_interruption(pair: Pair, url: str, tmp_path: Path) -> None:
+    assert (await ask(pair, url + PATH))[0] == 200
+    renewed = issue(tmp_path)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert (await ask(pair, url + PATH, trust=renewed.trust))[0] == 200
+                break
+            except aiohttp.ClientConnectorCertificateError:
+                await asyncio.sleep(0.01)  # it has not looked yet: still the former one, and no refused connection
 
 
 async def test_a_corrupt_certificate_is_reported_once_and_the_last_one_stays_in_use(
-    pair: Pair, caplog: pytest.LogCaptureFixture
+    pair: Pair, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(pair) as url:
-        pair.cert.write_text("broken")
-        async with asyncio.timeout(60):
-            while "keeping the last certificate" not in caplog.text:  # noqa: ASYNC110 - the log has no event to await
-                await asyncio.sleep(0.01)
-        assert (await ask(pair, url + PATH))[0] == 200
+    pair.cert.write_text("broken")
+    async with asyncio.timeout(60):
+        while "keeping the last certificate" not in caplog.text:  # noqa: ASYNC110 - the log has no event to await
+            await asyncio.sleep(0.01)
+    assert (await ask(pair, url + PATH))[0] == 200
     assert caplog.text.count("keeping the last certificate") == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dra_kit.admission.certificates import self_made_secret
-from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import WEBHOOK_PATH, validating_webhook_configuration
 from dra_kit.client.api import APPLY, JSON_PATCH
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError
@@ -36,12 +36,10 @@ def test_without_a_certificate_there_is_none(helm: Helm) -> None:
 def test_the_configuration_is_the_one_that_the_role_serves(ca_bundle: str, helm: Helm) -> None:
     rendered = helm.render(values(caBundle=ca_bundle)).named("ValidatingWebhookConfiguration")
 
-    expected = validating_webhook_configuration(
-        DRIVER,
-        service=ServiceReference(NAMESPACE, f"{RELEASE}-webhook"),
-        ca_bundle=ca_bundle.encode() if ca_bundle else None,
-    )
-    assert rendered["webhooks"] == expected["webhooks"]
+    expected = validating_webhook_configuration(DRIVER, url="https://webhook:443")
+    service = {"namespace": NAMESPACE, "name": f"{RELEASE}-webhook", "port": 443, "path": WEBHOOK_PATH}
+    client = {"service": service} | ({"caBundle": base64.b64encode(ca_bundle.encode()).decode()} if ca_bundle else {})
+    assert rendered["webhooks"] == [{**webhook, "clientConfig": client} for webhook in expected["webhooks"]]
     assert rendered["metadata"]["name"] == expected["metadata"]["name"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -49,7 +51,8 @@ TEMPLATE = {
 }
 
 
-def pod(name: str, *command: str, restart: str = "Never") -> dict[str, object]:
+def pod(name: str, *command: str, restart: str = "Never", **claim: str) -> dict[str, Any]:
+    """A pod with a claim, by default one of the template."""
     container: dict[str, object] = {"name": "eater", "image": "busybox", "resources": {"claims": [{"name": "pizza"}]}}
     if command:
         container["command"] = list(command)
@@ -61,7 +64,7 @@ def pod(name: str, *command: str, restart: str = "Never") -> dict[str, object]:
             "restartPolicy": restart,
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
-            "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "one-pizza"}],
+            "resourceClaims": [{"name": "pizza", **(claim or {"resourceClaimTemplateName": "one-pizza"})}],
         },
     }
 
@@ -117,6 +120,11 @@ class Kitchen:
         )
         assert result.returncode == code, result.stdout + result.stderr
         return result.stdout + result.stderr
+
+    def report(self) -> dict[str, Any]:
+        """What a run with ``--report r.json`` wrote."""
+        report: dict[str, Any] = json.loads((self.directory / "r.json").read_text())
+        return report
 
     def run_in_vain(self, *arguments: str, seconds: float, tells: Sequence[str]) -> str:
         """What a run tells whose pods do not come to their end in the time that they have.

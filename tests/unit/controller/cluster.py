@@ -19,11 +19,27 @@ DRIVER = "disk.example.com"
 CLAIMS = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 
 
+class Clock:
+    """Seconds as the test says."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @asynccontextmanager
 async def connected() -> AsyncIterator[Client]:
     """A client that may do everything."""
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         yield client
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended; raise its error if it failed before."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @asynccontextmanager
@@ -38,9 +54,7 @@ async def running(part: Part) -> AsyncIterator[asyncio.Event]:
             await task
         yield ready
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancelled(task)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -215,13 +214,6 @@ class ClusterApi:
             "/apis/resource.k8s.io": group,
             **{f"/apis/resource.k8s.io/{version}": kinds for version in self.versions},
         }
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    """Waits until something is true that other tasks and threads make so."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - kopf is in another thread
-            await asyncio.sleep(0.01)
 
 
 def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 
 import pytest
 
 from dra_kit.author.calls import call
 from dra_kit.controller.election import ActiveParts, Leadership
 from dra_kit.errors import InternalError
-from tests.unit.controller.cluster_api import eventually
+from tests.support.api import eventually
+from tests.unit.controller.cluster import cancelled
 
 
 class Counting:
@@ -77,9 +77,7 @@ async def test_parts_start_again_each_time_the_replica_becomes_active() -> None:
         await eventually(lambda life=life: part.begun == life)  # type: ignore[misc]
         leadership.set(leading=False)
         await eventually(lambda life=life: part.ended == life)  # type: ignore[misc]
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await cancelled(task)
 
 
 async def test_a_failed_part_stops_the_process_and_all_other_parts() -> None:

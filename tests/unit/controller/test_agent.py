@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -18,10 +17,12 @@ from pydantic import BaseModel
 import dra_kit as dra
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.errors import ConfigurationError
+from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
-from tests.unit.controller.cluster_api import CLAIMS, LEASES, ClusterApi, eventually
+from tests.unit.controller.cluster import cancelled
+from tests.unit.controller.cluster_api import CLAIMS, LEASES, ClusterApi
 
 
 class Oven(dra.DeviceProvider):
@@ -39,12 +40,6 @@ def driver() -> dra.Driver:
     return dra.Driver(DRIVER, provider=Oven(), preparer=Waiter())
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[ClusterApi]:
-    async with ClusterApi() as server:
-        yield server
-
-
 class Running:
     """The controller as a task of the test."""
 
@@ -60,9 +55,7 @@ class Running:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await cancelled(self.task)
 
 
 class Prices(BaseModel):
@@ -218,9 +211,7 @@ async def test_an_observer_has_settings_and_metrics_and_one_replica_leads(api: C
             leads = f'leader_election_master_status{{driver="{DRIVER}",name="{DRIVER}-controller"}} 1.0'
             assert leads in await scraped()
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await cancelled(task)
 
 
 async def test_probes_report_whether_the_controller_follows_claims(
@@ -238,8 +229,6 @@ async def test_probes_report_whether_the_controller_follows_claims(
         await eventually(lambda: api.watched or controller.done())
         await eventually(ready)
         assert ask(port, "/healthz") == (200, "ok\n")
-        controller.cancel()
-        with suppress(asyncio.CancelledError):
-            await controller
+        await cancelled(controller)
         with socket.create_server(("127.0.0.1", port)):
             pass  # free again

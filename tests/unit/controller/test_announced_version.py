@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,14 +13,8 @@ from dra_kit.client.resources import LEASES, RESOURCE_CLAIMS
 from dra_kit.controller.announced_version import agreed_version
 from dra_kit.controller.claim_transitions import ANNOUNCED, UNKNOWN
 from dra_kit.errors import Unavailable
-from tests.unit.controller.cluster import connected, made_claim
+from tests.unit.controller.cluster import made_claim
 from tests.unit.controller.cluster_api import ClusterApi
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with connected() as client:
-        yield client
 
 
 async def make_lease(client: Client, **annotations: str) -> dict[str, Any]:

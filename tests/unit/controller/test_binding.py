@@ -15,7 +15,7 @@ from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import EVENTS, RESOURCE_CLAIMS
 from dra_kit.controller.binding import DeviceBinding
 from tests.support.api import eventually
-from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, connected, following, made_claim, running
+from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
 
 BOUND = {"example.com/attached": ("True", "")}
 Answer = Callable[[], Any]
@@ -54,10 +54,9 @@ def raising(error: Exception) -> Answer:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with connected() as made:
-        await made_claim(made)
-        yield made
+async def client(client: Client) -> Client:
+    await made_claim(client)
+    return client
 
 
 @asynccontextmanager

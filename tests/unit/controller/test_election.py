@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,11 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import LEASES
 from dra_kit.controller.election import LeaderElector, Leadership, LeaseTiming
 from dra_kit.errors import ConfigurationError, Forbidden
-from tests.unit.controller.cluster_api import ClusterApi, eventually
+from tests.support.api import eventually
+from tests.unit.controller.cluster import Clock, cancelled
+from tests.unit.controller.cluster_api import ClusterApi
 
 QUICK = LeaseTiming(lease=1.0, renew_deadline=0.6, retry=0.05)
-
-
-class Clock:
-    """Seconds as the test says."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[ClusterApi]:
-    async with ClusterApi() as server:
-        yield server
 
 
 @pytest.fixture
@@ -64,6 +49,21 @@ class Candidate:
         return leading
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def one(client: Client, clock: Clock) -> Candidate:
+    return Candidate(client, "one", clock)
+
+
+@pytest.fixture
+def two(client: Client, clock: Clock) -> Candidate:
+    return Candidate(client, "two", clock)
+
+
 def stored(api: ClusterApi) -> dict[str, Any]:
     (lease,) = api.leases.values()
     spec: dict[str, Any] = lease["spec"]
@@ -85,15 +85,12 @@ async def test_an_empty_lease_of_the_chart_is_acquired_at_once(api: ClusterApi, 
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_the_second_replica_is_a_standby(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_the_second_replica_is_a_standby(api: ClusterApi, one: Candidate, two: Candidate) -> None:
     assert [await one.attempt(), await two.attempt()] == [True, False]
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, one: Candidate) -> None:
     await one.attempt()
     before = dict(stored(api))
     assert await one.attempt()
@@ -117,18 +114,16 @@ async def test_annotations_of_the_holder_are_renewed_and_others_stay(api: Cluste
     assert two.annotations == lease["metadata"]["annotations"]
 
 
-async def test_a_holder_that_renews_keeps_the_lease(client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_holder_that_renews_keeps_the_lease(clock: Clock, one: Candidate, two: Candidate) -> None:
     for _ in range(20):
         assert await one.attempt()
         clock.now += 10.0
         assert not await two.attempt()
 
 
-async def test_a_lease_unchanged_for_its_duration_is_acquired(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_lease_unchanged_for_its_duration_is_acquired(
+    api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     assert not await two.attempt()
     clock.now += 14.9
@@ -139,9 +134,9 @@ async def test_a_lease_unchanged_for_its_duration_is_acquired(api: ClusterApi, c
 
 
 @pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
-async def test_the_clock_of_another_machine_is_ignored(renewed: str, api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_the_clock_of_another_machine_is_ignored(
+    renewed: str, api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     stored(api)["renewTime"] = renewed
     assert not await two.attempt()
@@ -167,8 +162,9 @@ async def test_one_of_two_simultaneous_candidates_acquires_the_lease(client: Cli
     assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
 
 
-async def test_a_label_written_by_another_client_does_not_cost_the_lease(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_label_written_by_another_client_does_not_cost_the_lease(
+    api: ClusterApi, client: Client, one: Candidate
+) -> None:
     await one.attempt()
     lease = await client.get(LEASES, "oven", "default")
     lease["metadata"]["labels"] = {"team": "kitchen"}
@@ -178,9 +174,9 @@ async def test_a_label_written_by_another_client_does_not_cost_the_lease(api: Cl
     assert kept["metadata"]["labels"] == {"team": "kitchen"}
 
 
-async def test_a_holder_notices_that_its_lease_was_taken(api: ClusterApi, client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_holder_notices_that_its_lease_was_taken(
+    api: ClusterApi, clock: Clock, one: Candidate, two: Candidate
+) -> None:
     await one.attempt()
     await two.attempt()
     clock.now += 15.0
@@ -189,17 +185,14 @@ async def test_a_holder_notices_that_its_lease_was_taken(api: ClusterApi, client
     assert stored(api)["holderIdentity"] == "two"
 
 
-async def test_a_deleted_lease_is_created_again(api: ClusterApi, client: Client) -> None:
-    one = Candidate(client, "one", Clock())
+async def test_a_deleted_lease_is_created_again(api: ClusterApi, one: Candidate) -> None:
     await one.attempt()
     api.leases.clear()
     assert await one.attempt()
     assert stored(api)["holderIdentity"] == "one"
 
 
-async def test_a_standby_observes_each_renewal(client: Client) -> None:
-    clock = Clock()
-    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+async def test_a_standby_observes_each_renewal(one: Candidate, two: Candidate) -> None:
     await one.attempt()
     await two.attempt()
     assert two.renewals == 1
@@ -222,40 +215,38 @@ class Running:
         self.task = asyncio.create_task(elector.run(self.ready))
 
     async def stop(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await cancelled(self.task)
 
 
 async def test_a_stopping_holder_releases_the_lease_for_the_next_replica(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     two = Running(client, "two")
     await two.ready.wait()
     assert not two.leadership.leading
     await one.stop()
     assert not one.leadership.leading
     assert (stored(api)["holderIdentity"], stored(api)["leaseDurationSeconds"]) in {("", 1), ("two", 1)}
-    await two.leadership.gained()
+    await two.leadership.gained.wait()
     await two.stop()
 
 
 async def test_a_holder_that_cannot_renew_stops_before_the_lease_expires(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     api.down = True
-    await one.leadership.lost()
+    await one.leadership.lost.wait()
     assert stored(api)["holderIdentity"] == "one"  # others respect it still
     api.down = False
-    await one.leadership.gained()  # it goes on as a standby, and takes it again
+    await one.leadership.gained.wait()  # it goes on as a standby, and takes it again
     await one.stop()
 
 
 async def test_a_server_that_does_not_answer_does_not_renew_the_lease(api: ClusterApi, client: Client) -> None:
     one = Running(client, "one")
-    await one.leadership.gained()
+    await one.leadership.gained.wait()
     api.silent = True
-    await one.leadership.lost()
+    await one.leadership.lost.wait()
     api.silent = False
     await one.stop()
 

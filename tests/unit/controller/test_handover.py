@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,17 @@ from dra_kit.client.resources import EVENTS, LEASES, RESOURCE_CLAIMS
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.controller.claim_transitions import ANNOUNCED
 from dra_kit.controller.election import LeaseTiming, holder_of
+from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
-from tests.unit.controller.cluster_api import ClusterApi, eventually
+from tests.unit.controller.cluster import cancelled
+from tests.unit.controller.cluster_api import ClusterApi
 from tests.unit.controller.test_agent import Oven, Waiter
 from tests.unit.controller.test_observing import Till
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{DRIVER}-controller"
 QUICK = LeaseTiming(lease=8.0, renew_deadline=5.0, retry=0.1)
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[ClusterApi]:
-    async with ClusterApi() as server:
-        yield server
 
 
 @pytest.fixture
@@ -86,9 +82,7 @@ class Replica:
         return line.endswith(" 1.0")
 
     async def stop(self) -> None:
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await cancelled(self.task)
 
 
 async def reached(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -147,7 +141,22 @@ class Restaurant:
         return any(each["spec"].get("holderIdentity") for each in (await self._client.list(LEASES, "default")).items)
 
 
-REASONS = ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
+def events_of(numbers: Iterable[int]) -> set[tuple[str, str, str]]:
+    """The Events of whole lives of claims."""
+    return {
+        (reason, kind, name)
+        for number in numbers
+        for reason in ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
+        for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
+    }
+
+
+@asynccontextmanager
+async def cluster(kubeconfig: Path) -> AsyncIterator[Client]:
+    """A client of an API server that keeps history, whose kubeconfig is written to a file."""
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        yield client
 
 
 @pytest.mark.parametrize("flush_seconds", [pytest.param(5.0, id="stopped"), pytest.param(0.0, id="killed")])
@@ -155,9 +164,8 @@ async def test_a_rolling_update_under_load_announces_everything_once(
     flush_seconds: float, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", flush_seconds)
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+    kubeconfig = tmp_path / "config"
+    async with cluster(kubeconfig) as client:
         restaurant = Restaurant(client)
 
         async def load() -> None:
@@ -179,18 +187,9 @@ async def test_a_rolling_update_under_load_announces_everything_once(
             await replicas.pop(0).stop()
         served = restaurant.served
         await eventually(lambda: restaurant.served > served + 10)
-        loading.cancel()
-        with suppress(asyncio.CancelledError):
-            await loading
-        complete = range(1, restaurant.served)  # what the last one went through is not known
-        expected = {
-            (reason, kind, name)
-            for number in complete
-            for reason in REASONS
-            for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
-        }
-
-        await restaurant.until_written(expected)
+        await cancelled(loading)
+        # what the last one went through is not known
+        await restaurant.until_written(events_of(range(1, restaurant.served)))
         for replica in replicas:
             await replica.stop()
         assert set((await restaurant.events()).values()) == {1}
@@ -200,9 +199,8 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
     tmp_path: Path, stack: AsyncExitStack
 ) -> None:
     """The active replica was behind with its Events when it was killed, and no other replica was there."""
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        kubeconfig = tmp_path / "config"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+    kubeconfig = tmp_path / "config"
+    async with cluster(kubeconfig) as client:
         announced = (await client.list(RESOURCE_CLAIMS)).resource_version
         lease = {
             "apiVersion": LEASES.api_version, "kind": LEASES.kind,
@@ -214,14 +212,7 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
         for _ in range(3):
             await restaurant.serve()
         replica = Replica(kubeconfig, "next", stack)
-        expected = {
-            (reason, kind, name)
-            for number in (1, 2, 3)
-            for reason in REASONS
-            for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
-        }
-
-        await restaurant.until_written(expected)
+        await restaurant.until_written(events_of((1, 2, 3)))
         await replica.stop()
         assert set((await restaurant.events()).values()) == {1}
 

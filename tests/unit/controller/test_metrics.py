@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
@@ -23,7 +23,7 @@ from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.client.operator_api import OperatorApi
-from tests.unit.controller.cluster import DRIVER
+from tests.unit.controller.cluster import DRIVER, cancelled
 from tests.unit.controller.test_pools import Giver, Warehouse, pool
 
 HANDLERS = """
@@ -49,18 +49,7 @@ async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
     """Of an API server that allows everything."""
     async with ApiServer() as server:
         file = tmp_path / "config"
-        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        cluster = {"name": "c", "cluster": {"server": server.url}}
-        file.write_text(
-            json.dumps(
-                {
-                    "current-context": "c",
-                    "contexts": [context],
-                    "clusters": [cluster],
-                    "users": [{"name": "u", "user": {}}],
-                }
-            )
-        )
+        file.write_text(yaml.safe_dump(server.kubeconfig()))
         yield file
 
 
@@ -78,9 +67,7 @@ async def test_the_controller_serves_exactly_its_documented_metrics(driver: dra.
                         text = (await asyncio.to_thread(ask, port, "/metrics"))[1]
                     await asyncio.sleep(0.05)
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await cancelled(task)
     served = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     for suffix in ("_bucket", "_sum", "_count"):
         served = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in served}
@@ -111,7 +98,5 @@ async def test_restarts_of_kopf_are_counted_across_leaderships(driver: dra.Drive
                 await eventually(lambda before=before: restarts() > before)  # type: ignore[misc]
                 api.token = None
                 await ready.wait()
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await cancelled(task)
                 assert restarts() > before

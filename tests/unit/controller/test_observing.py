@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -27,17 +27,11 @@ from dra_kit.controller.claim_transitions import (
     transitions,
 )
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from tests.support.api import eventually
 from tests.unit.controller.claims import DRIVER, claim
-from tests.unit.controller.cluster_api import eventually
+from tests.unit.controller.cluster import Clock, cancelled
 
 NO_SERVER = cast("Client", None)  # nothing is listed here
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Till(dra.ClaimObserver):
@@ -103,9 +97,7 @@ async def observed(cluster: Cluster, observer: dra.ClaimObserver) -> AsyncIterat
     )
     await ready.wait()
     yield
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await cancelled(task)
 
 
 async def test_hooks_are_called_in_the_order_of_a_claims_life() -> None:

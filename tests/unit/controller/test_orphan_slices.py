@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NODES, RESOURCE_SLICES
 from dra_kit.controller.orphan_slices import OrphanSliceCollector, find_orphan_slices
 from tests.unit.controller.claims import DRIVER
+from tests.unit.controller.cluster import Clock
 
 
 def slice_of(name: str, *, node: str | None = None, owner: str = "", driver: str = DRIVER) -> dict[str, Any]:
@@ -41,19 +39,6 @@ def slice_of(name: str, *, node: str | None = None, owner: str = "", driver: str
 )
 def test_an_orphan_belongs_to_a_missing_or_replaced_node(item: dict[str, Any], orphan: bool) -> None:
     assert bool(find_orphan_slices([item], {"node-1": "uid-1"})) is orphan
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
-        yield connected
 
 
 async def present(client: Client) -> set[str]:

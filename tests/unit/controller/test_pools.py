@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process.metrics import Metrics
 from dra_kit.slices.inventory import cluster_source
 from tests.support.api import eventually
-from tests.unit.controller.cluster import DRIVER, connected, running
+from tests.unit.controller.cluster import DRIVER, cancelled, running
 
 LABEL = dra.NodeSelector(
     node_selector_terms=[
@@ -51,12 +50,6 @@ def disks(*names: str, **options: Any) -> list[dra.Device]:
 def pool(name: str = "warehouse", **options: Any) -> dra.Pool:
     given: dict[str, Any] = {"all_nodes": True, "devices": disks(), **options}
     return dra.Pool(name=name, **given)
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with connected() as made:
-        yield made
 
 
 def part(client: Client, warehouse: dra.DeviceProvider[Any, Any, Any], role: str | None = None) -> ClusterPools:
@@ -128,9 +121,7 @@ async def test_a_publication_that_fails_is_counted(client: Client) -> None:
         await eventually(lambda: read_metrics(made).get(("dra_driver_publications_total", "error")))
         assert read_metrics(made)["dra_driver_last_publication_timestamp_seconds",] == 0
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancelled(task)
 
 
 async def test_only_a_change_of_several_slices_starts_a_new_generation(client: Client) -> None:

@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError, InvalidDevice, NotFound
 from dra_kit.kubernetes.resource import v1
 from dra_kit.process.metrics import Metrics
 from tests.support.api import eventually
-from tests.unit.controller.cluster import DRIVER, connected, running
+from tests.unit.controller.cluster import DRIVER, running
 
 BAD = dra.DeviceTaint(key="example.com/recalled", effect="NoExecute")
 
@@ -36,12 +36,6 @@ class Recall(dra.TaintRuleSource):
 
 def rule(name: str = "recall", **options: Any) -> dra.TaintRule:
     return dra.TaintRule(**{"name": name, "taint": BAD, "device": "disk-0", **options})
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with connected() as made:
-        yield made
 
 
 def part(client: Client, source: dra.TaintRuleSource, role: str | None = None) -> TaintRuleReconciler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 PROJECT = """\
@@ -15,6 +16,7 @@ asyncio_default_fixture_loop_scope = "function"
 
 DRIVER = """\
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import dra_kit as dra
@@ -134,8 +136,13 @@ def write_project(folder: Path, others: dict[str, str] | None = None) -> Path:
         "tests/order.yaml": ORDER,
         **(others or {}),
     }
+    write_files(folder, files)
+    return folder
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Files by path, relative to a folder."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return folder

@@ -12,6 +12,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories.runner import run_story
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import TestBed, sandbox
+from tests.unit.testing.bakery import CLASSES, write_files
 
 DRIVER = """\
 from collections.abc import Iterator, Sequence
@@ -63,13 +64,6 @@ spec:
       resources: {claims: [{name: lunch}]}
 """
 
-CLASS = """\
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: bread}
-spec: {selectors: [{cel: {expression: device.driver == "bread.example"}}]}
-"""
-
 STORY = """\
 steps:
   - pods: {guest: {phase: Running, containers: {eater: {health: {lunch: Healthy}}}}}
@@ -83,9 +77,8 @@ steps:
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
     project = tmp_path_factory.mktemp("bakery")
-    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "bakery_with_a_nose:driver"\n')
-    (project / "bakery_with_a_nose.py").write_text(DRIVER)
-    (project / "deviceclasses.yaml").write_text(CLASS)
+    files = {"bakery_with_a_nose.py": DRIVER, "deviceclasses.yaml": CLASSES}
+    write_files(project, {"pyproject.toml": '[tool.dra-kit]\ndriver = "bakery_with_a_nose:driver"\n', **files})
     with sandbox(str(project)) as made:
         yield made
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.testing.bakery import CLASSES, write_files
+
 pytestmark = pytest.mark.processes
 
 PROJECT = """\
@@ -55,13 +57,6 @@ class Baker(dra.Preparer):
 
 
 driver = dra.Driver("bread.example", provider=Oven(), preparer=Baker(), settings=Settings)
-"""
-
-CLASSES = """\
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: bread}
-spec: {selectors: [{cel: {expression: device.driver == "bread.example"}}]}
 """
 
 ORDER = """\
@@ -250,13 +245,6 @@ FAILURES = {
 """The tests that fail, and how the line begins that says why."""
 
 
-def write(project: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = project / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
 @pytest.mark.timeout(300)
 def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
     files = {
@@ -274,7 +262,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
         "    import dataclasses\n"
         "    yield dataclasses.replace(dra_bed, timeout=70)\n",
     }
-    write(tmp_path, files)
+    write_files(tmp_path, files)
     output = report(tmp_path)
 
     assert f"{len(FAILURES)} failed, 10 passed" in output
@@ -338,7 +326,7 @@ def test_after(caplog):
 @pytest.mark.timeout(300)
 def test_other_tests_see_neither_another_working_directory_nor_another_log_level(tmp_path: Path) -> None:
     here = tmp_path / "elsewhere"
-    write(
+    write_files(
         tmp_path,
         {
             "pyproject.toml": PROJECT,
@@ -370,7 +358,7 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
     ],
 )
 def test_driver_that_does_not_start_is_reported_in_one_line(tmp_path: Path, option: str, told: str) -> None:
-    write(
+    write_files(
         tmp_path,
         {
             "pyproject.toml": PROJECT,

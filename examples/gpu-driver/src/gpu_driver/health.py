@@ -17,8 +17,6 @@ Report = dra.Healthy | dra.Unhealthy | dra.HealthUnknown
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """XIDs of programs, which leave the GPU well (NVIDIA's XID catalogue): for drivers without recovery actions."""
 
-_PASSED_THROUGH = "vfio-pci"
-
 
 class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
     """Reports XIDs, GPUs that fell off the bus, and the recovery that the driver asks for."""
@@ -106,7 +104,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                 yield from _well(parts, "application-xid")
 
     def _silent(self, parts: Sequence[Gpu], error: NvmlError) -> Iterator[Report]:
-        passed_through = pci.bound_driver(self.hardware.host, parts[0].pci_bus_id) == _PASSED_THROUGH
+        passed_through = pci.bound_driver(self.hardware.host, parts[0].pci_bus_id) == pci.VFIO
         if error.code in LOST and not passed_through:
             yield from _ill(parts, "gpu-lost", "it does not answer any more")
         else:

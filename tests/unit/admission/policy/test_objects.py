@@ -32,11 +32,14 @@ def driver_of(*kinds: type[dra.OpaqueConfig]) -> AnyDriver:
     return driver
 
 
-def of_field(annotation: Any, default: Any = ...) -> AnyDriver:
-    """A driver whose config has one field."""
-    fields: Any = {"size": (annotation, default)}
+def of_fields(**fields: Any) -> AnyDriver:
+    """A driver whose config has these fields, each an annotation and a default."""
     arguments = {"api_version": API_VERSION}
     return driver_of(pydantic.create_model("Pizza", __base__=dra.OpaqueConfig, __cls_kwargs__=arguments, **fields))
+
+
+def of_field(annotation: Any, default: Any = ...) -> AnyDriver:
+    return of_fields(size=(annotation, default))
 
 
 def pizza(**fields: Any) -> dict[str, Any]:
@@ -168,17 +171,11 @@ def test_the_manifest_contains_the_policy_objects() -> None:
     assert said(driver, config({**written, "in": text[1:]})) != []
 
 
-def _many(count: int) -> AnyDriver:
-    fields: Any = {f"field{index}": (bool, False) for index in range(count)}
-    arguments = {"api_version": API_VERSION}
-    return driver_of(pydantic.create_model("Pizza", __base__=dra.OpaqueConfig, __cls_kwargs__=arguments, **fields))
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
         (lambda: of_field(Literal[tuple(f"topping-{index:040}" for index in range(2500))]), "opaque.parameters.size"),
-        (lambda: _many(6000), "more than 5000 fields"),
+        (lambda: of_fields(**{f"field{index}": (bool, False) for index in range(6000)}), "more than 5000 fields"),
     ],
 )
 def test_a_policy_too_large_to_store_is_an_error_with_a_remedy(make: Callable[[], AnyDriver], text: str) -> None:

@@ -141,6 +141,11 @@ def explained(tmp_path: Path, *documents: Document, what: tuple[str, ...]) -> tu
     return result.exit_code, result.output
 
 
+def explained_manifest(tmp_path: Path, *documents: Document) -> tuple[int, str]:
+    """Exit code and text of an explanation of a file with these objects in the kitchen."""
+    return explained(tmp_path, what=("-f", str(save(tmp_path / "order.yaml", *documents))))
+
+
 def words(text: str) -> str:
     """A text as if its lines were endless."""
     return " ".join(text.split())

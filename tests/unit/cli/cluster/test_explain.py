@@ -17,6 +17,7 @@ from tests.unit.cli.cluster.saved import (
     claim,
     claim_spec,
     explained,
+    explained_manifest,
     node,
     pod,
     run,
@@ -163,10 +164,6 @@ def test_a_claim_that_is_being_deleted(tmp_path: Path) -> None:
 # --- manifests
 
 
-def manifest(tmp_path: Path, *documents: Document) -> Path:
-    return save(tmp_path / "order.yaml", *documents)
-
-
 def test_a_manifest_is_explained_as_if_it_were_applied(tmp_path: Path) -> None:
     order = {
         "apiVersion": "resource.k8s.io/v1beta1",
@@ -175,27 +172,25 @@ def test_a_manifest_is_explained_as_if_it_were_applied(tmp_path: Path) -> None:
         "spec": {"devices": {"requests": [{"name": "pizza", "deviceClassName": "pizza"}]}},
     }
 
-    code, text = explained(tmp_path, what=("-f", str(manifest(tmp_path, order))))
+    code, text = explained_manifest(tmp_path, order)
 
     assert code == 0
     assert "request pizza: 1 device of class pizza\n" in text
 
 
 def test_pods_of_a_manifest_are_explained_with_its_templates(tmp_path: Path) -> None:
-    file = manifest(tmp_path, pod("guest", template="one-pizza"), template("one-pizza"), {**NAMESPACE})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kitchen"}}
+    order = pod("guest", template="one-pizza"), template("one-pizza"), namespace
 
-    code, text = explained(tmp_path, what=("-f", str(file)))
+    code, text = explained_manifest(tmp_path, *order)
 
     assert code == 0
     assert text.count("request pizza") == 1
     assert "✓ pod default/guest can run on node-1, node-2\n" in text
 
 
-NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kitchen"}}
-
-
 def test_templates_of_a_manifest_without_pods_are_explained_themselves(tmp_path: Path) -> None:
-    code, text = explained(tmp_path, what=("-f", str(manifest(tmp_path, template("one-pizza")))))
+    code, text = explained_manifest(tmp_path, template("one-pizza"))
 
     assert code == 0
     assert "✓ default/one-pizza fits on 2 of 2 nodes\n" in text
@@ -211,7 +206,7 @@ def test_templates_of_a_manifest_without_pods_are_explained_themselves(tmp_path:
     ],
 )
 def test_a_mistake_in_a_manifest_is_named_with_its_place(tmp_path: Path, change: Document, error: str) -> None:
-    code, text = explained(tmp_path, what=("-f", str(manifest(tmp_path, {**claim("lunch"), **change}))))
+    code, text = explained_manifest(tmp_path, {**claim("lunch"), **change})
 
     assert code == 2
     assert "order.yaml, document 1" in text
@@ -256,7 +251,8 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
         config = tmp_path / "kubeconfig"
         config.write_text(yaml.safe_dump(server.kubeconfig()))
 
-        result = run("explain", "-f", manifest(tmp_path, claim("lunch")), "--kubeconfig", config)
+        order = save(tmp_path / "order.yaml", claim("lunch"))
+        result = run("explain", "-f", order, "--kubeconfig", config)
 
     assert result.exit_code == 3
     assert "DeviceClass pizza does not exist, nor any other: is the driver's chart installed?" in result.output
@@ -284,30 +280,29 @@ def test_all_missing_required_rights_are_reported(tmp_path: Path) -> None:
     assert f'{{apiGroups: ["resource.k8s.io"], resources: [{named}], verbs: [list]}}' in result.output
 
 
+CLAIM_FITS = "✓ default/lunch fits on 2 of 2 nodes\n"
+POD_FITS = "✓ pod default/guest can run on node-1, node-2\n"
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "told"),
     [
-        ("claim", "lunch"),
-        ("claims", "lunch"),
-        ("claim/lunch",),
-        ("resourceclaim/lunch",),
-        ("resourceclaims", "lunch"),
-        ("resourceclaims.resource.k8s.io/lunch",),
+        ("claim lunch", CLAIM_FITS),
+        ("claims lunch", CLAIM_FITS),
+        ("claim/lunch", CLAIM_FITS),
+        ("resourceclaim/lunch", CLAIM_FITS),
+        ("resourceclaims lunch", CLAIM_FITS),
+        ("resourceclaims.resource.k8s.io/lunch", CLAIM_FITS),
+        ("pod/guest", POD_FITS),
+        ("pods guest", POD_FITS),
+        ("po guest", POD_FITS),
     ],
 )
-def test_a_claim_is_named_as_kubectl_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    code, text = explained(tmp_path, claim("lunch"), what=arguments)
+def test_a_claim_or_pod_is_named_as_kubectl_takes_it(tmp_path: Path, arguments: str, told: str) -> None:
+    code, text = explained(tmp_path, pod("guest", claim="lunch"), claim("lunch"), what=tuple(arguments.split()))
 
     assert code == 0
-    assert "✓ default/lunch fits on 2 of 2 nodes\n" in text
-
-
-@pytest.mark.parametrize("arguments", [("pod/guest",), ("pods", "guest"), ("po", "guest")])
-def test_a_pod_is_named_as_kubectl_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    code, text = explained(tmp_path, pod("guest", claim="lunch"), claim("lunch"), what=arguments)
-
-    assert code == 0
-    assert "✓ pod default/guest can run on node-1, node-2\n" in text
+    assert told in text
 
 
 @pytest.mark.parametrize("arguments", [("claims", "a", "b"), ("claim/a", "resourceclaim/b")])
@@ -413,7 +408,7 @@ def test_missing_credentials_error_names_running_sandboxes(tmp_path: Path, monke
     "arguments", [("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}"), ("claim", "-f", "{file}")]
 )
 def test_explain_rejects_ambiguous_arguments(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    file = str(manifest(tmp_path, claim("lunch")))
+    file = save(tmp_path / "order.yaml", claim("lunch"))
 
     result = run("explain", *(each.format(file=file) for each in arguments))
 

@@ -20,6 +20,9 @@ from tests.unit.cli.cluster.saved import (
     words,
 )
 
+HELD = claim("lunch", held=("node-1", "rustica"))
+TAINT = {"key": "dedicated", "effect": "NoSchedule"}
+
 
 def test_a_pod_that_no_node_has_the_cpu_for(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", requests={"cpu": "3"})
@@ -34,9 +37,6 @@ def test_a_pod_that_no_node_has_the_cpu_for(tmp_path: Path) -> None:
     assert "cpu: 3 requested, 1500m of 4 free (1 node)" in text
     assert "taint that the pod does not tolerate (dedicated:NoSchedule) (1 node)" in text
     assert text.endswith("✓ pod default/guest can run on node-1")
-
-
-TAINT = {"key": "dedicated", "effect": "NoSchedule"}
 
 
 def test_a_pod_whose_devices_are_on_nodes_that_do_not_take_it(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_misspelt_claim_or_template_is_known_by_the_nearest_of_the_namespace(t
 def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
     assert "claim food is allocated elsewhere (1 node)" in text
@@ -100,7 +100,7 @@ def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
     eater["status"] = {"phase": "Pending"}
     failure = event("FailedPrepareDynamicResources", "guest", "the oven is cold")
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), failure, what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, failure, what=("pod", "guest"))
 
     assert code == 3
     assert "✗ pod default/guest has its devices on node-1, and the kubelet cannot prepare them\n" in text
@@ -122,7 +122,7 @@ def test_a_pod_that_runs(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeName="node-1")
     eater["status"] = {"phase": "Running"}
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 0
     assert "✓ pod default/guest runs on node-1\n" in text
@@ -166,7 +166,7 @@ def test_what_was_reported_of_a_former_pod_of_the_same_name_is_not_told(tmp_path
     eater["status"] = {"phase": "Pending"}
     failure = event("FailedPrepareDynamicResources", "guest", "the oven is cold", uid="uid-of-the-former")
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), failure, what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, failure, what=("pod", "guest"))
 
     assert code == 0
     assert "the oven is cold" not in text
@@ -198,7 +198,7 @@ def test_explain_reports_failing_container_and_its_devices(tmp_path: Path) -> No
         {"terminated": {"exitCode": 3, "reason": "Error"}},
     )
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
     text = words(text)
@@ -211,7 +211,7 @@ def test_explain_reports_failing_container_and_its_devices(tmp_path: Path) -> No
 def test_explain_reports_container_that_exited_with_error(tmp_path: Path) -> None:
     eater = with_container({"terminated": {"exitCode": 1, "reason": "Error"}})
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
     assert "container eater: it exited with code 1 (Error)\n" in text
@@ -221,7 +221,7 @@ def test_explain_attributes_cdi_failure_to_the_devices(tmp_path: Path) -> None:
     message = "failed to inject CDI devices: unresolvable CDI devices dra.pizza/claim=x"
     eater = with_container({"waiting": {"reason": "CreateContainerError", "message": message}})
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
     assert "is the driver's CDI spec on the node, and valid?" in words(text)
@@ -234,7 +234,7 @@ def test_explain_attributes_cdi_failure_to_the_devices(tmp_path: Path) -> None:
 def test_explain_ignores_starting_and_completed_containers(tmp_path: Path, state: Document) -> None:
     eater = with_container(state)
 
-    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+    code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 0
     assert "✓ pod default/guest runs on node-1\n" in text

@@ -11,7 +11,7 @@ from tests.unit.cli.cluster.saved import (
     KITCHEN,
     Document,
     claim,
-    explained,
+    explained_manifest,
     pod,
     run,
     save,
@@ -20,10 +20,6 @@ from tests.unit.cli.cluster.saved import (
 )
 
 COSTLY = "lists.range(1000).all(x, lists.range(2000).all(y, true)) || true"
-
-
-def explained_manifest(tmp_path: Path, *documents: Document) -> tuple[int, str]:
-    return explained(tmp_path, what=("-f", str(save(tmp_path / "order.yaml", *documents))))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
@@ -35,7 +35,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     """An administrator, whose kubeconfig is in the directory."""
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(server.kubeconfig()))
-        made = validating_webhook_configuration(DRIVER, service=ServiceReference("default", "pizza-webhook"))
+        made = validating_webhook_configuration(DRIVER, url="https://pizza-webhook.default.svc")
         await admin.create(VALIDATING_WEBHOOK_CONFIGURATIONS, made)
         yield admin
 

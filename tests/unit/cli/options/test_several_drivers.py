@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -114,7 +113,7 @@ def test_what_follows_a_flag_of_a_driver_is_its_value_and_else_a_target(tmp_path
     pizza = shop(tmp_path, "dra.pizza", "oven=(str, ''), hot=(bool, False)")
     wine = shop(tmp_path, "dra.wine")
 
-    loaded, options = load_targets([], [pizza, "--oven", "big", "--hot", wine], "--story")
+    loaded, options = load_targets([], [pizza, "--oven", "big", "--hot", wine])
 
     assert names(loaded) == ["dra.pizza", "dra.wine"]
     assert [flag for option in options for flag in option.opts] == ["--oven", "--hot"]
@@ -127,8 +126,8 @@ def test_a_target_that_a_story_needs_is_loaded_once(tmp_path: Path, monkeypatch:
     story.mkdir()
     (story / "expect.yaml").write_text("targets: [../wine.py]\npods: {guest: {phase: Running}}\n")
 
-    loaded, _ = load_targets([], ["--story", "dinner", pizza], "--story")
-    twice, _ = load_targets([], ["--story=dinner", pizza, wine, "./wine.py"], "--story")
+    loaded, _ = load_targets([], ["--story", "dinner", pizza])
+    twice, _ = load_targets([], ["--story=dinner", pizza, wine, "./wine.py"])
 
     assert names(loaded) == names(twice) == ["dra.pizza", "dra.wine"]
 
@@ -140,7 +139,7 @@ def test_two_drivers_of_one_name_are_refused(tmp_path: Path) -> None:
 
     told = r"pizza\.py and .*stove\.py are both driver dra\.pizza; leave one out"
     with pytest.raises(ConfigurationError, match=told):
-        load_targets([], [one, other], "--story")
+        load_targets([], [one, other])
 
 
 def second(kitchen: Kitchen) -> None:
@@ -160,7 +159,7 @@ def test_output_names_each_driver(kitchen: Kitchen) -> None:
         assert f"kubelet of node-1: driver {name} is registered" in text
         assert f"{name} offers 2 devices on node-1" in text
         assert device in text
-    assert json.loads((kitchen.directory / "r.json").read_text())["drivers"] == ["dra.pizza", "dra.wine"]
+    assert kitchen.report()["drivers"] == ["dra.pizza", "dra.wine"]
     assert kitchen.left_behind() == []
 
 

@@ -10,12 +10,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dra_kit.cli.app import cli
-
-ROOT = Path(__file__).parents[4]
-PIZZA = ROOT / "examples" / "pizza-driver"
+from tests.unit.cli.project.linting import PIZZA, lint
 
 DRIVER = """
     from collections.abc import Iterator, Sequence
@@ -95,12 +91,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}))
     (tmp_path / "config.yaml").write_text(CONFIG)
     return tmp_path
-
-
-def lint(*arguments: object, code: int, stdin: str | None = None) -> Result:
-    result = CliRunner().invoke(cli, ["lint", *map(str, arguments)], input=stdin)
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_a_clean_file_ends_with_0(folder: Path) -> None:

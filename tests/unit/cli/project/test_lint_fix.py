@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dra_kit.cli.app import cli
+from tests.unit.cli.project.linting import lint
 
 BEFORE = """\
 apiVersion: resource.k8s.io/v1
@@ -26,12 +25,6 @@ spec:
 AFTER = BEFORE.replace("      deviceClassName", "      exactly:\n        deviceClassName")
 LEFT = f"{BEFORE}      count: 0\n"
 FIXED = "fixed: unknown field deviceClassName [unknown-field]"
-
-
-def lint(*arguments: object, code: int, stdin: str | bytes | None = None) -> Result:
-    result = CliRunner().invoke(cli, ["lint", *map(str, arguments)], input=stdin)
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture

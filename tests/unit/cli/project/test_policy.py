@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
-
-PIZZA = Path(__file__).resolve().parents[4] / "examples" / "pizza-driver"
+from tests.unit.cli.project.linting import PIZZA
 
 
 @pytest.mark.parametrize("action", ["Deny", "Warn"])

@@ -5,9 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import socket
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,47 +15,9 @@ from dra_kit.node.health_monitor import HealthFile
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
+from tests.unit.cli.roles.command import dra_kit
 
 pytestmark = pytest.mark.processes
-
-DRIVER = """
-    from collections.abc import Iterator, Sequence
-
-    import dra_kit as dra
-    from pydantic import BaseModel
-
-
-    class Settings(BaseModel):
-        slices: int = 8
-
-
-    class Oven(dra.DeviceProvider):
-        def discover(self) -> Iterator[Sequence[dra.Device]]:
-            yield []
-
-
-    class Waiter(dra.Preparer):
-        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            return dra.Prepared()
-
-
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
-"""
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    path = tmp_path / "pizzeria.py"
-    path.write_text(textwrap.dedent(DRIVER))
-    return path
-
-
-def dra_kit(*arguments: object, code: int) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("dra-kit")), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == code, result.stderr
-    assert "Traceback" not in result.stderr
-    return result
 
 
 def refusal(*arguments: object, code: int = 2) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,7 @@ from click.testing import CliRunner, Result
 
 from dra_kit.cli.app import cli
 
-DRIVER = """
-    import dra_kit as dra
-
-
-    class Oven(dra.DeviceProvider):
-        def discover(self):
-            yield []
-
-
-    class Waiter(dra.Preparer):
-        def prepare(self, claim, device):
-            return dra.Prepared()
-
-
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
-"""
 ROLES = ("node", "controller", "webhook", "decommission")
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    path = tmp_path / "pizzeria.py"
-    path.write_text(textwrap.dedent(DRIVER))
-    return path
 
 
 def arguments(role: str, target: object, tmp_path: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from pathlib import Path
@@ -41,7 +40,7 @@ def test_output_shows_all_steps_until_pods_get_devices(kitchen: Kitchen) -> None
         rest = rest.partition(line)[2]
     assert 'DeviceClass pizza selects\n           device.driver == "dra.pizza"' in text
     assert (kitchen.directory / "r.json").stat().st_mode & 0o777 == 0o600
-    report = json.loads((kitchen.directory / "r.json").read_text())
+    report = kitchen.report()
     assert report["passed"] is True
     assert report["leftovers"] == []
     assert report["apiWrites"]["perMinute"] > 0
@@ -56,7 +55,7 @@ def test_output_shows_all_steps_until_pods_get_devices(kitchen: Kitchen) -> None
 def test_failed_and_waiting_pods_are_reported_with_reasons(kitchen: Kitchen) -> None:
     kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
     unschedulable = pod("diner", "true")
-    unschedulable["spec"]["nodeSelector"] = {"garden": "yes"}  # type: ignore[index]
+    unschedulable["spec"]["nodeSelector"] = {"garden": "yes"}
     kitchen.order(pod("guest", "true"), unschedulable)
 
     told = [
@@ -81,10 +80,6 @@ def test_a_pod_whose_claim_the_driver_refuses_for_good_ends_the_wait(kitchen: Ki
 
 
 def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
-    picky, lost, untold = pod("picky", "true"), pod("lost", "true"), pod("untold", "true")
-    picky["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "thin"  # type: ignore[index]
-    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
-    untold["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "nowhere"  # type: ignore[index]
     exactly = {
         "deviceClassName": "pizza",
         "selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].dough == "thin"'}}],
@@ -94,7 +89,12 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
         "metadata": {"name": "thin"},
         "spec": {"spec": {"devices": {"requests": [{"name": "pizza", "exactly": exactly}]}}},
     }
-    kitchen.order(thin, picky, lost, untold)
+    kitchen.order(
+        thin,
+        pod("picky", "true", resourceClaimTemplateName="thin"),
+        pod("lost", "true", resourceClaimName="nothere"),
+        pod("untold", "true", resourceClaimTemplateName="nowhere"),
+    )
 
     told = [
         'claim pizza: request pizza: 2 devices on 1 node: 2 wrong dough ("pan" ≠ "thin")',
@@ -107,7 +107,7 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
 
     reasons = text[text.index("not all pods succeeded") :]
     assert [line for line in told if line not in reasons] == []
-    report = json.loads((kitchen.directory / "r.json").read_text())
+    report = kitchen.report()
     assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
 
 
@@ -122,9 +122,7 @@ def test_devices_in_use_are_reported_once(kitchen: Kitchen) -> None:
 
 
 def test_pod_of_unknown_scheduler_is_reported_while_it_waits(kitchen: Kitchen) -> None:
-    lost = pod("lost", "true")
-    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
-    kitchen.order(lost)
+    kitchen.order(pod("lost", "true", resourceClaimName="nothere"))
 
     told = "Pod lost has to wait\n           claim pizza: ResourceClaim nothere does not exist"
     text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=4, tells=[told])
@@ -164,7 +162,7 @@ def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitche
     report = RunReport()
     for record in records:
         report.read(record)
-    assert report.report() == json.loads((kitchen.directory / "r.json").read_text())
+    assert report.report() == kitchen.report()
 
 
 @pytest.mark.parametrize(
@@ -289,14 +287,14 @@ def test_workload_with_rejected_pods_fails(kitchen: Kitchen) -> None:
 
 def test_container_results_are_printed_and_in_the_report(kitchen: Kitchen) -> None:
     guest = pod("guest", "true")
-    guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]
+    guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]
     kitchen.order(guest)
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json", code=1)
 
     reason = "init container oven ended with exit code 3"
     assert f"Pod default/guest is Failed: {reason}" in text
-    assert json.loads((kitchen.directory / "r.json").read_text())["pods"][0]["message"] == reason
+    assert kitchen.report()["pods"][0]["message"] == reason
 
 
 def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
@@ -356,6 +354,6 @@ def test_a_story_of_a_project_with_its_device_classes(kitchen: Kitchen) -> None:
 
     assert "Pod guest goes to node-1" in text
     assert "story order-by-claim passed" in text
-    (pod_report,) = json.loads((kitchen.directory / "r.json").read_text())["pods"]
+    (pod_report,) = kitchen.report()["pods"]
     assert pod_report["phase"] == "Running"
     assert "enjoying a margherita" in pod_report["containers"][0]["output"]

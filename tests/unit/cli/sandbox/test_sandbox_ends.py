@@ -125,9 +125,7 @@ def test_a_detached_sandbox_tells_an_error_with_one_code(kitchen: Kitchen) -> No
 
 
 def test_kept_sandbox_prints_how_to_explain_waiting_pods(kitchen: Kitchen) -> None:
-    lost = pod("lost", "true")
-    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
-    kitchen.order(lost)
+    kitchen.order(pod("lost", "true", resourceClaimName="nothere"))
 
     with kitchen.start(
         "./pizzeria.py", "-f", "order.yaml", "--keep", "--timeout", "0.5", "--kubeconfig", "kubeconfig"

@@ -18,7 +18,7 @@ from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.device_policy import PolicyPart
 from dra_kit.slices.inventory import CurrentInventory
-from tests.unit.controller.cluster_api import eventually
+from tests.support.api import eventually
 
 NODE_MENUS = dra.WatchedObject(group="kitchen.example.com", version="v1", plural="nodemenus")
 RESOURCE = Resource("kitchen.example.com", "v1", "nodemenus", "NodeMenu", namespaced=False)

@@ -18,7 +18,7 @@ def set_name(minor: int) -> str:
 
 def amounts(profile: GpuInstanceProfile, placement: Placement) -> Counters:
     """Return what a MIG device takes: engines, memory, and the very slices that it is on."""
-    return {**_engines(profile), **{f"memory-slice-{index}": dra.Quantity(1) for index in _slices(placement)}}
+    return {**_engines(profile), **{f"memory-slice-{index}": dra.Quantity(1) for index in placement.slices}}
 
 
 def whole(profiles: Sequence[GpuInstanceProfile]) -> Counters:
@@ -32,7 +32,7 @@ def whole(profiles: Sequence[GpuInstanceProfile]) -> Counters:
     for profile in profiles:
         for name, amount in _engines(profile).items():
             found[name] = max(amount, found.get(name, amount))
-    last = max(place.start + place.size for profile in profiles for place in profile.placements)
+    last = max(place.slices.stop for profile in profiles for place in profile.placements)
     return {**found, **{f"memory-slice-{index}": dra.Quantity(1) for index in range(last)}}
 
 
@@ -54,7 +54,3 @@ def consumption(minor: int, counters: Counters) -> list[dra.DeviceCounterConsump
 
 def _engines(profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
     return {name.replace("_", "-"): amount for name, amount in profile_amounts(profile).items()}
-
-
-def _slices(placement: Placement) -> Iterable[int]:
-    return range(placement.start, placement.start + placement.size)

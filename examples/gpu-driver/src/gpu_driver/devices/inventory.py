@@ -145,12 +145,12 @@ class _Maker:
 
     def _existing_part(self, profile: GpuInstanceProfile, instance: GpuInstance, compute: ComputeInstance) -> Gpu:
         """Return an existing MIG device; it consumes no counters, because no other device is offered at its place."""
-        start, size, slices = instance.placement.start, instance.placement.size, compute.placement.size
+        place, slices = instance.placement, compute.placement.size
         whole = slices == profile.slices
-        name = names.partition(self.facts.minor, profile.name, profile.id, instance.placement)
+        name = names.partition(self.facts.minor, profile.name, profile.id, place)
         shown = profile.name if whole else f"{slices}c.{profile.name}"
         part = replace(profile, multiprocessors=profile.multiprocessors * slices // profile.slices)
-        memory_slices = {f"memorySlice{index}": dra.Quantity(1) for index in range(start, start + size)}
+        memory_slices = {f"memorySlice{index}": dra.Quantity(1) for index in place.slices}
         return self._device(
             kind="mig",
             name=name if whole else names.part(name, compute.placement.start),
@@ -160,8 +160,8 @@ class _Maker:
             partition=Partition(
                 profile=shown,
                 profile_id=profile.id,
-                start=start,
-                size=size,
+                start=place.start,
+                size=place.size,
                 slices=slices,
                 mig_uuid=compute.mig_uuid,
                 gpu_instance=instance.id,

@@ -32,12 +32,12 @@ def offered(mig: Mig) -> Iterable[tuple[GpuInstanceProfile, Placement]]:
     Of profiles that differ by media engines alone (``+me``) none is made: which one gets the engines is decided by an
     administrator, who makes it by hand.
     """
-    occupied = {index for instance in mig.foreign for index in _slices(instance.placement)}
+    occupied = {index for instance in mig.foreign for index in instance.placement.slices}
     for profile in mig.profiles:
         if "+" in profile.name:
             continue
         for placement in profile.placements:
-            if not occupied & set(_slices(placement)):
+            if not occupied & set(placement.slices):
                 yield profile, placement
 
 
@@ -59,7 +59,3 @@ def can_be_whole(mig: Mig, *, dynamic: bool) -> bool:
 def profile_of(instance: GpuInstance, profiles: Sequence[GpuInstanceProfile]) -> GpuInstanceProfile | None:
     """Its profile; None for one that this driver's NVML does not know."""
     return next((profile for profile in profiles if profile.id == instance.profile_id), None)
-
-
-def _slices(placement: Placement) -> range:
-    return range(placement.start, placement.start + placement.size)

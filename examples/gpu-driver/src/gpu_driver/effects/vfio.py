@@ -5,9 +5,7 @@ import dra_kit as dra
 from gpu_driver.hardware import Hardware
 from gpu_driver.host import pci
 from gpu_driver.host.holders import holders
-
-NVIDIA = "nvidia"
-VFIO = "vfio-pci"
+from gpu_driver.host.pci import NVIDIA, VFIO
 
 
 class BindVfio(dra.Effect[bool, Hardware], id="vfio"):

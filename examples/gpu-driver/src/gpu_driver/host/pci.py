@@ -9,6 +9,10 @@ import dra_kit as dra
 
 from gpu_driver.devices.attributes import Location
 
+NVIDIA = "nvidia"
+VFIO = "vfio-pci"
+"""Kernel drivers: for this node's containers, and for virtual machines."""
+
 log = logging.getLogger(__name__)
 
 

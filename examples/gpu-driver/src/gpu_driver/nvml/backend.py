@@ -79,6 +79,11 @@ class Placement:
     start: int
     size: int
 
+    @property
+    def slices(self) -> range:
+        """The numbers of its slices."""
+        return range(self.start, self.start + self.size)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:

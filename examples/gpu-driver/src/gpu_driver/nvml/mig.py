@@ -84,7 +84,7 @@ class Mig:
     def compute_profiles(self, uuid: str, gpu_instance: int) -> list[ComputeInstanceProfile]:
         """Of a GPU instance that exists."""
         parent = self.handle(uuid, gpu_instance)
-        own = self._call("nvmlGpuInstanceGetInfo", parent, subject=uuid).profileId
+        own = self._session.call("nvmlGpuInstanceGetInfo", parent, subject=uuid).profileId
         name = next((profile.name for profile in self.profiles(uuid) if profile.id == own), "")
         rows = self._compute_rows(uuid, parent, _PLAIN)
         most = max((row.sliceCount for row in rows), default=0)
@@ -128,12 +128,12 @@ class Mig:
         """Make a compute instance in a GPU instance."""
         parent = self.handle(uuid, gpu_instance)
         if placement is None:
-            made = self._call("nvmlGpuInstanceCreateComputeInstance", parent, profile, subject=uuid)
+            made = self._session.call("nvmlGpuInstanceCreateComputeInstance", parent, profile, subject=uuid)
         else:
             place = pynvml.c_nvmlComputeInstancePlacement_t(placement.start, placement.size)
             name = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
-            made = self._call(name, parent, profile, byref(place), subject=uuid)
-        info = self._call("nvmlComputeInstanceGetInfo", made, subject=uuid)
+            made = self._session.call(name, parent, profile, byref(place), subject=uuid)
+        info = self._session.call("nvmlComputeInstanceGetInfo", made, subject=uuid)
         known = self._mig_uuids(uuid).get((gpu_instance, info.id))
         if known is None:
             raise NvmlError(NvmlReturn.NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex", uuid)
@@ -151,7 +151,7 @@ class Mig:
         return int(max((row.memorySizeMB for _, row in rows), default=0)) << 20
 
     def _instance(self, uuid: str, handle: Any, uuids: dict[tuple[int, int], str]) -> GpuInstance:
-        info = self._call("nvmlGpuInstanceGetInfo", handle, subject=uuid)
+        info = self._session.call("nvmlGpuInstanceGetInfo", handle, subject=uuid)
         infos = self._compute_infos(uuid, handle)
         compute = [_compute(part, uuids[info.id, part.id]) for part in infos if (info.id, part.id) in uuids]
         place = Placement(info.placement.start, info.placement.size)
@@ -162,13 +162,13 @@ class Mig:
         for row in self._compute_rows(uuid, parent, _ALL):
             name, kind = "nvmlGpuInstanceGetComputeInstances", pynvml.c_nvmlComputeInstance_t
             made = self._handles(uuid, name, parent, row, kind)
-            found += [self._call("nvmlComputeInstanceGetInfo", handle, subject=uuid) for handle in made]
+            found += [self._session.call("nvmlComputeInstanceGetInfo", handle, subject=uuid) for handle in made]
         return found
 
     def _handles(self, uuid: str, name: str, owner: Any, row: Any, kind: Any) -> list[Any]:
         """Return handles of the instances of one profile that exist, in a GPU or in a GPU instance."""
         handles, count = (kind * max(row.instanceCount, 1))(), c_uint(0)
-        self._call(name, owner, row.id, handles, byref(count), subject=uuid)
+        self._session.call(name, owner, row.id, handles, byref(count), subject=uuid)
         return list(handles[: count.value])
 
     def _compute_rows(self, uuid: str, parent: Any, numbers: range) -> list[Any]:
@@ -176,7 +176,7 @@ class Mig:
         for number in numbers:
             name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
             try:
-                rows.append(self._call(name, parent, number, _SHARED_ENGINES, 1, subject=uuid))
+                rows.append(self._session.call(name, parent, number, _SHARED_ENGINES, 1, subject=uuid))
             except NvmlError as error:
                 if error.code not in {NvmlReturn.NOT_SUPPORTED, NvmlReturn.INVALID_ARGUMENT}:
                     raise
@@ -185,9 +185,9 @@ class Mig:
     def _places(self, uuid: str, name: str, owner: Any, profile: int, kind: Any) -> tuple[Placement, ...]:
         """Places of one profile, in a GPU or in a GPU instance: NVML returns how many there are, then which."""
         count = c_uint(0)
-        self._call(name, owner, profile, None, byref(count), subject=uuid)
+        self._session.call(name, owner, profile, None, byref(count), subject=uuid)
         places = (kind * max(count.value, 1))()
-        self._call(name, owner, profile, places, byref(count), subject=uuid)
+        self._session.call(name, owner, profile, places, byref(count), subject=uuid)
         return tuple(Placement(place.start, place.size) for place in places[: count.value])
 
     def _mig_uuids(self, uuid: str) -> dict[tuple[int, int], str]:
@@ -196,16 +196,13 @@ class Mig:
         for index in range(self._session.on(uuid, "nvmlDeviceGetMaxMigDeviceCount")):
             try:
                 device = self._session.on(uuid, "nvmlDeviceGetMigDeviceHandleByIndex", index)
-                parent = self._call("nvmlDeviceGetGpuInstanceId", device, subject=uuid)
-                own = self._call("nvmlDeviceGetComputeInstanceId", device, subject=uuid)
-                found[parent, own] = self._call("nvmlDeviceGetUUID", device, subject=uuid)
+                parent = self._session.call("nvmlDeviceGetGpuInstanceId", device, subject=uuid)
+                own = self._session.call("nvmlDeviceGetComputeInstanceId", device, subject=uuid)
+                found[parent, own] = self._session.call("nvmlDeviceGetUUID", device, subject=uuid)
             except NvmlError as error:
                 if error.code is not NvmlReturn.NOT_FOUND:  # indices have gaps
                     raise
         return found
-
-    def _call(self, name: str, *arguments: Any, subject: str) -> Any:
-        return self._session.call(name, *arguments, subject=subject)
 
 
 def _compute(info: Any, uuid: str) -> ComputeInstance:

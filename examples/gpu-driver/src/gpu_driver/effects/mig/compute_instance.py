@@ -80,9 +80,9 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         if profile is None:
             sizes = ", ".join(sorted({str(item.slices) for item in profiles}))
             raise dra.PermanentError(f"{self.parent.title()} has no {self.slices} compute slices; ask for {sizes}")
-        taken = {index for made in instance.compute_instances for index in _slices(made.placement)}
+        taken = {index for made in instance.compute_instances for index in made.placement.slices}
         for place in sorted(profile.placements, key=lambda place: place.start, reverse=True):
-            if not taken & set(_slices(place)):
+            if not taken & set(place.slices):
                 return profile.id, place
         raise dra.TransientError(f"{self.title()} are not free side by side; see nvidia-smi mig -lci")
 
@@ -124,7 +124,3 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
 
 def _made(instance: GpuInstance, compute: ComputeInstance) -> MadeCompute:
     return MadeCompute(gpu_instance=instance.id, compute_instance=compute.id, mig_uuid=compute.mig_uuid)
-
-
-def _slices(place: Placement) -> range:
-    return range(place.start, place.start + place.size)

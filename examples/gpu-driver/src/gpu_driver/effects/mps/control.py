@@ -17,7 +17,8 @@ be less than :data:`PATIENCE`. Without ``-t`` the daemon waits for its clients w
 
 _LONGEST_ANSWER = 2**16
 """Bytes. A container of the claim may be the one who answers."""
-_SOCKETS = ("control", "control_privileged")
+SOCKETS = ("control", "control_privileged")
+"""Names of a daemon's sockets."""
 
 
 class MpsError(Exception):
@@ -47,7 +48,7 @@ class MpsControl:
             MpsError: it is not there, refuses, or takes longer.
         """
         pipe = Path(self._environment.get("CUDA_MPS_PIPE_DIRECTORY", ""))
-        for name in _SOCKETS:
+        for name in SOCKETS:
             if (pipe / name).is_symlink():  # to the sockets of another daemon, perhaps
                 raise MpsError(f"{command}: {pipe / name} is a link, and no daemon makes one")
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dra_kit as dra
 
+from gpu_driver.effects.mps.control import SOCKETS
 from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, is_name, lock_folders
 from gpu_driver.effects.mps.pod import MpsPod
@@ -48,7 +49,7 @@ def _folder(effect: object) -> Path | None:
 
 
 def _is_used(folder: MpsFolder) -> bool:
-    if any(is_served(folder.pipe / name) for name in ("control", "control_privileged")):
+    if any(is_served(folder.pipe / name) for name in SOCKETS):
         return True
     now = time.time()
     changed = [path.stat().st_mtime for path in (folder.path, folder.pipe, folder.log) if path.exists()]

@@ -13,6 +13,7 @@ from pathlib import Path
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict
 
+from gpu_driver.effects.mps.control import SOCKETS
 from gpu_driver.hardware import Hardware
 from gpu_driver.host import folders
 from gpu_driver.settings import DEFAULT_SHM_SIZE, Settings
@@ -23,7 +24,6 @@ _OWN_SIZE = 16 * 2**20
 """Bytes for sockets and logs: a daemon of driver 580 leaves some KiB in a day of claims that come and go."""
 _LONGEST_PATH = 107
 """Bytes of a socket's path (sun_path of unix(7), without its NUL)."""
-_LONGEST_NAME = "control_privileged"
 _DIGITS = 12
 
 
@@ -94,7 +94,7 @@ class MpsFolder(BaseModel):
         Raises:
             PermanentError: the sockets' paths are too long.
         """
-        longest = self.pipe / _LONGEST_NAME
+        longest = self.pipe / max(SOCKETS, key=len)
         if len(bytes(longest)) > _LONGEST_PATH:
             raise dra.PermanentError(
                 f"{longest} has {len(bytes(longest))} bytes, and the path of a socket has {_LONGEST_PATH} at most; "

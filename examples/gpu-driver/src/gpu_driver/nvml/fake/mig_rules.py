@@ -27,7 +27,7 @@ def compute_placements(row: ComputeInstanceRow) -> tuple[Placement, ...]:
 
 def taken(occupied: Iterable[Placement]) -> set[int]:
     """Return the slices that these placements occupy."""
-    return {index for place in occupied for index in range(place.start, place.start + place.size)}
+    return {index for place in occupied for index in place.slices}
 
 
 def fits(
@@ -40,7 +40,7 @@ def fits(
     """
     if start not in row.starts:
         return False
-    if taken([Placement(start, row.size)]) & taken(place for _, place in existing):
+    if set(Placement(start, row.size).slices) & taken(place for _, place in existing):
         return False
     if sum(other.c for other, _ in existing) + row.c > table.compute_slices:
         return False
@@ -58,6 +58,6 @@ def free_start(row: ComputeInstanceRow, wanted: int | None, existing: Iterable[P
     for start in row.starts:
         if wanted not in {None, start}:
             continue
-        if not taken([Placement(start, row.c)]) & occupied:
+        if not occupied & set(Placement(start, row.c).slices):
             return start
     return None

@@ -79,14 +79,6 @@ class State:
         except FileNotFoundError:
             return self._first.model_copy(deep=True)
 
-    def version(self) -> tuple[int, int] | None:
-        """Another one after each change; cheaper than to read it. None while nothing is changed."""
-        try:
-            found = self._file.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
     @contextmanager
     def changing(self) -> Iterator[NodeState]:
         """Lock and change the state; if the block raises, nothing is written."""
