@@ -124,8 +124,12 @@ class ProviderCapabilities:
 
     def _unserved(self) -> dict[str, str]:
         """Return the fields that cannot be served, each with the reason and the remedy."""
-        of_others = dict.fromkeys((*_POOL_SCOPES, "node_name"), _OF_OTHER_NODES) if self.scope == "node" else {}
-        return of_others if self.binds else of_others | dict.fromkeys(_CONDITIONS, _UNBOUND)
+        unserved: dict[str, str] = {}
+        if self.scope == "node":
+            unserved |= dict.fromkeys((*_POOL_SCOPES, "node_name"), _OF_OTHER_NODES)
+        if not self.binds:
+            unserved |= dict.fromkeys(_CONDITIONS, _UNBOUND)
+        return unserved
 
 
 def provider_device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:
