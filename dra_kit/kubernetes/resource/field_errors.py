@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dra_kit.kubernetes.values.json import byte_length
 from dra_kit.kubernetes.values.quantity import Quantity
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
@@ -122,6 +123,11 @@ def forbidden(path: str, detail: str) -> FieldError:
 def too_long(path: str, value: Any, limit: int, unit: str = "bytes") -> FieldError:
     """Return the error of a value of more than ``limit`` bytes."""
     return FieldError(path, ErrorKind.TOO_LONG, value, f"may not be more than {limit} {unit}")
+
+
+def check_length(text: str, limit: int, path: str, unit: str = "bytes") -> list[FieldError]:
+    """Return the error of a text of more than ``limit`` bytes."""
+    return [too_long(path, text, limit, unit)] if byte_length(text) > limit else []
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:

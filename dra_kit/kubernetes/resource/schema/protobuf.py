@@ -161,14 +161,10 @@ def _text(value: Value) -> str:
         raise MalformedProtobuf(str(error)) from None
 
 
-def _first(message: bytes) -> dict[int, Value]:
-    return dict(_values(message))
-
-
 def _moment(message: bytes) -> datetime | None:
     if not message:
         return None
-    parts = _first(message)
+    parts = dict(_values(message))
     seconds, nanos = _number(parts.get(1, 0), "int64"), _number(parts.get(2, 0), "int32")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
 
@@ -184,12 +180,12 @@ def _micro_time(message: bytes) -> str | None:
 
 
 def _int_or_string(message: bytes) -> int | str:
-    parts = _first(message)
+    parts = dict(_values(message))
     return _text(parts.get(3, b"")) if parts.get(1) else int(_number(parts.get(2, 0), "int32"))
 
 
 def _raw(message: bytes) -> Any:
-    text = _bytes(_first(message).get(1, b""))
+    text = _bytes(dict(_values(message)).get(1, b""))
     try:
         return json.loads(text) if text else None
     except ValueError as error:
@@ -199,7 +195,7 @@ def _raw(message: bytes) -> Any:
 _MESSAGES: Final = {
     "Time": _time,
     "MicroTime": _micro_time,
-    "Quantity": lambda message: _text(_first(message).get(1, b"0")),
+    "Quantity": lambda message: _text(dict(_values(message)).get(1, b"0")),
     "IntOrString": _int_or_string,
     "RawExtension": _raw,
     "FieldsV1": _raw,

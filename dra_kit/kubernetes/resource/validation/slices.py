@@ -20,16 +20,16 @@ from dra_kit.kubernetes.resource.field_errors import (
 from dra_kit.kubernetes.resource.names import (
     declared_driver_name,
     declared_pool_name,
-    device_name,
     driver_name,
     full_name,
+    label_errors,
     pool_name,
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
     uses_advanced_features,
     validate_counter_sets,
-    validate_device,
+    validate_device_fields,
     validate_partition_type,
 )
 from dra_kit.kubernetes.resource.validation.fields import (
@@ -142,7 +142,7 @@ def _validate_devices(
     for i, device in enumerate(spec.devices):
         path = f"spec.devices[{i}]"
         if replaced is not None:
-            errors += validate_device(
+            errors += validate_device_fields(
                 device,
                 path,
                 per_device_node_selection=spec.per_device_node_selection is True,
@@ -262,7 +262,7 @@ def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None
         path = "spec.deviceSelector"
         errors += driver_name(selector.driver, f"{path}.driver") if selector.driver is not None else []
         errors += pool_name(selector.pool, f"{path}.pool") if selector.pool is not None else []
-        errors += device_name(selector.device, f"{path}.device") if selector.device is not None else []
+        errors += label_errors(selector.device, f"{path}.device") if selector.device is not None else []
     taint = rule.spec.taint
     effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
     return errors + validate_taint(taint, "spec.taint", check_effect=not effect_stays)
