@@ -145,8 +145,7 @@ class GpuNode:
 
     def slices(self) -> list[Any]:
         """Its ResourceSlices."""
-        found: list[Any] = self.plane.get("resourceslices", "--field-selector", f"spec.driver={DRIVER}")["items"]
-        return found
+        return self.plane.slices(DRIVER)
 
     def metrics(self) -> str:
         """What the node role tells Prometheus, asked through the API server."""
@@ -189,6 +188,5 @@ def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
         with release(plane, "gpu", {}, flags) as made:
             yield GpuNode(made, image)
     finally:
-        # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
+        plane.delete_slices(DRIVER)
         shutil.rmtree(_PLUGIN_DIR, ignore_errors=True)

@@ -69,7 +69,7 @@ def removal(plane: Plane, tmp_path: Path) -> Iterator[Removal]:
         pytest.skip(f"removal is NOT tested, because helm is missing in {plane.binaries}")
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {LABEL: "yes"}}}
              for name in (FIRST, SECOND)]  # fmt: skip
-    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    plane.create(*nodes)
     node = {"decommission": True, "nodeSelector": {LABEL: "yes"}}
     values = {**DEPLOYED, "driverName": DRIVER, "controller": {"enabled": False}, "node": node}
     try:
