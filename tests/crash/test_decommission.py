@@ -13,7 +13,7 @@ from dra_kit.node.processes import DriverProcesses
 from tests.crash.decommission import decommissioned
 from tests.crash.invariants import check, check_decommissioned
 from tests.crash.launch import FILE_CHANGE, CrashPoint
-from tests.crash.world import NODE, Counts, World, world
+from tests.crash.world import NODE, Counts, World, exited, world
 from tests.support.api import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than all waits of a busy machine
@@ -47,7 +47,7 @@ async def _starting(world: World, steps: Sequence[Failpoint]) -> None:
         if step is Failpoint.STATE_REBUILT:
             world.corrupt_state()
         process = await world.start(CrashPoint(step))
-        await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+        await exited(process)
         world.bury(process)
 
 
@@ -59,8 +59,7 @@ async def test_decommission_is_killed_after_each_step(counted: Callable[[Counts]
         await made.prepare(*claims)
         await check(made)
         made.remove_driver(stays=False)
-        for process in list(made.processes):
-            await made.stop(process)
+        await made.stop_all()
         await _starting(made, STARTING)
         for step, claim in zip(RELEASING, claims, strict=False):
             await made.running()
@@ -113,7 +112,7 @@ async def test_decommission_is_killed_before_each_file_change_at_the_end(counted
             )
             if process.alive:
                 process.send(signal.SIGTERM)
-            await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+            await exited(process)
             await made.running()
         assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))
         check_decommissioned(made)

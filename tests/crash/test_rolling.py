@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from dra_kit.node.failpoints import Failpoint
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_end
 from tests.crash.launch import CrashPoint
-from tests.crash.world import Claim, Counts, World, world
+from tests.crash.world import Claim, Counts, World, exited, world
 from tests.support.api import eventually
 
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
@@ -81,7 +81,7 @@ async def test_new_process_fails_to_start(counted: Callable[[Counts], None]) -> 
         made.new_pod()
         new = await made.start()
         new.send(signal.SIGKILL)
-        await eventually(lambda: not new.alive)
+        await exited(new)
         await _come_and_go(made)
         await check(made)
         await _end(made, counted)
@@ -125,9 +125,5 @@ async def _come_and_go(world: World) -> None:
 
 
 async def _end(world: World, counted: Callable[[Counts], None]) -> None:
-    await world.unprepare(*world.claims.values())
-    await check(world)
-    for process in list(world.processes):
-        await world.stop(process)
-    check_stopped(world)
+    await check_end(world)
     counted(world.counts)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dra_kit.node.failpoints import Failpoint
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_end
 from tests.crash.launch import CrashPoint
 from tests.crash.world import NODE, Counts, World, world
 from tests.support.api import eventually
@@ -67,15 +67,10 @@ async def _entered(world: World, gate: str) -> None:
 
 async def _end(world: World) -> None:
     await world.running()
-    for process in list(world.processes):
-        await world.stop(process)
+    await world.stop_all()
     await world.running()
     await check(world)
-    await world.unprepare(*world.claims.values())
-    await check(world)
-    for process in list(world.processes):
-        await world.stop(process)
-    check_stopped(world)
+    await check_end(world)
 
 
 async def life_beside_another(world: World, crash: CrashPoint | None) -> None:
