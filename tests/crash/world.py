@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
@@ -64,6 +64,10 @@ class Counts:
     starts: int = 0
     calls: int = 0
     crashes: list[str] = field(default_factory=list)
+
+
+Counted: TypeAlias = Callable[[Counts], None]
+"""The fixture that takes what a run consisted of."""
 
 
 class World:

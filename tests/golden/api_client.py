@@ -22,6 +22,11 @@ _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")
 _REPEAT = re.compile(r"\$\{repeat:(.*?):(\d+)\}", re.DOTALL)
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _LABEL = "resource.kubernetes.io/admin-access"
+REQUEST = (
+    "method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys", "only",
+    "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
+)  # fmt: skip
+"""Fields of a step that say what is sent, and which part of the answer is kept."""
 NAMESPACES = {"team-a": {}, "team-b": {}, "admin-a": {_LABEL: "true"}, "admin-off": {_LABEL: "false"}}
 
 
@@ -210,9 +215,7 @@ class Steps:
 
     def _recorded(self, step: Line, answer: aiohttp.ClientResponse, content: bytes) -> Line:
         """Return the step with our answer instead of the recorded one."""
-        kept = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
-                "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
-                "events", "sortRules", "either", "anyOf", "warningsUnordered")  # fmt: skip
+        kept = (*REQUEST, "events", "sortRules", "either", "anyOf", "warningsUnordered")
         got: Line = {key: step[key] for key in kept if key in step}
         got["status"] = answer.status
         parsed: Any = None

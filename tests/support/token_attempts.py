@@ -26,6 +26,7 @@ from tests.support.token_reach import (
     entry_of,
     event_object,
     get,
+    owned_by,
     patch,
     pod_object,
     post,
@@ -152,7 +153,7 @@ def _node_slices() -> Iterator[Attempt]:
     yield Attempt(nameless, "create-in-no-pool", NOWHERE, _scoped(allNodes=True), f"{none}|pools with this name")
     yield Attempt(nameless, "delete", NOWHERE, delete(slices_path("own")), none)
     yield Attempt(nameless, "pod", NOWHERE, post(PODS, pod_object()), none)
-    yield Attempt(nameless, "config-map", NOWHERE, post(CONFIG_MAPS, config_map("x", HERE)), none)
+    yield Attempt(nameless, "config-map", NOWHERE, post(CONFIG_MAPS, config_map("x", *owned_by(HERE))), none)
 
 
 def _applied(name: str, status: Object) -> Make:
@@ -209,8 +210,7 @@ def _projected(**source: Any) -> Object:
 def _node_pods() -> Iterator[Attempt]:
     own = "with `node.effectPods.labels`"
     yield Attempt(own, "list", NODE, get(PODS))
-    owner = config_map("x", HERE)["metadata"]["ownerReferences"]
-    marked = {"ownerReferences": [owner[0] | {"controller": True}], "annotations": {"dra-kit/effect": "{}"}}
+    marked = {"ownerReferences": [owned_by(HERE)[0] | {"controller": True}], "annotations": {"dra-kit/effect": "{}"}}
     keys = {**LABELS, f"{DRIVER}/claim": "c", "dra-kit/driver": DRIVER, "dra-kit/node": HERE}
     yield Attempt(own, "create", NODE, _pod(metadata=marked, labels=keys))
     ordinary = {
@@ -368,11 +368,7 @@ def _node_pods() -> Iterator[Attempt]:
             added,
         ),
         ("owner", _pod(metadata={"ownerReferences": [replica_set]}), owned),
-        (
-            "owner-node",
-            _pod(metadata={"ownerReferences": config_map("x", THERE)["metadata"]["ownerReferences"]}),
-            owned,
-        ),
+        ("owner-node", _pod(metadata={"ownerReferences": owned_by(THERE)}), owned),
         ("owner-later", patch(f"{PODS}/own", {"metadata": {"ownerReferences": [replica_set]}}), owned),
         ("finalizer", _pod(metadata={"finalizers": ["a.example/b"]}), owned),
         ("finalizer-later", patch(f"{PODS}/own", {"metadata": {"finalizers": ["a.example/b"]}}), owned),
@@ -421,7 +417,7 @@ def _node_objects() -> Iterator[Attempt]:
     own = "with `node.extraRules`"
     label = {"metadata": {"labels": {"a": "b"}}}
     yield Attempt(own, "read", NODE, get(f"{CONFIG_MAPS}/theirs"))
-    yield Attempt(own, "create", NODE, post(CONFIG_MAPS, config_map("x", HERE)))
+    yield Attempt(own, "create", NODE, post(CONFIG_MAPS, config_map("x", *owned_by(HERE))))
     yield Attempt(own, "update", NODE, patch(f"{CONFIG_MAPS}/own", label))
     yield Attempt(own, "delete", NODE, delete(f"{CONFIG_MAPS}/own"))
     yield Attempt(own, "node", NODE, patch(f"/api/v1/nodes/{HERE}", label))
@@ -440,21 +436,18 @@ def _node_objects() -> Iterator[Attempt]:
     others = "write objects of other nodes"
     text, made = "only of objects that this node owns", "nothing holds the pods of these to a node"
     no_owner: Object = {"metadata": {"ownerReferences": []}}
-    shared = config_map("x", HERE)
-    shared["metadata"]["ownerReferences"] += config_map("x", THERE, "0f0cbd0a-6f0c-4a86-8f4c-8f5f5d0c0a11")["metadata"][
-        "ownerReferences"
-    ]
+    shared = config_map("x", *owned_by(HERE), *owned_by(THERE, "0f0cbd0a-6f0c-4a86-8f4c-8f5f5d0c0a11"))
     token = "may write no Secret that is a token"
     for name, make, expected in (
-        ("create-theirs", post(CONFIG_MAPS, config_map("x", THERE)), text),
-        ("create-free", post(CONFIG_MAPS, config_map("x", None)), text),
+        ("create-theirs", post(CONFIG_MAPS, config_map("x", *owned_by(THERE))), text),
+        ("create-free", post(CONFIG_MAPS, config_map("x")), text),
         ("create-shared", post(CONFIG_MAPS, shared), text),
         ("secret-of-another-account", post(SECRETS, secret_object("kubernetes.io/service-account-token")), token),
         ("secret-of-a-new-node", post(SECRETS, secret_object("bootstrap.kubernetes.io/token")), token),
         ("update-theirs", patch(f"{CONFIG_MAPS}/theirs", label), text),
         (
             "take-theirs",
-            patch(f"{CONFIG_MAPS}/theirs", {"metadata": config_map("x", HERE)["metadata"] | {"name": "theirs"}}),
+            patch(f"{CONFIG_MAPS}/theirs", {"metadata": {"name": "theirs", "ownerReferences": owned_by(HERE)}}),
             text,
         ),
         ("update-free", patch(f"{CONFIG_MAPS}/free", label), text),
