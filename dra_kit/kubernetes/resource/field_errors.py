@@ -34,7 +34,6 @@ class ErrorKind(Enum):
     FORBIDDEN = "FieldValueForbidden"
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
-    INTERNAL = "InternalError"
 
 
 _TEXTS: Final = {
@@ -46,9 +45,8 @@ _TEXTS: Final = {
     ErrorKind.FORBIDDEN: "Forbidden",
     ErrorKind.TOO_LONG: "Too long",
     ErrorKind.TOO_MANY: "Too many",
-    ErrorKind.INTERNAL: "Internal error",
 }
-_WITHOUT_VALUE: Final = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG, ErrorKind.INTERNAL}
+_WITHOUT_VALUE: Final = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG}
 
 
 @dataclass(frozen=True, slots=True)

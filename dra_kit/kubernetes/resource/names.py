@@ -225,10 +225,10 @@ def full_name(name: str, path: str) -> list[FieldError]:
             return []
 
 
-def key_path(path: str, key: str, max_length: int = _KEY_MAX_LENGTH) -> str:
+def key_path(path: str, key: str) -> str:
     """Return ``path[key]``; the middle of a key that is too long is removed."""
-    if len(key) > max_length:
-        shown_length = max_length - 3
+    if len(key) > _KEY_MAX_LENGTH:
+        shown_length = _KEY_MAX_LENGTH - 3
         key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"
     return f"{path}[{key}]"
 

@@ -13,8 +13,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
-JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
-"""What ``loads`` returns, for type checkers."""
 Object: TypeAlias = dict[str, Any]
 """A JSON object whose fields have the types of the API."""
 ObjectView: TypeAlias = Mapping[str, Any]

@@ -110,11 +110,6 @@ def _field_types(name: str) -> Iterator[str]:
         yield from (item["type"] for item in entry["fields"].values())
 
 
-def types(package: str) -> tuple[str, ...]:
-    """Return the names of all types of a package such as ``core/v1``."""
-    return tuple(f"{package}.{kind}" for kind in _package(package))
-
-
 def item_type(name: str) -> str:
     """Return the type of the items of a list, or of the values of a map."""
     return name.removeprefix(LIST) if name.startswith(LIST) else name.removeprefix(MAP)

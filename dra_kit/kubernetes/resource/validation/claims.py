@@ -174,11 +174,7 @@ _WITHOUT_ATTRIBUTE: Final = (
 
 
 def validate_claim_spec(
-    spec: v1.ResourceClaimSpec,
-    gates: FeatureGates | None = None,
-    *,
-    path: str = "spec",
-    declarations: DeviceEnvironment | None = None,
+    spec: v1.ResourceClaimSpec, gates: FeatureGates | None = None, *, path: str = "spec"
 ) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
 
@@ -186,12 +182,11 @@ def validate_claim_spec(
         spec: the spec; fields of gates that are off have been dropped from it.
         gates: of the API server; the defaults if absent.
         path: path of the spec; ``spec.spec`` in a template.
-        declarations: environment of CEL expressions that are not new.
     """
     gates = gates or FeatureGates.default()
     known = request_names(spec.devices.requests)
     devices = f"{path}.devices"
-    errors = validate_requests(spec.devices, devices, declarations or environment(gates))
+    errors = validate_requests(spec.devices, devices, environment(gates))
     sharing = "DRAConsumableCapacity" in gates
     constraints = spec.devices.constraints
     errors += check_limit(constraints, CONSTRAINTS_MAX, f"{devices}.constraints")

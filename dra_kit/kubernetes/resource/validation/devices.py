@@ -34,11 +34,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def validate_capacities(
-    capacities: Mapping[str, v1.DeviceCapacity],
-    path: str,
-    *,
-    allow_multiple_allocations: bool,
-    fractional: bool = False,
+    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool, fractional: bool
 ) -> list[FieldError]:
     """Check keys and request policies.
 

@@ -35,7 +35,7 @@ def validate_object_meta(
     metadata: Object,
     *,
     namespaced: bool,
-    name_problems: Callable[[str], list[str]] = subdomain_problems,
+    name_problems: Callable[[str], list[str]],
     prefix_problems: Callable[[str], list[str]] | None = None,
 ) -> list[FieldError]:
     """Return the errors of the metadata of an object.

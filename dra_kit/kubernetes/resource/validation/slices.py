@@ -50,7 +50,6 @@ _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelectio
 def validate_slice(
     resource_slice: v1.ResourceSlice,
     *,
-    separate_counter_slices: bool = True,
     old: v1.ResourceSlice | None = None,
     fractional_ranges: bool = False,
     devices_valid: bool = False,
@@ -61,7 +60,6 @@ def validate_slice(
 
     Args:
         resource_slice: the slice; its metadata is not looked at.
-        separate_counter_slices: whether devices and counter sets exclude each other (Kubernetes 1.35 and newer).
         old: what the slice replaces: driver, pool and node stay, and what stays of the capacities and taints of a
             device is not looked at again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
@@ -73,7 +71,7 @@ def validate_slice(
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
     # an empty list that is written out counts as set
-    if separate_counter_slices and {"devices", "shared_counters"} <= spec.model_fields_set:
+    if {"devices", "shared_counters"} <= spec.model_fields_set:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     replaced = None if devices_valid else {device.name: device for device in (old.spec.devices if old else ())}
     errors += _validate_devices(spec, replaced, fractional_ranges=fractional_ranges)

@@ -31,10 +31,9 @@ def test_device_errors_have_its_path() -> None:
     assert [error.path for error in errors] == ["pools[2].devices[0].name"]
 
 
-def test_devices_and_counter_sets_share_slice_before_1_35() -> None:
+def test_devices_and_counter_sets_exclude_each_other() -> None:
     mixed = _slice(_consumer("a", "s", _ONE), sets=(v1.CounterSet(name="s", counters=_ONE),))
     assert [error.path for error in validate_slice(mixed)] == ["spec"]
-    assert validate_slice(mixed, separate_counter_slices=False) == []
 
 
 @pytest.mark.parametrize(
