@@ -14,7 +14,6 @@ from tests.cluster.access import Access
 from tests.cluster.node_driver import CDI_DIR, NodeDriver
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane
-from tests.cluster.processes import running
 from tests.cluster.release import Release, release
 from tests.cluster.renamed import renamed_manifests
 from tests.life.switches import until
@@ -70,15 +69,10 @@ class Deployed:
     @contextmanager
     def node_driver(self, log: Path) -> Iterator[NodeDriver]:
         """The client of stories, and the log of the node's pod while it runs."""
-        plane, place = self.release.plane, ("--namespace", self.release.namespace)
-        (pod,) = self.release.pods("node")
-        command = [
-            plane.binaries / "kubectl", "--kubeconfig", plane.kubeconfig, "logs", "--follow",
-            pod["metadata"]["name"], *place,
-        ]  # fmt: skip
+        plane = self.release.plane
         access = Access(plane, self.release.name, self.release.namespace)
         files = {"menu": self.directory / "menu" / "menu.yaml"}
-        with running(command, log=log) as process:
+        with self.release.followed_log("node", log) as process:
             yield NodeDriver(plane, access, self.name, process, self.plugin_dir, self.directory / "oven", files)
 
 

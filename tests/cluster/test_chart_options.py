@@ -18,10 +18,8 @@ HOOK = "helm.sh/hook"
 
 
 @pytest.fixture(scope="module")
-def helm(plane: Plane) -> Helm:
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the chart is NOT tested, because helm is missing in {plane.binaries}")
-    return Helm(plane.binaries / "helm")
+def helm(helm_plane: Plane) -> Helm:
+    return Helm(helm_plane.binaries / "helm")
 
 
 @pytest.fixture(scope="module")

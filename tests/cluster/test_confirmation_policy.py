@@ -22,20 +22,18 @@ ACCOUNT = f"{NAME}-node"
 
 
 @pytest.fixture(scope="module")
-def made(plane: Plane) -> Iterator[Release]:
+def made(helm_plane: Plane) -> Iterator[Release]:
     """A release at its end, with two pods of its account that no node runs."""
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the policy is NOT tested, because helm is missing in {plane.binaries}")
     values = {**DEPLOYED, "driverName": "confirming.pizza.example", "controller": {"enabled": False}}
     # of a driver whose effects make pods: the policy of those must not refuse the confirmation
-    with release(plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
+    with release(helm_plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
         found.apply()
         for name in (OWN, OTHER):
             body = pod(name)
             body["metadata"]["namespace"] = found.namespace
             body["spec"] = {**body["spec"], "serviceAccountName": ACCOUNT, "nodeSelector": {"kitchen": "none"}}
             del body["spec"]["nodeName"]
-            plane.create(body)
+            helm_plane.create(body)
         yield found
 
 

@@ -253,7 +253,9 @@ def test_a_killed_daemon_comes_back_with_its_limits(clients: MpsClients) -> None
 def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_claim(clients: MpsClients) -> None:
     before = clients.containers()
     clients.node.lose_state()
-    wait_until("the daemon to be found again", lambda: "effect without a record taken over" in clients.node.log())
+    wait_until(
+        "the daemon to be found again", lambda: "effect without a record taken over" in clients.node.release.log("node")
+    )
 
     assert clients.containers() == before
     assert clients.limited()
