@@ -224,13 +224,12 @@ def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[Fie
     if spec.pool_name is not None:
         errors += declared_pool_name(spec.pool_name, "spec.poolName")
     if spec.limit is not None and spec.limit < 1:
-        errors += mark_declarative([invalid("spec.limit", spec.limit, "must be greater than or equal to 1")])
+        errors.append(invalid("spec.limit", spec.limit, "must be greater than or equal to 1"))
     elif spec.limit is not None and spec.limit > LIMIT_MAX:
-        errors += mark_declarative([invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}")])
+        errors.append(invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}"))
     if spec.default_partition_type_attribute is not None:
-        attribute = spec.default_partition_type_attribute
-        errors += mark_declarative(full_name(attribute, "spec.defaultPartitionTypeAttribute"))
-    return errors
+        errors += full_name(spec.default_partition_type_attribute, "spec.defaultPartitionTypeAttribute")
+    return mark_declarative(errors)
 
 
 def validate_pool_status_request_update(
