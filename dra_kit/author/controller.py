@@ -16,7 +16,7 @@ from dra_kit.author.device_fields import DeviceTaint
 from dra_kit.author.model import AuthorModel, AuthorSettingsT, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
-from dra_kit.kubernetes.resource.names import device_name
+from dra_kit.kubernetes.resource.names import label_errors
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.validation.slices import validate_taint_rule
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -178,7 +178,7 @@ class TaintRule(AuthorModel):
             replace(error, path=error.path.removeprefix("spec.").removeprefix("deviceSelector."))
             for error in validate_taint_rule(self.to_v1("driver"))
         ]
-        errors = [*device_name(self.name, "name"), *of_spec]
+        errors = [*label_errors(self.name, "name"), *of_spec]
         if errors:
             raise invalid_device(f"TaintRule {short_repr(self.name)}", errors)
         return self

@@ -28,7 +28,7 @@ from dra_kit.author.device_fields import (
 )
 from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.validation.devices import validate_device
+from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -258,7 +258,7 @@ def valid_v1(device: Device) -> v1.Device:
         valid = None
     if valid is None or not _publishes(device, valid):
         valid = _Valid(device)
-        errors = validate_device(valid.v1, "", per_device_node_selection=names_its_nodes(device))
+        errors = validate_device_fields(valid.v1, "", per_device_node_selection=names_its_nodes(device))
         if errors:
             raise invalid_device(f"{type(device).__name__} {short_repr(device.name)}", errors)
         _known[key] = valid

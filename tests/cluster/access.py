@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.cluster.find import REPOSITORY
 from tests.cluster.plane import Plane, PlaneError
 
@@ -51,17 +49,8 @@ class Access:
         token = self.plane.kubectl(
             "create", "token", account, "--namespace", self.namespace, "--duration=4h", *binding
         ).stdout.strip()
-        config: dict[str, Any] = yaml.safe_load(self.plane.kubeconfig.read_text())
-        cluster = config["clusters"][0]["name"]
-        config |= {
-            "users": [{"name": account, "user": {"token": token}}],
-            "contexts": [{"name": account, "context": {"cluster": cluster, "user": account}}],
-            "current-context": account,
-        }
         path = self.plane.directory / f"{account}-{node or 'nowhere'}.kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(config))
-        return path
+        return self.plane.token_kubeconfig(account, token, path)
 
     def in_force(self) -> bool:
         """Whether the API server judges by the roles: it does so a moment after it has stored them."""

@@ -49,6 +49,14 @@ def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
         yield up
 
 
+@pytest.fixture(scope="session")
+def helm_plane(plane: Plane) -> Plane:
+    """A Kubernetes with helm."""
+    if not (plane.binaries / "helm").exists():
+        pytest.skip(f"this test needs helm, which is missing in {plane.binaries}")
+    return plane
+
+
 @pytest.fixture(scope="session", params=[OLDEST, "newest"])
 def releases(request: pytest.FixtureRequest) -> Iterator[Plane]:
     """A control plane of the oldest and of the newest release; its nodes are objects without a kubelet."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from tests.cluster.access import Access
 from tests.cluster.node_driver import CDI_DIR, NodeDriver
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane
-from tests.cluster.processes import running
 from tests.cluster.release import Release, release
 from tests.cluster.renamed import renamed_manifests
+from tests.life.switches import until
 from tests.support.files import files_below
 
 KUBELET_DIR = Path("/var/lib/kubelet")
@@ -61,9 +60,7 @@ class Deployed:
 
     def slices(self) -> list[Any]:
         """Its ResourceSlices."""
-        plane = self.release.plane
-        items: list[Any] = plane.get("resourceslices", "--field-selector", f"spec.driver={self.name}")["items"]
-        return items
+        return self.release.plane.slices(self.name)
 
     def devices(self) -> list[str]:
         """Names of all devices that it publishes."""
@@ -72,15 +69,10 @@ class Deployed:
     @contextmanager
     def node_driver(self, log: Path) -> Iterator[NodeDriver]:
         """The client of stories, and the log of the node's pod while it runs."""
-        plane, place = self.release.plane, ("--namespace", self.release.namespace)
-        (pod,) = self.release.pods("node")
-        command = [
-            plane.binaries / "kubectl", "--kubeconfig", plane.kubeconfig, "logs", "--follow",
-            pod["metadata"]["name"], *place,
-        ]  # fmt: skip
+        plane = self.release.plane
         access = Access(plane, self.release.name, self.release.namespace)
         files = {"menu": self.directory / "menu" / "menu.yaml"}
-        with running(command, log=log) as process:
+        with self.release.followed_log("node", log) as process:
             yield NodeDriver(plane, access, self.name, process, self.plugin_dir, self.directory / "oven", files)
 
 
@@ -104,8 +96,7 @@ def deployed(plane: Plane, image: str, name: str) -> Iterator[Deployed]:
             yield driver
     finally:
         plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=classes)
-        # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={name}")
+        plane.delete_slices(name)
         # by intention the chart leaves it: the state is for the driver that comes back
         shutil.rmtree(KUBELET_DIR / "plugins" / name, ignore_errors=True)
         shutil.rmtree(directory)
@@ -117,10 +108,16 @@ def wait_until(what: str, ready: Callable[[], object]) -> None:
     Raises:
         AssertionError: it is not, in the end.
     """
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not ready():
-        assert time.monotonic() < end, f"{what}: not within {DEADLINE_SECONDS} s"
-        time.sleep(0.3)
+    until(what, ready, within=DEADLINE_SECONDS)
+
+
+def wait_for(question: Callable[[], object], answer: object) -> None:
+    """Wait until a question has an answer.
+
+    Raises:
+        AssertionError: it has another one, in the end.
+    """
+    until(f"{answer}", lambda: question() == answer, lambda: f"it is {question()}", DEADLINE_SECONDS)
 
 
 def _code(name: str, namespace: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from tests.cluster.deployed import KUBELET_DIR, wait_until
 from tests.cluster.find import REPOSITORY
 from tests.cluster.node_driver import NodeDriver, RealCluster
 from tests.cluster.plane import Plane
-from tests.cluster.processes import running
 from tests.cluster.release import Release, release
 
 PROJECT: Final = REPOSITORY / "examples" / "gpu-driver"
@@ -132,21 +131,12 @@ class GpuNode:
     def _ask_of_nodes(self, value: str | None) -> None:
         """Let the driver run on no node, or again on all."""
         patch = {"spec": {"template": {"spec": {"nodeSelector": {"dra-kit.example/no-such-node": value}}}}}
-        place = ("--namespace", self.release.namespace)
-        self.plane.kubectl(
-            "patch", "daemonset", f"{self.release.name}-node", *place, "--type=merge", "--patch", json.dumps(patch)
-        )
-
-    def log(self) -> str:
-        """What the node role has logged."""
-        (pod,) = self.release.pods("node")
-        place = ("--namespace", self.release.namespace)
-        return self.plane.kubectl("logs", pod["metadata"]["name"], *place, check=False).stdout
+        name = f"{self.release.name}-node"
+        self.release.kubectl("patch", "daemonset", name, "--type=merge", "--patch", json.dumps(patch))
 
     def slices(self) -> list[Any]:
         """Its ResourceSlices."""
-        found: list[Any] = self.plane.get("resourceslices", "--field-selector", f"spec.driver={DRIVER}")["items"]
-        return found
+        return self.plane.slices(DRIVER)
 
     def metrics(self) -> str:
         """What the node role tells Prometheus, asked through the API server."""
@@ -157,11 +147,8 @@ class GpuNode:
     @asynccontextmanager
     async def cluster(self, log: Path) -> AsyncIterator[RealCluster]:
         """The cluster as stories see it."""
-        place = ("--namespace", self.release.namespace)
-        (pod,) = self.release.pods("node")
-        kubectl = [self.plane.binaries / "kubectl", "--kubeconfig", self.plane.kubeconfig]
         access = Access(self.plane, self.release.name, self.release.namespace)
-        with running([*kubectl, "logs", "--follow", pod["metadata"]["name"], *place], log=log) as process:
+        with self.release.followed_log("node", log) as process:
             driver = NodeDriver(self.plane, access, DRIVER, process, self.state_dir, files=self.files)
             async with driver.cluster() as cluster:
                 yield cluster
@@ -189,6 +176,5 @@ def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
         with release(plane, "gpu", {}, flags) as made:
             yield GpuNode(made, image)
     finally:
-        # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
+        plane.delete_slices(DRIVER)
         shutil.rmtree(_PLUGIN_DIR, ignore_errors=True)

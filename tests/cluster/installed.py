@@ -53,8 +53,7 @@ def installed(plane: Plane, command: str, driver: str) -> Iterator[str]:
         yield name
     finally:
         helm(plane, f"helm uninstall {name} --ignore-not-found --no-hooks --cascade foreground --wait --timeout 120s")
-        # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={driver}")
+        plane.delete_slices(driver)
 
 
 @contextmanager

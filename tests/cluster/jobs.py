@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import DRA_KIT
 
@@ -24,17 +22,7 @@ _PAUSE_SECONDS = 0.3
 def account_kubeconfig(plane: Plane, namespace: str, account: str) -> Path:
     """A kubeconfig of a ServiceAccount."""
     token = plane.kubectl("create", "token", account, "--namespace", namespace, "--duration=1h").stdout.strip()
-    config: dict[str, Any] = yaml.safe_load(plane.kubeconfig.read_text())
-    cluster = config["clusters"][0]["name"]
-    config |= {
-        "users": [{"name": account, "user": {"token": token}}],
-        "contexts": [{"name": account, "context": {"cluster": cluster, "user": account}}],
-        "current-context": account,
-    }
-    path = plane.directory / f"{namespace}-{account}.kubeconfig"
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(config))
-    return path
+    return plane.token_kubeconfig(account, token, plane.directory / f"{namespace}-{account}.kubeconfig")
 
 
 @dataclass

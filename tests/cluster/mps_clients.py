@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from tests.cluster.deployed import wait_until
 from tests.cluster.gpu import DRIVER, GpuNode
+from tests.cluster.manifests import claim
 
 _PERCENTAGE = 25
 _LOOK = 'env; ls -l /dev/nvidia0 /dev/nvidiactl; ls "$CUDA_MPS_PIPE_DIRECTORY"; exec sleep 3600'
@@ -97,8 +97,7 @@ def mps_clients(node: GpuNode) -> Iterator[MpsClients]:
     plane.kubectl("create", "namespace", namespace)
     clients = MpsClients(node, namespace)
     try:
-        manifests = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_template(), _deployment()]})
-        plane.kubectl("create", "--namespace", namespace, "--filename", "-", stdin=manifests)
+        plane.create(_template(), _deployment(), namespace=namespace)
         wait_until("a client of MPS", lambda: "control" in clients.output().splitlines())
         yield clients
     finally:
@@ -113,16 +112,9 @@ def _template() -> dict[str, Any]:
         "kind": "GpuConfig",
         "sharing": {"strategy": "MPS", "mpsConfig": limits},
     }
-    devices = {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
-        "config": [{"opaque": {"driver": DRIVER, "parameters": parameters}}],
-    }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "shared"},
-        "spec": {"spec": {"devices": devices}},
-    }
+    config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    made = claim("shared", "gpu.nvidia.com", request="gpu", config=config)
+    return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
 
 
 def _deployment() -> dict[str, Any]:

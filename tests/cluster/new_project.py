@@ -94,6 +94,5 @@ def demonstrated(project: NewProject) -> Iterator[str]:
         helm = [str(plane.binaries / "helm"), "--kubeconfig", str(plane.kubeconfig), "--namespace", name]
         run(*helm, "uninstall", name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s")
         plane.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
-        # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={driver}")
+        plane.delete_slices(driver)
         shutil.rmtree(KUBELET_DIR / "plugins" / driver, ignore_errors=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
+from dra_kit.sandbox.stories.runner import StoryResult, run_story
+from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing.real import RemoteDriverControl, printed_device_nodes, printed_mounts, printed_variables
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
@@ -53,6 +57,15 @@ class NodeDriver:
         credentials = await load_credentials(self.plane.kubeconfig)
         async with Client(credentials, user_agent="dra-kit-tests") as client:
             yield RealCluster(client, self)
+
+
+async def play(story: Path, cluster: RealCluster, log: Callable[[], str] | None = None) -> StoryResult:
+    """Run a story; fail the test unless it passes, with the end of the node role's log, or another one."""
+    result = await run_story(load_story(story), cluster)
+    if not result.passed:
+        told = log() if log is not None else "\n".join((await cluster.driver_log())[-30:])
+        pytest.fail(f"{result.report()}\nlog:\n{told}", pytrace=False)
+    return result
 
 
 class Control(RemoteDriverControl):
@@ -209,15 +222,12 @@ def node_driver(
             "--cdi-dir", CDI_DIR, "--state-dir", own / "state", *flags,
         ]  # fmt: skip
         with running(command, log=own / "node.log", directory=directory) as process:
-            process.wait_until(f"slices of {name}", lambda: _published(plane, name))
+            process.wait_until(
+                f"slices of {name}", lambda: any(item["spec"].get("devices") for item in plane.slices(name))
+            )
             yield NodeDriver(plane, access, name, process, own / "state", hardware_dir, copies, command)
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={name}")
+        plane.delete_slices(name)
     shutil.rmtree(own)
-
-
-def _published(plane: Plane, driver: str) -> bool:
-    slices = plane.get("resourceslices", "--field-selector", f"spec.driver={driver}")["items"]
-    return any(item["spec"].get("devices") for item in slices)
 
 
 @contextmanager

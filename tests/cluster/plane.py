@@ -16,8 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from tests.cluster import envtest
 from tests.cluster.find import Found, missing_packages
+from tests.cluster.manifests import listed
 
 
 class PlaneError(Exception):
@@ -57,6 +60,46 @@ class Plane:
     def get(self, *arguments: str) -> Any:
         """``kubectl get … -o json``, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+    def create(self, *items: object, namespace: str = "") -> None:
+        """Create objects."""
+        place = ("--namespace", namespace) if namespace else ()
+        self.kubectl("create", *place, "-f", "-", stdin=listed(items))
+
+    @contextmanager
+    def holding(self, *items: object) -> Iterator[None]:
+        """Create objects, and delete them in the end."""
+        self.create(*items)
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "-f", "-", stdin=listed(items))
+
+    def slices(self, driver: str) -> list[Any]:
+        """The ResourceSlices of a driver."""
+        items: list[Any] = self.get("resourceslices", "--field-selector", f"spec.driver={driver}")["items"]
+        return items
+
+    def delete_slices(self, driver: str) -> None:
+        """Delete the ResourceSlices of a driver, sooner than the kubelet does."""
+        self.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={driver}")
+
+    def type_errors(self, policy: str) -> Any:
+        """The errors of types that the API server finds in a ValidatingAdmissionPolicy; None before it has looked."""
+        return self.get("validatingadmissionpolicy", policy).get("status", {}).get("typeChecking")
+
+    def token_kubeconfig(self, name: str, token: str, path: Path) -> Path:
+        """Write a kubeconfig of the holder of a token."""
+        config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
+        cluster = config["clusters"][0]["name"]
+        config |= {
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": cluster, "user": name}}],
+            "current-context": name,
+        }
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return path
 
     def component(self, action: Literal["stop", "start"], name: str, *, signal_name: str = "TERM") -> None:
         """Stop or start a component such as ``kubelet``; it has ended, or is a process, when this returns.

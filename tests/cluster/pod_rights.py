@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
 from dra_kit.client.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.deployed import Deployed
 from tests.cluster.plane import Plane
@@ -83,17 +81,8 @@ def pod_rights(driver: Deployed) -> PodRights:
     plane, place = driver.release.plane, ("--namespace", driver.release.namespace)
     (pod,) = driver.release.pods("node")
     token = plane.kubectl("exec", pod["metadata"]["name"], *place, "--", "cat", _TOKEN).stdout.strip()
-    config: dict[str, Any] = yaml.safe_load(plane.kubeconfig.read_text(encoding="utf-8"))
-    cluster = config["clusters"][0]["name"]
-    config |= {
-        "users": [{"name": "pod", "user": {"token": token}}],
-        "contexts": [{"name": "pod", "context": {"cluster": cluster, "user": "pod"}}],
-        "current-context": "pod",
-    }
-    path = driver.directory / "pod.kubeconfig"
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(config), encoding="utf-8")
-    return PodRights(plane, replace(plane, kubeconfig=path))
+    kubeconfig = plane.token_kubeconfig("pod", token, driver.directory / "pod.kubeconfig")
+    return PodRights(plane, replace(plane, kubeconfig=kubeconfig))
 
 
 def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "refusals") -> dict[str, Any]:
@@ -127,7 +116,7 @@ def claim_of(plane: Plane, namespace: str, drivers: list[str], nodes: list[str])
     ]
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
-    plane.kubectl("create", "--filename", "-", stdin=json.dumps(body))
+    plane.create(body)
     try:
         patch = json.dumps({"status": {"allocation": allocation}})
         plane.kubectl(

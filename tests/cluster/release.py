@@ -9,10 +9,12 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.access import CHART
 from tests.cluster.plane import Plane, PlaneError
+from tests.cluster.processes import Running, running
 
 CLUSTER_SCOPED = (
     "clusterroles",
@@ -68,8 +70,8 @@ class Release:
         place = ("--namespace", self.namespace)
         result = self.plane.kubectl("rollout", "status", workload, *place, "--timeout=110s", check=False)
         if result.returncode:
-            pods = self.plane.kubectl("describe", "pods", *place, check=False).stdout
-            log = self.plane.kubectl("logs", workload, *place, "--tail=30", check=False).stdout
+            pods = self.kubectl("describe", "pods", check=False)
+            log = self.kubectl("logs", workload, "--tail=30", check=False)
             raise PlaneError(f"{workload} does not roll out: {result.stderr.strip()}\n{pods}\n{log}")
 
     def pods(self, role: str) -> list[Any]:
@@ -78,11 +80,29 @@ class Release:
         items: list[Any] = self.plane.get("pods", "--namespace", self.namespace, "--selector", selector)["items"]
         return items
 
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        """Run kubectl in its namespace; what it prints."""
+        return self.plane.kubectl(*arguments, "--namespace", self.namespace, check=check).stdout
+
+    def log(self, role: str) -> str:
+        """What the one pod of a role has logged since it was started last."""
+        (pod,) = self.pods(role)
+        return self.kubectl("logs", pod["metadata"]["name"], check=False)
+
+    @contextmanager
+    def followed_log(self, role: str, log: Path) -> Iterator[Running]:
+        """Copy the log of the one pod of a role to a file."""
+        (pod,) = self.pods(role)
+        kubectl = [self.plane.binaries / "kubectl", "--kubeconfig", self.plane.kubeconfig]
+        command = [*kubectl, "logs", "--follow", pod["metadata"]["name"], "--namespace", self.namespace]
+        with running(command, log=log) as process:
+            yield process
+
     def contents(self) -> list[str]:
         """Names of all objects in its namespace, of whatever kind; without Events, which go by themselves."""
         kinds = self.plane.kubectl("api-resources", "--namespaced", "--verbs=list", "--output", "name").stdout.split()
         wanted = ",".join(kind for kind in kinds if not kind.startswith("events"))
-        return self.plane.kubectl("get", wanted, "--namespace", self.namespace, "--output", "name").stdout.split()
+        return self.kubectl("get", wanted, "--output", "name").split()
 
     def uninstall(self, *, hooks: bool = True) -> None:
         """Remove it, and wait until its pods are gone; without hooks, its use is not checked."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.manifests import listed
 from tests.cluster.plane import Plane
 from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS
@@ -17,10 +18,8 @@ HOOK = "helm.sh/hook"
 
 
 @pytest.fixture(scope="module")
-def helm(plane: Plane) -> Helm:
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the chart is NOT tested, because helm is missing in {plane.binaries}")
-    return Helm(plane.binaries / "helm")
+def helm(helm_plane: Plane) -> Helm:
+    return Helm(helm_plane.binaries / "helm")
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +35,6 @@ def prepared(plane: Plane) -> Iterator[Plane]:
     finally:
         plane.kubectl("delete", "-f", "-", stdin=kinds)
         plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
-
-
-def listed(items: list[object]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def test_all_of_it_is_taken_as_it_is(prepared: Plane, helm: Helm) -> None:

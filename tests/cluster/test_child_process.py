@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dra_kit.node.effects.program import find_marked, session_of
+from tests.cluster import manifests
 from tests.cluster.node_driver import CDI_DIR, node_driver
 from tests.cluster.plane import Plane
 from tests.cluster.processes import running
@@ -24,31 +25,8 @@ DRIVER = "daemons.example"
 @contextmanager
 def guest(plane: Plane) -> Iterator[None]:
     """A pod that prints its daemon's process ID and goes on."""
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "guest"},
-        "spec": {"devices": {"requests": [{"name": "card", "exactly": {"deviceClassName": "daemons-example"}}]}},
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "guest"},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "guest",
-                    "image": "busybox:stable",
-                    "command": ["sh", "-c", "echo $DAEMON_PID; exec sleep 100000"],
-                    "resources": {"claims": [{"name": "card"}]},
-                }
-            ],
-            "resourceClaims": [{"name": "card", "resourceClaimName": "guest"}],
-        },
-    }
-    manifests = json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]})
-    plane.kubectl("create", "-f", "-", stdin=manifests)
+    command = ("sh", "-c", "echo $DAEMON_PID; exec sleep 100000")
+    plane.create(*manifests.guest("guest", "daemons-example", *command, request="card"))
     try:
         yield
     finally:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.credentials import load_credentials
@@ -24,20 +22,18 @@ ACCOUNT = f"{NAME}-node"
 
 
 @pytest.fixture(scope="module")
-def made(plane: Plane) -> Iterator[Release]:
+def made(helm_plane: Plane) -> Iterator[Release]:
     """A release at its end, with two pods of its account that no node runs."""
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"the policy is NOT tested, because helm is missing in {plane.binaries}")
     values = {**DEPLOYED, "driverName": "confirming.pizza.example", "controller": {"enabled": False}}
     # of a driver whose effects make pods: the policy of those must not refuse the confirmation
-    with release(plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
+    with release(helm_plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
         found.apply()
         for name in (OWN, OTHER):
             body = pod(name)
             body["metadata"]["namespace"] = found.namespace
             body["spec"] = {**body["spec"], "serviceAccountName": ACCOUNT, "nodeSelector": {"kitchen": "none"}}
             del body["spec"]["nodeName"]
-            plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
+            helm_plane.create(body)
         yield found
 
 
@@ -50,11 +46,8 @@ async def own(made: Release, tmp_path: Path) -> AsyncIterator[Client]:
         "create", "token", ACCOUNT, *place,
         "--bound-object-kind=Pod", f"--bound-object-name={OWN}", f"--bound-object-uid={uid}",
     ).stdout.strip()  # fmt: skip
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"] = [{"name": config["contexts"][0]["context"]["user"], "user": {"token": token}}]
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    async with Client(await load_credentials(path), user_agent="tests/1") as client:
+    kubeconfig = plane.token_kubeconfig(ACCOUNT, token, tmp_path / "kubeconfig")
+    async with Client(await load_credentials(kubeconfig), user_agent="tests/1") as client:
         yield client
 
 

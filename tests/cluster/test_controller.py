@@ -15,10 +15,8 @@ import pytest
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import EVENTS, LEASES, NAMESPACES, RESOURCE_CLAIMS
-from dra_kit.sandbox.stories.runner import run_story
-from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.access import Access, granted
-from tests.cluster.node_driver import NodeDriver, RealCluster
+from tests.cluster.node_driver import NodeDriver, RealCluster, play
 from tests.cluster.pizza import DRIVER, PROJECT
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
@@ -35,10 +33,7 @@ async def test_claims_and_pods_get_events(pizza: NodeDriver, cluster: RealCluste
         controller.wait_until(
             "first list of claims", lambda: any("claims listed" in line for line in controller.lines())
         )
-        result = await run_story(load_story(Path(__file__).parent / "controller_events"), cluster)
-
-    if not result.passed:
-        pytest.fail(f"{result.report()}\ncontroller:\n{controller.tail()}", pytrace=False)
+        await play(Path(__file__).parent / "controller_events", cluster, controller.tail)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trustme
 
-from dra_kit.sandbox.stories.runner import run_story
-from dra_kit.sandbox.stories.story import find_stories, load_story
+from dra_kit.sandbox.stories.story import find_stories
 from tests.cluster.deployed import Deployed, deployed, wait_until
-from tests.cluster.node_driver import RealCluster
+from tests.cluster.manifests import claim, tls_secret
+from tests.cluster.node_driver import RealCluster, play
 from tests.cluster.pizza import STORIES
 from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
@@ -50,10 +50,7 @@ async def cluster(driver: Deployed, tmp_path: Path) -> AsyncIterator[RealCluster
 
 async def tell(story: Path, cluster: RealCluster, directory: Path) -> None:
     """Fail unless a story is true of the deployed driver."""
-    result = await run_story(load_story(renamed_story(story, cluster.driver, directory)), cluster)
-    if not result.passed:
-        log = "\n".join((await cluster.driver_log())[-30:])
-        pytest.fail(f"{result.report()}\nnode role:\n{log}", pytrace=False)
+    await play(renamed_story(story, cluster.driver, directory), cluster)
 
 
 @pytest.mark.parametrize(
@@ -234,17 +231,7 @@ def test_the_deployed_webhook_refuses_bad_config(driver: Deployed) -> None:
     plane, release = driver.release.plane, driver.release
     authority = trustme.CA()
     server = authority.issue_cert(f"{release.name}-webhook.{release.namespace}.svc")
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": {"name": "webhook", "namespace": release.namespace},
-        "stringData": {
-            "tls.crt": b"".join(part.bytes() for part in server.cert_chain_pems).decode(),
-            "tls.key": server.private_key_pem.bytes().decode(),
-        },
-    }
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(tls_secret("webhook", release.namespace, server)))
     certificate = {"secretName": "webhook", "caBundle": authority.cert_pem.bytes().decode()}
     release.apply({"webhook": {**release.values["controller"], "certificate": certificate, "replicas": 1}})
     try:
@@ -279,12 +266,6 @@ def test_the_deployed_webhook_makes_its_certificate_itself(driver: Deployed) -> 
 def refusal(plane: Plane, driver: str, topping: str) -> str:
     """What the API server says against a claim with a topping; empty when it would take it."""
     parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "extra_toppings": [topping]}
-    requests = [{"name": "pizza", "exactly": {"deviceClassName": renamed_class("pizza", driver)}}]
-    devices = {"requests": requests, "config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "order", "namespace": "default"},
-        "spec": {"devices": devices},
-    }
-    return plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(claim), check=False).stderr
+    config = [{"opaque": {"driver": driver, "parameters": parameters}}]
+    order = json.dumps(claim("order", renamed_class("pizza", driver), request="pizza", config=config))
+    return plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=order, check=False).stderr

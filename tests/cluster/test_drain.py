@@ -59,17 +59,15 @@ class Removal:
     def confirm(self, node: str) -> None:
         """What `dra-kit decommission` on a node does when nothing is left there."""
         patch = json.dumps({"status": {"conditions": [MINE]}})
-        place = ("--namespace", self.made.namespace)
-        self.made.plane.kubectl("patch", "pod", self.pods()[node], *place, "--subresource=status", "--patch", patch)
+        self.made.kubectl("patch", "pod", self.pods()[node], "--subresource=status", "--patch", patch)
 
 
 @pytest.fixture
-def removal(plane: Plane, tmp_path: Path) -> Iterator[Removal]:
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"removal is NOT tested, because helm is missing in {plane.binaries}")
+def removal(helm_plane: Plane, tmp_path: Path) -> Iterator[Removal]:
+    plane = helm_plane
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {LABEL: "yes"}}}
              for name in (FIRST, SECOND)]  # fmt: skip
-    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    plane.create(*nodes)
     node = {"decommission": True, "nodeSelector": {LABEL: "yes"}}
     values = {**DEPLOYED, "driverName": DRIVER, "controller": {"enabled": False}, "node": node}
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster import manifests
 from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
 from tests.cluster.documented import removal_commands, run_command
 from tests.cluster.node_driver import CDI_DIR
@@ -26,34 +26,9 @@ def guest(driver: Deployed) -> Iterator[str]:
     """A pod whose pizza needs a hot oven, by name; it goes on until it is deleted."""
     plane, name = driver.release.plane, f"{driver.release.name}-guest"
     parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "oven_temperature": 300}
-    devices = {
-        "requests": [{"name": "pizza", "exactly": {"deviceClassName": renamed_class("pizza", driver.name)}}],
-        "config": [{"opaque": {"driver": driver.name, "parameters": parameters}}],
-    }
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": devices},
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "resourceClaims": [{"name": "pizza", "resourceClaimName": name}],
-            "containers": [
-                {
-                    "name": "eater",
-                    "image": "busybox:stable",
-                    "command": ["sleep", "100000"],
-                    "resources": {"claims": [{"name": "pizza"}]},
-                }
-            ],
-        },
-    }
-    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]}))
+    config = [{"opaque": {"driver": driver.name, "parameters": parameters}}]
+    device_class = renamed_class("pizza", driver.name)
+    plane.create(*manifests.guest(name, device_class, "sleep", "100000", request="pizza", config=config))
     try:
         wait_until("the guest eats", lambda: plane.get("pod", name)["status"].get("phase") == "Running")
         yield name
@@ -228,7 +203,7 @@ def ghost(plane: Plane) -> Iterator[None]:
     """A Node that the DaemonSet selects, and that no kubelet serves."""
     labels = {"kubernetes.io/hostname": plane.node}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": GHOST, "labels": labels}}
-    plane.kubectl("create", "-f", "-", stdin=json.dumps(node))
+    plane.create(node)
     try:
         yield
     finally:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
-from dra_kit.sandbox.stories.runner import run_story
-from dra_kit.sandbox.stories.story import load_story
-from tests.cluster.node_driver import node_driver
+from tests.cluster.node_driver import node_driver, play
 from tests.cluster.plane import Plane
 
 HERE = Path(__file__).parent / "first_driver"
@@ -21,7 +17,4 @@ async def test_a_driver_in_one_file_serves_a_pod(node_plane: Plane, tmp_path: Pa
 
     with node_driver(node_plane, "./driver.py", "dra.pizza", classes=classes, directory=tmp_path) as driver:
         async with driver.cluster() as cluster:
-            result = await run_story(load_story(HERE / "story"), cluster)
-
-    if not result.passed:
-        pytest.fail(result.report(), pytrace=False)
+            await play(HERE / "story", cluster)

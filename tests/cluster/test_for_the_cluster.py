@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.stories.runner import run_story
-from dra_kit.sandbox.stories.story import load_story
-from tests.cluster.node_driver import NodeDriver, node_driver
+from tests.cluster.manifests import guest
+from tests.cluster.node_driver import NodeDriver, node_driver, play
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
 from tests.life.switches import until
@@ -60,10 +59,7 @@ def of_no_node(plane: Plane) -> list[dict[str, object]]:
 async def test_story(story: str, fabric: tuple[NodeDriver, Running, Path]) -> None:
     driver, process, _ = fabric
     async with driver.cluster() as cluster:
-        result = await run_story(load_story(HERE / story), cluster)
-
-    if not result.passed:
-        pytest.fail(f"{result.report()}\ncontroller:\n{process.tail()}", pytrace=False)
+        await play(HERE / story, cluster, process.tail)
 
 
 def test_what_is_made_is_owned_by_the_controllers_role(fabric: tuple[NodeDriver, Running, Path]) -> None:
@@ -75,15 +71,7 @@ def test_what_is_made_is_owned_by_the_controllers_role(fabric: tuple[NodeDriver,
 def test_a_taint_rule_evicts_the_pod_and_goes_again(fabric: tuple[NodeDriver, Running, Path]) -> None:
     driver, process, folder = fabric
     plane = driver.plane
-    claim = {"metadata": {"name": "lamp"}, "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-             "spec": {"devices": {"requests": [{"name": "lamp", "exactly": {"deviceClassName": "fabric-lamp"}}]}},
-    }  # fmt: skip
-    container = {"name": "main", "image": "busybox:stable", "command": ["sleep", "3600"],
-                 "resources": {"claims": [{"name": "lamp"}]}}  # fmt: skip
-    pod = {"metadata": {"name": "reader"}, "apiVersion": "v1", "kind": "Pod",
-           "spec": {"terminationGracePeriodSeconds": 1, "containers": [container],
-                    "resourceClaims": [{"name": "lamp", "resourceClaimName": "lamp"}]}}  # fmt: skip
-    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]}))
+    plane.create(*guest("reader", "fabric-lamp", "sleep", "3600", request="lamp"))
     try:
         until("reader to run", lambda: plane.get("pod", "reader")["status"]["phase"] == "Running", driver.process.tail)
         (folder / "recalled.txt").write_text("lamp-0\n", encoding="utf-8")
@@ -91,7 +79,7 @@ def test_a_taint_rule_evicts_the_pod_and_goes_again(fabric: tuple[NodeDriver, Ru
         assert exists(plane, "devicetaintrule", f"lamp-0.{DRIVER}")
     finally:
         (folder / "recalled.txt").unlink(missing_ok=True)
-        plane.kubectl("delete", "pod/reader", "resourceclaim/lamp", "--ignore-not-found")
+        plane.kubectl("delete", "pod/reader", "resourceclaim/reader", "--ignore-not-found")
     until("the rule to go", lambda: not exists(plane, "devicetaintrule", f"lamp-0.{DRIVER}"), process.tail)
 
 

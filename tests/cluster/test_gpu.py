@@ -12,13 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dra_kit.client.resources import DECOMMISSIONED
-from dra_kit.sandbox.stories.runner import run_story
-from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.deployed import KUBELET_DIR, wait_until
 from tests.cluster.documented import removal_commands, run_command
 from tests.cluster.find import find
@@ -36,8 +33,9 @@ from tests.cluster.gpu import (
 from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.installed import demo, helm, installed
+from tests.cluster.manifests import Object, guest
 from tests.cluster.mps_clients import MpsClients, mps_clients
-from tests.cluster.node_driver import CDI_DIR, RealCluster
+from tests.cluster.node_driver import CDI_DIR, RealCluster, play
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.restaurant import Order, Restaurant, served_throughout
 from tests.support.files import files_below
@@ -255,7 +253,9 @@ def test_a_killed_daemon_comes_back_with_its_limits(clients: MpsClients) -> None
 def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_claim(clients: MpsClients) -> None:
     before = clients.containers()
     clients.node.lose_state()
-    wait_until("the daemon to be found again", lambda: "effect without a record taken over" in clients.node.log())
+    wait_until(
+        "the daemon to be found again", lambda: "effect without a record taken over" in clients.node.release.log("node")
+    )
 
     assert clients.containers() == before
     assert clients.limited()
@@ -382,7 +382,7 @@ def test_the_documented_commands_remove_the_driver_and_what_it_runs(daemon: str,
     with ThreadPoolExecutor() as pool, mps_clients(node) as clients:
         folder, client = clients.folder(), clients.pod()["status"]["containerStatuses"][0]["containerID"]
         assert daemon_processes(folder)
-        plane.kubectl("create", "--namespace", clients.namespace, "-f", "-", stdin=json.dumps(guest_of_turns()))
+        plane.create(*guest_of_turns(), namespace=clients.namespace)
         wait_until("a GPU with other time slices", lambda: "time slice: Short\n" in done_to_gpus())
         assert (HARDWARE / "state.json").exists()
         assert list((HARDWARE / "journal").iterdir())
@@ -427,32 +427,9 @@ def done_to_gpus() -> str:
     return "".join(path.read_text(encoding="utf-8") for path in sorted((HARDWARE / "gpus").glob("gpu-*[0-9]")))
 
 
-def guest_of_turns() -> dict[str, Any]:
+def guest_of_turns() -> list[Object]:
     """A pod that has a GPU with time slices of its own, and its claim."""
-    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}], "config": [TURNS]}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "turns"},
-        "spec": {"devices": devices},
-    }
-    container = {
-        "name": "c",
-        "image": "busybox:stable",
-        "command": ["sleep", "3600"],
-        "resources": {"claims": [{"name": "gpu"}]},
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "turns"},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [container],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "turns"}],
-        },
-    }
-    return {"apiVersion": "v1", "kind": "List", "items": [claim, pod]}
+    return guest("turns", DRIVER, "sleep", "3600", request="gpu", config=[TURNS])
 
 
 def running_guard(node: GpuNode) -> bool:
@@ -462,9 +439,6 @@ def running_guard(node: GpuNode) -> bool:
 
 async def passes(story: str, cluster: RealCluster) -> None:
     """Run the story; also what it says of the GPUs is looked at."""
-    result = await run_story(load_story(PROJECT / "stories" / story), cluster)
+    result = await play(PROJECT / "stories" / story, cluster)
 
-    if not result.passed:
-        log = "\n".join((await cluster.driver_log())[-30:])
-        pytest.fail(f"{result.report()}\nnode role:\n{log}", pytrace=False)
     assert result.unseen == ()

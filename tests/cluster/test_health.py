@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.cluster.deployed import wait_for
 from tests.cluster.find import REPOSITORY
 from tests.cluster.node_driver import NodeDriver, node_driver
 from tests.cluster.plane import Plane
@@ -62,7 +63,6 @@ spec:
         claims:
           - name: light
 """
-SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +88,6 @@ def pod(lamps: NodeDriver) -> Iterator[str]:
         complain(lamps, "")
 
 
-def wait_for(question: Callable[[], Any], answer: Any) -> None:
-    end = time.monotonic() + SECONDS
-    while (got := question()) != answer:
-        assert time.monotonic() < end, f"it is {got}, not {answer}"
-        time.sleep(0.5)
-
-
 def complain(lamps: NodeDriver, text: str) -> None:
     new = lamps.files["complaints"].with_suffix(".new")
     new.write_text(text)
@@ -117,10 +110,9 @@ def described(lamps: NodeDriver, kind: str) -> str:
 
 
 def taints(lamps: NodeDriver) -> dict[str, list[tuple[str, str, str]]]:
-    slices = lamps.plane.get("resourceslices", "--field-selector", "spec.driver=lamps.example")["items"]
     return {
         device["name"]: [(item["key"], item.get("value", ""), item["effect"]) for item in device["taints"]]
-        for item in slices
+        for item in lamps.plane.slices("lamps.example")
         for device in item["spec"]["devices"]
         if device.get("taints")
     }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.manifests import Object, guest
 from tests.cluster.node_driver import node_driver
 from tests.cluster.plane import Plane
 from tests.life.switches import until
@@ -18,39 +19,15 @@ DRIVER = "nic.example"
 MOUNTED = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims"
 
 
-def guest(name: str) -> list[dict[str, Any]]:
+def reader(name: str) -> list[Object]:
     """A claim for a share of the card, and a pod that prints what it reads of it, a line each second."""
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic-example"}}]}},
-    }
     read = f"cat {MOUNTED}/{name}/nic/{DRIVER}-metadata.json | tr -d ' \\n'; echo"
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "guest",
-                    "image": "busybox:stable",
-                    "command": ["sh", "-c", f"while true; do {read}; sleep 1; done"],
-                    "resources": {"claims": [{"name": "nic"}]},
-                }
-            ],
-            "resourceClaims": [{"name": "nic", "resourceClaimName": name}],
-        },
-    }
-    return [claim, pod]
+    return guest(name, "nic-example", "sh", "-c", f"while true; do {read}; sleep 1; done", request="nic")
 
 
 @contextmanager
 def guests(plane: Plane, *names: str) -> Iterator[None]:
-    items = [item for name in names for item in guest(name)]
-    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    plane.create(*(item for name in names for item in reader(name)))
     try:
         yield
     finally:

@@ -51,19 +51,12 @@ def terminated(made: Release, role: str) -> Any:
     return None
 
 
-def log_of(made: Release, role: str) -> str:
-    """What a role has logged since it was started last."""
-    (pod,) = made.pods(role)
-    place = ("--namespace", made.namespace)
-    return made.plane.kubectl("logs", pod["metadata"]["name"], *place, check=False).stdout
-
-
 @pytest.mark.parametrize("role", ["node", "controller"])
 def test_the_log_names_both_drivers_and_the_value_to_set(role: str, misnamed: Release) -> None:
     # a container that is just being started again has not logged anything yet
-    wait_until("the log names both drivers", lambda: ERROR in log_of(misnamed, role))
+    wait_until("the log names both drivers", lambda: ERROR in misnamed.log(role))
 
-    assert "Read-only file system" not in log_of(misnamed, role)
+    assert "Read-only file system" not in misnamed.log(role)
     assert terminated(misnamed, role)["exitCode"] == 2
 
 

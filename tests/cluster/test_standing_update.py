@@ -277,8 +277,7 @@ def killed(driver: Deployed, update: Update) -> None:
 
 def deleted(driver: Deployed, update: Update) -> None:
     """Delete its pod by force: the API server forgets it at once."""
-    place = ("--namespace", driver.release.namespace)
-    driver.release.plane.kubectl("delete", "pod", update.serving_name, *place, "--force", "--grace-period=0")
+    driver.release.kubectl("delete", "pod", update.serving_name, "--force", "--grace-period=0")
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ the chart's policy that refuses.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from dra_kit.client.resources import RESOURCE_CLAIMS
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of
+from tests.life.switches import until
 
 DRIVER, ANOTHER = "status.pizza.example", "another.pizza.example"
 ONLY_DEVICES = "may change nothing in the status of a claim but status.devices"
@@ -80,12 +80,8 @@ def nodes(releases: Plane) -> Iterator[tuple[str, str]]:
     names = (f"here-{secrets.token_hex(3)}", f"there-{secrets.token_hex(3)}")
     spec = {"unschedulable": True, "taints": [{"key": "example.com/unused", "effect": "NoExecute"}]}
     items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec} for name in names]
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    releases.kubectl("create", "-f", "-", stdin=manifest)
-    try:
+    with releases.holding(*items):
         yield names
-    finally:
-        releases.kubectl("delete", "-f", "-", stdin=manifest)
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +117,8 @@ def everything_else(access: Access) -> Iterator[None]:
         {**header, "kind": "ClusterRole", "rules": rules},
         {**header, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [account]},
     ]
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    access.plane.kubectl("create", "-f", "-", stdin=manifest)
-    try:
+    with access.plane.holding(*items):
         yield
-    finally:
-        access.plane.kubectl("delete", "-f", "-", stdin=manifest)
 
 
 def test_the_driver_says_changes_and_takes_back_what_it_knows_of_its_device(kitchen: Kitchen) -> None:
@@ -237,9 +229,6 @@ def test_what_it_said_is_not_taken_back_from_elsewhere(kitchen: Kitchen) -> None
 
 def test_the_server_finds_no_fault_in_the_types_of_the_policies(kitchen: Kitchen) -> None:
     plane, release = kitchen.access.plane, kitchen.access.release
-    end = time.monotonic() + DEADLINE_SECONDS
     for name in (f"{release}-node", f"{release}-node-status"):
-        while (checked := plane.get("validatingadmissionpolicy", name).get("status", {}).get("typeChecking")) is None:
-            assert time.monotonic() < end, f"{name} is not checked within {DEADLINE_SECONDS} s"
-            time.sleep(0.3)
-        assert checked == {}
+        until(f"the types of {name}", lambda name=name: plane.type_errors(name) is not None)  # type: ignore[misc]
+        assert plane.type_errors(name) == {}

@@ -19,6 +19,7 @@ import yaml
 from dra_kit.client.credentials import Connection, Credentials, load_credentials
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
+from tests.life.switches import until
 from tests.support.token_attempts import ATTEMPTS
 from tests.support.token_reach import (
     DRIVER,
@@ -115,8 +116,6 @@ def test_a_token_reaches_what_the_page_says(attempt: Attempt, answers: Mapping[A
 def test_the_server_finds_no_error_of_types_in_the_policies(
     policy: str, releases: Plane, installed: Mapping[str, Access]
 ) -> None:
-    name, end = f"{installed['strict'].release}-{policy}", time.monotonic() + DEADLINE_SECONDS
-    while (checked := releases.get("validatingadmissionpolicy", name).get("status", {}).get("typeChecking")) is None:
-        assert time.monotonic() < end, f"{name} is not checked within {DEADLINE_SECONDS} s"
-        time.sleep(0.3)
-    assert checked == {}
+    name = f"{installed['strict'].release}-{policy}"
+    until(f"the types of {name}", lambda: releases.type_errors(name) is not None)
+    assert releases.type_errors(name) == {}

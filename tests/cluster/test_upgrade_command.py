@@ -38,10 +38,9 @@ NULLS = merged(
 
 
 @pytest.fixture
-def folder(plane: Plane, tmp_path: Path) -> Iterator[Path]:
+def folder(helm_plane: Plane, tmp_path: Path) -> Iterator[Path]:
     """Where a reader is: with a certificate, in a cluster with the namespace."""
-    if not (plane.binaries / "helm").exists():
-        pytest.skip(f"upgrades are NOT tested, because helm is missing in {plane.binaries}")
+    plane = helm_plane
     plane.kubectl("create", "namespace", NAMESPACE)
     key = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pizza-webhook -keyout tls.key -out tls.crt"
     assert run_command(plane, key, tmp_path).returncode == 0

@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,17 +25,18 @@ from tests.cluster.access import CHART
 from tests.cluster.deployed import deployed
 from tests.cluster.find import REPOSITORY
 from tests.cluster.jobs import NOWHERE, JobRunner, account_kubeconfig
+from tests.cluster.manifests import tls_secret
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import DRA_KIT, Running, running
 from tests.cluster.test_deployed import refusal
+from tests.life.switches import until
 
 FORMER = REPOSITORY / "tests" / "data" / "former-chart" / "webhook-rbac.yaml"
 NAME = "kiln"
 SERVICE = f"{NAME}-webhook"
 SELF_MADE = f"{SERVICE}-self-made"
 JOB = f"{SERVICE}-certificate"
-DEADLINE_SECONDS = 90
 
 
 @dataclass
@@ -171,13 +171,6 @@ def kiln(plane: Plane) -> Iterator[Kiln]:
 
 def own(kiln: Kiln, secret: str) -> dict[str, Any]:
     return {"secretName": secret, "caBundle": kiln.authority.cert_pem.bytes().decode()}
-
-
-def until(what: str, true: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not true():
-        assert time.monotonic() < end, f"{what}: not within {DEADLINE_SECONDS} s"
-        time.sleep(0.3)
 
 
 def test_from_self_made_to_an_own_one_and_back_keeps_the_administrators_secret(kiln: Kiln) -> None:
@@ -417,15 +410,7 @@ def test_on_a_node_bad_config_is_refused_after_each_change(node_plane: Plane, pi
         refuses()
 
         made = authority.issue_cert(f"{service}.{release.namespace}.svc")
-        secret = {
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-            "metadata": {"name": service, "namespace": release.namespace},
-            "stringData": {
-                "tls.crt": b"".join(part.bytes() for part in made.cert_chain_pems).decode(),
-                "tls.key": made.private_key_pem.bytes().decode(),
-            },
-        }  # fmt: skip
-        node_plane.kubectl("create", "-f", "-", stdin=json.dumps(secret))
+        node_plane.create(tls_secret(service, release.namespace, made))
         change({"secretName": service, "caBundle": authority.cert_pem.bytes().decode()})
         refuses()
         release.helm("rollback", release.name)

@@ -58,7 +58,7 @@ class Chaos:
         if self._random.random() < 0.7:
             await world.unprepare(*world.claims.values())
             await self._settled()
-            await self._ended()
+            await world.stop_all()
             check_stopped(world)
         else:
             await self._removed()
@@ -69,10 +69,6 @@ class Chaos:
         for process in self._world.processes:
             process.arm(None)
         await check(self._world)
-
-    async def _ended(self) -> None:
-        for process in list(self._world.processes):
-            await self._world.stop(process)
 
     async def _removed(self) -> None:
         """Uninstall the driver while pods run; then delete the pods."""
@@ -264,8 +260,7 @@ class Chaos:
 
     async def _state_corrupted(self) -> None:
         """Corrupt the database; the next process repairs it without loss."""
-        for process in list(self._world.processes):
-            await self._world.stop(process)
+        await self._world.stop_all()
         self._world.corrupt_state()
         await self._world.running(self._crash())
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.world import Counts
+from tests.crash.world import Counted, Counts
 
 
 @pytest.fixture
-def counted(record_property: Callable[[str, object], None]) -> Callable[[Counts], None]:
+def counted(record_property: Callable[[str, object], None]) -> Counted:
     """Takes what a run consisted of, for the sums at the end."""
 
     def take(counts: Counts) -> None:

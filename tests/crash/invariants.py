@@ -94,6 +94,14 @@ async def check(world: World) -> None:
         assert "Traceback" not in process.log(), process.log()
 
 
+async def check_end(world: World) -> None:
+    """Release all claims and stop all processes, and check that nothing is left."""
+    await world.unprepare(*world.claims.values())
+    await check(world)
+    await world.stop_all()
+    check_stopped(world)
+
+
 def check_stopped(world: World) -> None:
     """Everything was released and every process has ended in order: nothing is left but the state and the slices."""
     assert not world.claims

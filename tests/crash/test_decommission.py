@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -13,7 +13,7 @@ from dra_kit.node.processes import DriverProcesses
 from tests.crash.decommission import decommissioned
 from tests.crash.invariants import check, check_decommissioned
 from tests.crash.launch import FILE_CHANGE, CrashPoint
-from tests.crash.world import NODE, Counts, World, world
+from tests.crash.world import NODE, Counted, World, exited, world
 from tests.support.api import eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than all waits of a busy machine
@@ -47,11 +47,11 @@ async def _starting(world: World, steps: Sequence[Failpoint]) -> None:
         if step is Failpoint.STATE_REBUILT:
             world.corrupt_state()
         process = await world.start(CrashPoint(step))
-        await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+        await exited(process)
         world.bury(process)
 
 
-async def test_decommission_is_killed_after_each_step(counted: Callable[[Counts], None]) -> None:
+async def test_decommission_is_killed_after_each_step(counted: Counted) -> None:
     async with world() as made:
         made.publish({NODE: {f"pan-{number}": "iron" for number in range(len(RELEASING) + 1)}})
         await made.start()
@@ -59,8 +59,7 @@ async def test_decommission_is_killed_after_each_step(counted: Callable[[Counts]
         await made.prepare(*claims)
         await check(made)
         made.remove_driver(stays=False)
-        for process in list(made.processes):
-            await made.stop(process)
+        await made.stop_all()
         await _starting(made, STARTING)
         for step, claim in zip(RELEASING, claims, strict=False):
             await made.running()
@@ -74,7 +73,7 @@ async def test_decommission_is_killed_after_each_step(counted: Callable[[Counts]
         counted(made.counts)
 
 
-async def test_next_decommission_answers_the_kubelet_after_a_kill(counted: Callable[[Counts], None]) -> None:
+async def test_next_decommission_answers_the_kubelet_after_a_kill(counted: Counted) -> None:
     """A process killed before it answers leaves nothing; its successor does not exit before it has answered."""
     async with world("effects") as made:
         await made.start()
@@ -93,7 +92,7 @@ async def test_next_decommission_answers_the_kubelet_after_a_kill(counted: Calla
         counted(made.counts)
 
 
-async def test_decommission_is_killed_before_each_file_change_at_the_end(counted: Callable[[Counts], None]) -> None:
+async def test_decommission_is_killed_before_each_file_change_at_the_end(counted: Counted) -> None:
     """The next process removes the rest, at any point of the removal."""
     async with world("effects") as made:
         await made.start()
@@ -113,7 +112,7 @@ async def test_decommission_is_killed_before_each_file_change_at_the_end(counted
             )
             if process.alive:
                 process.send(signal.SIGTERM)
-            await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+            await exited(process)
             await made.running()
         assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))
         check_decommissioned(made)

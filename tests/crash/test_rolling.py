@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
 
 import pytest
 
 from dra_kit.node.failpoints import Failpoint
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_end
 from tests.crash.launch import CrashPoint
-from tests.crash.world import Claim, Counts, World, world
+from tests.crash.world import Claim, Counted, World, exited, world
 from tests.support.api import eventually
 
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 
 
-async def test_old_process_is_killed_during_a_prepare(counted: Callable[[Counts], None]) -> None:
+async def test_old_process_is_killed_during_a_prepare(counted: Counted) -> None:
     async with world() as made:
         old = await made.start()
         kept = made.allocate(["pan-0"])
@@ -36,7 +35,7 @@ async def test_old_process_is_killed_during_a_prepare(counted: Callable[[Counts]
         await _end(made, counted)
 
 
-async def test_old_process_is_killed_during_a_release(counted: Callable[[Counts], None]) -> None:
+async def test_old_process_is_killed_during_a_release(counted: Counted) -> None:
     async with world() as made:
         old = await made.start()
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
@@ -53,9 +52,7 @@ async def test_old_process_is_killed_during_a_release(counted: Callable[[Counts]
         await _end(made, counted)
 
 
-async def test_prepare_during_the_stop_of_the_old_process_is_in_the_status(
-    counted: Callable[[Counts], None],
-) -> None:
+async def test_prepare_during_the_stop_of_the_old_process_is_in_the_status(counted: Counted) -> None:
     async with world() as made:
         old = await made.start()
         slow = made.allocate(["pan-1"], gate="slow")
@@ -73,7 +70,7 @@ async def test_prepare_during_the_stop_of_the_old_process_is_in_the_status(
         await _end(made, counted)
 
 
-async def test_new_process_fails_to_start(counted: Callable[[Counts], None]) -> None:
+async def test_new_process_fails_to_start(counted: Counted) -> None:
     async with world() as made:
         await made.start()
         claim = made.allocate(["pan-0"])
@@ -81,16 +78,14 @@ async def test_new_process_fails_to_start(counted: Callable[[Counts], None]) -> 
         made.new_pod()
         new = await made.start()
         new.send(signal.SIGKILL)
-        await eventually(lambda: not new.alive)
+        await exited(new)
         await _come_and_go(made)
         await check(made)
         await _end(made, counted)
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_old_process_exits_before_the_new_one_can_serve(
-    counted: Callable[[Counts], None], signal_number: signal.Signals
-) -> None:
+async def test_old_process_exits_before_the_new_one_can_serve(counted: Counted, signal_number: signal.Signals) -> None:
     async with world() as made:
         old = await made.start()
         former = made.kubelet.plugin("dra.bakery")
@@ -124,10 +119,6 @@ async def _come_and_go(world: World) -> None:
     await world.unprepare(claims[2])
 
 
-async def _end(world: World, counted: Callable[[Counts], None]) -> None:
-    await world.unprepare(*world.claims.values())
-    await check(world)
-    for process in list(world.processes):
-        await world.stop(process)
-    check_stopped(world)
+async def _end(world: World, counted: Counted) -> None:
+    await check_end(world)
     counted(world.counts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dra_kit.node.state.rows import checksum
 from dra_kit.node.state.schema import MAJOR, MINOR
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_end
 from tests.crash.world import World, world
 from tests.support.api import eventually
 
@@ -59,20 +59,23 @@ def column(world: World, query: str) -> list[Any]:
         return [row[0] for row in state.execute(query)]
 
 
+async def _stop(world: World) -> None:
+    [process] = world.processes
+    await world.stop(process)
+
+
 async def test_state_of_the_next_release_is_used_without_loss() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"]), made.allocate(["pan-1"])
         await made.prepare(first, second)
-        [process] = made.processes
-        await made.stop(process)
+        await _stop(made)
         upgraded(made)
         # rolled back: this release answers, prepares and releases
         third = made.allocate(["pan-2"], coating="teflon")
         await made.prepare(first, second, third)
         await made.unprepare(second)
         await check(made)
-        [process] = made.processes
-        await made.stop(process)
+        await _stop(made)
         # forward again: the newer release finds everything that it wrote, and defaults for what is new
         assert column(made, "PRAGMA user_version") == [MAJOR * 1000 + MINOR + 1]
         assert column(made, "SELECT until FROM reservations") == ["noon"]
@@ -83,7 +86,7 @@ async def test_state_of_the_next_release_is_used_without_loss() -> None:
         assert kept[first.uid]["colour"] == {"of": first.uid}
         assert [item["numa"] for item in kept[first.uid]["devices"]] == [1]
         assert "colour" not in kept[third.uid]
-        await _end(made)
+        await check_end(made)
 
 
 async def test_rewritten_record_keeps_fields_of_the_next_release() -> None:
@@ -102,15 +105,7 @@ async def test_rewritten_record_keeps_fields_of_the_next_release() -> None:
         assert record["colour"] == {"of": claim.uid}
         assert [item["numa"] for item in record["devices"]] == [1]
         await made.stop(process)
-        await _end(made)
-
-
-async def _end(world: World) -> None:
-    await world.unprepare(*world.claims.values())
-    await check(world)
-    for process in list(world.processes):
-        await world.stop(process)
-    check_stopped(world)
+        await check_end(made)
 
 
 # the form of the release before, as its code made it, and what that code writes into a newer one
@@ -173,8 +168,7 @@ async def test_claims_of_the_previous_release_are_served_and_released() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
-        [process] = made.processes
-        await made.stop(process)
+        await _stop(made)
         written_by_the_release_before(made)
         await made.running()
         await made.prepare(first, second)
@@ -185,7 +179,7 @@ async def test_claims_of_the_previous_release_are_served_and_released() -> None:
         await made.prepare(third)
         await check(made)
         assert column(made, "SELECT checksum IS NULL FROM claims ORDER BY uid") == [1, 0]
-        await _end(made)
+        await check_end(made)
         assert told(made) == ""
 
 
@@ -193,8 +187,7 @@ async def test_previous_release_continues_with_the_state_and_back() -> None:
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
-        [process] = made.processes
-        await made.stop(process)
+        await _stop(made)
         with database(made) as state:  # the statements of that release, as it would write the claims again
             for uid, namespace, name, phase, record in state.execute(
                 f"SELECT {COLUMNS_1_1['claims']} FROM claims"  # noqa: S608 - a constant
@@ -210,7 +203,7 @@ async def test_previous_release_continues_with_the_state_and_back() -> None:
         await made.prepare(first, second)
         await check(made)
         assert [item["metadata_generation"] for item in made.dump()["claims"]] == [7, 7]
-        await _end(made)
+        await check_end(made)
         assert told(made) == ""
 
 
@@ -244,8 +237,7 @@ async def test_claims_of_0_1_keep_files_and_effects_and_are_found_after_a_rollba
     async with world() as made:
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1", "pan-2"])
         await made.prepare(first, second)
-        [process] = made.processes
-        await made.stop(process)
+        await _stop(made)
         given, hardware = files_of_claims(made), column(made, "SELECT outcome FROM effects ORDER BY number")
         for _ in range(2):  # there, back, and there again
             written_by_0_1(made)
@@ -253,12 +245,11 @@ async def test_claims_of_0_1_keep_files_and_effects_and_are_found_after_a_rollba
             await made.prepare(first, second)
             await eventually(lambda: all("identity" in item for item in records(made)[second.uid]["devices"]))
             await check(made)
-            [process] = made.processes
-            await made.stop(process)
+            await _stop(made)
             assert files_of_claims(made) == given, "no claim was prepared again"
             assert column(made, "SELECT outcome FROM effects ORDER BY number") == hardware
         await made.running()
-        await _end(made)
+        await check_end(made)
         assert told(made) == ""
 
 
@@ -294,5 +285,5 @@ async def test_claims_of_schema_1_1_are_served_unchanged_and_released() -> None:
         await made.prepare(third)
         await made.unprepare(first)
         await check(made)
-        await _end(made)
+        await check_end(made)
         assert told(made) == ""

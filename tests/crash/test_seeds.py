@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.chaos import STYLES, Chaos
-from tests.crash.world import Counts, world
+from tests.crash.world import Counted, world
 
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 FIRST = int(os.environ.get("CRASH_FIRST_SEED", "0"))
@@ -16,9 +16,7 @@ SEEDS = range(FIRST, FIRST + int(os.environ.get("CRASH_SEEDS", "20")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_seed(
-    seed: int, counted: Callable[[Counts], None], record_property: Callable[[str, object], None]
-) -> None:
+async def test_seed(seed: int, counted: Counted, record_property: Callable[[str, object], None]) -> None:
     record_property("seeds", 1)
     async with world(STYLES[seed % len(STYLES)]) as made:
         try:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dra_kit.node.failpoints import Failpoint
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_end
 from tests.crash.launch import CrashPoint
-from tests.crash.world import NODE, Counts, World, world
+from tests.crash.world import NODE, Counted, World, world
 from tests.support.api import eventually
 
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
@@ -67,15 +67,10 @@ async def _entered(world: World, gate: str) -> None:
 
 async def _end(world: World) -> None:
     await world.running()
-    for process in list(world.processes):
-        await world.stop(process)
+    await world.stop_all()
     await world.running()
     await check(world)
-    await world.unprepare(*world.claims.values())
-    await check(world)
-    for process in list(world.processes):
-        await world.stop(process)
-    check_stopped(world)
+    await check_end(world)
 
 
 async def life_beside_another(world: World, crash: CrashPoint | None) -> None:
@@ -131,7 +126,7 @@ LIVES = {
 
 
 @pytest.mark.parametrize("step", Failpoint, ids=lambda step: step.name)
-async def test_killed_after(step: Failpoint, counted: Callable[[Counts], None]) -> None:
+async def test_killed_after(step: Failpoint, counted: Counted) -> None:
     async with world() as made:
         await LIVES.get(step, life)(made, CrashPoint(step))
         assert made.counts.crashes == [step.value], "a step that is in the list is reached"
@@ -146,7 +141,7 @@ async def test_not_killed(lived: Callable[[World, CrashPoint | None], Awaitable[
         await lived(made, None)
 
 
-async def test_rebooted(counted: Callable[[Counts], None]) -> None:
+async def test_rebooted(counted: Counted) -> None:
     """Effects that a reboot undid are applied again, with new outcomes in the files and in the same answers."""
     async with world() as made:
         first, second = made.allocate(["pan-0", "pan-1"], coating="teflon"), made.allocate(["pan-2"])

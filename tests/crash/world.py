@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
@@ -64,6 +64,10 @@ class Counts:
     starts: int = 0
     calls: int = 0
     crashes: list[str] = field(default_factory=list)
+
+
+Counted: TypeAlias = Callable[[Counts], None]
+"""The fixture that takes what a run consisted of."""
 
 
 class World:
@@ -127,9 +131,7 @@ class World:
     def publish(self, menu: dict[str, dict[str, str]]) -> None:
         """The hardware is this from now on."""
         self.menu = menu
-        path = self.bakery / "menu.json"
-        path.with_suffix(".new").write_text(json.dumps(menu))
-        path.with_suffix(".new").replace(path)
+        self._write("menu.json", menu)
 
     def smell(self, *pans: str) -> None:
         """These pans smoke, and no others; those that did are bad until they are put out."""
@@ -141,15 +143,13 @@ class World:
         self.smoking -= set(pans)
         self._write("put-out.json", pans)
 
-    def _write(self, name: str, pans: Sequence[str]) -> None:
-        path = self.bakery / name
-        path.with_suffix(".new").write_text(json.dumps(pans))
-        path.with_suffix(".new").replace(path)
-
     def tell(self, facts: dict[str, dict[str, str]]) -> None:
         """The author's code learns attributes of pans."""
-        path = self.bakery / "facts.json"
-        path.with_suffix(".new").write_text(json.dumps(facts))
+        self._write("facts.json", facts)
+
+    def _write(self, name: str, content: object) -> None:
+        path = self.bakery / name
+        path.with_suffix(".new").write_text(json.dumps(content))
         path.with_suffix(".new").replace(path)
 
     def allocate(self, devices: Sequence[str], claim: Claim | None = None, **config: Any) -> Claim:
@@ -275,11 +275,16 @@ class World:
         process.send(signal.SIGTERM)
         self.processes.remove(process)
         self.past.append(process)
-        await eventually(lambda: not process.alive, PATIENCE)
+        await exited(process)
         if process.crashed_at:
             self.counts.crashes.append(process.crashed_at)
         else:
             assert process.exit_code in {0, -signal.SIGKILL}, f"ended with {process.exit_code}\n{process.log()}"
+
+    async def stop_all(self) -> None:
+        """SIGTERM to each process, one after the other."""
+        for process in list(self.processes):
+            await self.stop(process)
 
     def reboot(self) -> None:
         """The power goes and comes back: no process, nothing in the hardware, and nothing in /run."""
@@ -407,6 +412,11 @@ class World:
         """The last lines of the last processes."""
         texts = ["\n".join(process.log().splitlines()[-40:]) for process in (*self.past, *self.processes)]
         return "\n---\n".join(texts[-4:])
+
+
+async def exited(process: NodeProcess) -> None:
+    """Wait until it has ended."""
+    await eventually(lambda: not process.alive, PATIENCE)
 
 
 async def _asked(call: Awaitable[T]) -> T:

@@ -22,16 +22,26 @@ _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")
 _REPEAT = re.compile(r"\$\{repeat:(.*?):(\d+)\}", re.DOTALL)
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _LABEL = "resource.kubernetes.io/admin-access"
+REQUEST = (
+    "method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys", "only",
+    "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
+)  # fmt: skip
+"""Fields of a step that say what is sent, and which part of the answer is kept."""
 NAMESPACES = {"team-a": {}, "team-b": {}, "admin-a": {_LABEL: "true"}, "admin-off": {_LABEL: "false"}}
 
 
 def expand(value: Any) -> Any:
     """Return a line with its repetitions expanded."""
+    return _with_texts(value, lambda text: _REPEAT.sub(lambda match: match[1] * int(match[2]), text))
+
+
+def _with_texts(value: Any, changed: Callable[[str], str]) -> Any:
+    """Return a value with all keys and texts changed."""
     if isinstance(value, str):
-        return _REPEAT.sub(lambda match: match[1] * int(match[2]), value)
+        return changed(value)
     if isinstance(value, dict):
-        return {expand(key): expand(item) for key, item in value.items()}
-    return [expand(item) for item in value] if isinstance(value, list) else value
+        return {changed(key): _with_texts(item, changed) for key, item in value.items()}
+    return [_with_texts(item, changed) for item in value] if isinstance(value, list) else value
 
 
 class Replayer:
@@ -150,11 +160,7 @@ class Steps:
         )
 
     def _fill(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return _TEMPLATE.sub(lambda match: self._value(int(match[1]), match[2]), value)
-        if isinstance(value, dict):
-            return {self._fill(key): self._fill(item) for key, item in value.items()}
-        return [self._fill(item) for item in value] if isinstance(value, list) else value
+        return _with_texts(value, lambda text: _TEMPLATE.sub(lambda match: self._value(int(match[1]), match[2]), text))
 
     def _value(self, step: int, path: str) -> str:
         value = self.objects[step]
@@ -209,9 +215,7 @@ class Steps:
 
     def _recorded(self, step: Line, answer: aiohttp.ClientResponse, content: bytes) -> Line:
         """Return the step with our answer instead of the recorded one."""
-        kept = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
-                "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
-                "events", "sortRules", "either", "anyOf", "warningsUnordered")  # fmt: skip
+        kept = (*REQUEST, "events", "sortRules", "either", "anyOf", "warningsUnordered")
         got: Line = {key: step[key] for key in kept if key in step}
         got["status"] = answer.status
         parsed: Any = None

@@ -20,13 +20,11 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from tests.golden.api_client import NAMESPACES, Steps, expand
+from tests.golden.api_client import NAMESPACES, REQUEST, Steps, expand
 from tests.golden.files import read
 from tests.golden.kind import Line
 
-_SENT: Final = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
-                "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
-                "sleep")  # fmt: skip
+_SENT: Final = (*REQUEST, "sleep")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _OBJECT: Final = re.compile(r'(Invalid value: ")\{.*\}(": )', re.DOTALL)
 _VERSION: Final = re.compile(r"(ResourceVersion in object meta: )\d+")

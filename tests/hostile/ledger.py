@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,11 +37,20 @@ class Ledger:
         self._record = record
 
     @contextmanager
-    def attack(self, case: str) -> Iterator[Case]:
-        """Time an attack, which is resisted if the block ends without an error."""
+    def attack(self, case: str, *, pid: int = 0, most: float = math.inf) -> Iterator[Case]:
+        """Time an attack, which is resisted if the block ends without an error.
+
+        Args:
+            case: the attack.
+            pid: the attacked process, if its memory is measured at the end.
+            most: MiB that it must not reach.
+        """
         found = Case()
         begin = time.monotonic()
         yield found
+        if pid:
+            found.took(peak_mebibytes(pid))
+            assert found.mebibytes < most
         self._record(PROPERTY, (self._part, case, time.monotonic() - begin, found.mebibytes))
 
 

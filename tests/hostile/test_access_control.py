@@ -29,6 +29,7 @@ from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.hostile.browser import browsing, chromium, visit
 from tests.hostile.ledger import Ledger, peak_mebibytes
+from tests.unit.cli.cluster.saved import CLASS, claim
 from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
@@ -375,24 +376,15 @@ def test_no_output_contains_control_sequences(kitchen: Kitchen, ledger: Ledger) 
 
     saved = kitchen.directory / "saved"
     saved.mkdir()
-    claim = {
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-        "metadata": {"name": "lunch", "namespace": "default", "uid": "1"},
-        "spec": {"devices": {"requests": [{"name": "pizza", "exactly": {
-            "deviceClassName": "pizza", "allocationMode": "ExactCount", "count": 1,
-            "selectors": [{"cel": {"expression": f'device.driver == "{HOSTILE}"'}}]}}]}},
-    }  # fmt: skip
-    device_class = {
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "pizza", "uid": "2"},
-        "spec": {},
-    }  # fmt: skip
+    lunch = claim("lunch", f'device.driver == "{HOSTILE}"')
+    device_class = {**CLASS, "spec": {}}
     slices = {
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s", "uid": "3"},
         "spec": {"driver": "dra.pizza", "nodeName": "node-1", "devices": [{"name": f"pizza{HOSTILE}"}],
                  "pool": {"name": f"p{HOSTILE}", "generation": 1, "resourceSliceCount": 1}},
     }  # fmt: skip
     (saved / "objects.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, device_class, slices]})
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [lunch, device_class, slices]})
     )
     for style in ("text", "json"):
         with ledger.attack(f"names and selectors, in dra-kit explain -o {style}"):

@@ -70,6 +70,15 @@ def one_line(outcome: Outcome, name: str) -> None:
     assert len(line) < 1_000
 
 
+def check_rejected(ledger: Ledger, attack: str, name: str, *arguments: str | Path, **options: Any) -> Outcome:
+    """Run a command, and check that it rejects a file in one line with its name."""
+    with ledger.attack(attack) as case:
+        outcome = dra_kit(*arguments, limit=LIMIT, **options)
+        check_outcome(case, outcome, 2)
+        one_line(outcome, name)
+    return outcome
+
+
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Path:
     return save(tmp_path / "kitchen.yaml", *KITCHEN)
@@ -97,19 +106,14 @@ def test_lint_survives_attacks(bomb: str, tmp_path: Path, ledger: Ledger) -> Non
 def test_explain_survives_hostile_snapshots(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
     file = tmp_path / f"bomb.{suffix}"
     file.write_bytes(BOMBS[bomb])
-    with ledger.attack(f"explain --from .{suffix}: {bomb}") as case:
-        outcome = dra_kit("explain", "claim", "lunch", "--from", file, limit=LIMIT)
-        one_line(outcome, file.name)
-        check_outcome(case, outcome, 2)
+    check_rejected(ledger, f"explain --from .{suffix}: {bomb}", file.name, "explain", "claim", "lunch", "--from", file)
 
 
 @pytest.mark.parametrize("bomb", FEW)
 def test_explain_survives_hostile_manifests(bomb: str, kitchen: Path, tmp_path: Path, ledger: Ledger) -> None:
-    (tmp_path / "bomb.yaml").write_bytes(BOMBS[bomb])
-    with ledger.attack(f"explain -f: {bomb}") as case:
-        outcome = dra_kit("explain", "-f", tmp_path / "bomb.yaml", "--from", kitchen, limit=LIMIT)
-        check_outcome(case, outcome, 2)
-        one_line(outcome, "bomb.yaml")
+    file = tmp_path / "bomb.yaml"
+    file.write_bytes(BOMBS[bomb])
+    check_rejected(ledger, f"explain -f: {bomb}", file.name, "explain", "-f", file, "--from", kitchen)
 
 
 DRIVER = """
@@ -168,19 +172,13 @@ def test_entries_of_a_folder_that_are_not_regular_files_are_rejected(
         "explain --from": ("explain", "claim", "lunch", "--from", folder),
         "explain -f": ("explain", "-f", folder, "--from", kitchen),
     }
-    with ledger.attack(f"{tool}: {make.__name__} in a folder") as case:
-        outcome = dra_kit(*arguments[tool], limit=LIMIT)
-        check_outcome(case, outcome, 2)
-        one_line(outcome, "a.yaml")
+    check_rejected(ledger, f"{tool}: {make.__name__} in a folder", "a.yaml", *arguments[tool])
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "fifo"])
 def test_device_files_are_rejected_by_name(name: str, tmp_path: Path, ledger: Ledger) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with ledger.attack(f"lint: {name}") as case:
-        outcome = dra_kit("lint", name, directory=tmp_path, limit=LIMIT)
-        check_outcome(case, outcome, 2)
-        one_line(outcome, name)
+    check_rejected(ledger, f"lint: {name}", name, "lint", name, directory=tmp_path)
 
 
 def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
@@ -247,11 +245,9 @@ def test_explain_survives_hostile_archives(name: str, tmp_path: Path, ledger: Le
     make, problem = ARCHIVES[name]
     path = tmp_path / "saved.tar.gz"
     make(path)
-    with ledger.attack(f"explain --from archive: {name}") as case:
-        outcome = dra_kit("explain", "claim", "lunch", "--from", path, limit=LIMIT)
-        check_outcome(case, outcome, 2)
-        one_line(outcome, "saved.tar.gz")
-        assert problem in outcome.stderr
+    attack = f"explain --from archive: {name}"
+    outcome = check_rejected(ledger, attack, path.name, "explain", "claim", "lunch", "--from", path)
+    assert problem in outcome.stderr
 
 
 def test_costly_selectors_stop_an_explanation(tmp_path: Path, ledger: Ledger) -> None:

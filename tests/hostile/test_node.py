@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import grpc.aio
 import pytest
 
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from tests.hostile import victim
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.support.api import eventually
 from tests.unit.kubelet.wire import Client
@@ -60,22 +60,17 @@ class Running:
 async def running() -> AsyncIterator[Running]:
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(node())
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", "from dra_kit.cli import main; main()", "node", "tests.hostile.loud_driver:driver",
+        program = victim.running(
+            *victim.DRA_KIT, "node", "tests.hostile.loud_driver:driver",
             "--node-name", NODE, "--kubelet-dir", str(made.root), "--cdi-dir", str(made.cdi), "--state-dir",
             str(made.root / "state"), "--kubeconfig", str(made.kubeconfig), "--log-level", "error",
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
-        try:
-            await eventually(lambda: made.kubelet.plugins(DRIVER) and made.published())
-            socket = made.root / "plugins" / DRIVER / "dra.sock"
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{socket}"))
+        process = await stack.enter_async_context(program)
+        await eventually(lambda: made.kubelet.plugins(DRIVER) and made.published())
+        socket = made.root / "plugins" / DRIVER / "dra.sock"
+        async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             yield Running(made, Client(channel, "v1"), process.pid)
-            assert process.returncode is None
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
 
 
 ODD = [
@@ -89,7 +84,8 @@ async def test_odd_uids_names_and_namespaces(running: Running, ledger: Ledger) -
     await running.serves()
     before = running.files()
     for number, text in enumerate(ODD):
-        with ledger.attack(f"gRPC: {text[:20]!r} of {len(text)} bytes as UID, name and namespace") as case:
+        attack = f"gRPC: {text[:20]!r} of {len(text)} bytes as UID, name and namespace"
+        with ledger.attack(attack, pid=running.pid):
             claims = [
                 ClaimReference("default", "lunch", text),
                 ClaimReference("default", text, f"uid-name-{number}"),
@@ -99,7 +95,6 @@ async def test_odd_uids_names_and_namespaces(running: Running, ledger: Ledger) -
             released = await running.client.unprepare(claims)
             assert all(len(error.encode()) <= ERROR_BYTES for error in released.values())
             assert running.files() == before
-            case.took(peak_mebibytes(running.pid))
     await running.serves()
 
 
@@ -143,18 +138,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
 async def test_long_errors(running: Running, ledger: Ledger) -> None:
     for number, (name, fields) in enumerate(CONFIGS.items()):
         claims = [running.node.claim(f"lunch-{number}", config=[{**CONFIG, **fields}])]
-        with ledger.attack(f"config: {name}") as case:
+        with ledger.attack(f"config: {name}", pid=running.pid):
             assert all(await running.errors(claims))
-            case.took(peak_mebibytes(running.pid))
     await running.serves()
 
 
 async def test_500_claims_whose_errors_are_long(running: Running, ledger: Ledger) -> None:
     for topping in ("loud", "late"):
         claims = [running.node.claim(f"{topping}-{i}", config=[{**CONFIG, "topping": topping}]) for i in range(500)]
-        with ledger.attack(f"500 claims in a call, an error of 1 MB each ({topping})") as case:
+        with ledger.attack(f"500 claims in a call, an error of 1 MB each ({topping})", pid=running.pid):
             assert all(await running.errors(claims))
-            case.took(peak_mebibytes(running.pid))
     with ledger.attack("500 claims in a call that name one another's UIDs by long names"):
         claims = [ClaimReference("default", f"{i}-{'x' * 5000}", "uid-1") for i in range(500)]
         assert all(await running.errors(claims))

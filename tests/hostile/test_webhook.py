@@ -11,21 +11,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.hostile.ledger import Ledger, peak_mebibytes
+from tests.hostile.ledger import Case, Ledger, peak_mebibytes
+from tests.hostile.victim import DRA_KIT, running
+from tests.hostile.webhook_flood import HEAD, PATH, address, connected, is_answered, request_of
 from tests.support.ports import kept_free
 from tests.unit.admission.certificates import Pair, issue
 from tests.unit.admission.pizzeria import API_VERSION, carrying, config, parameters, review
 from tests.unit.controller.cluster_api import ClusterApi
 
 PART = "webhook"
-PATH = "/validate-opaque-config"
 REVIEW_SECONDS = 30.0  # the maximum of timeoutSeconds, for busy machines; the ledger records the actual time
 PROBE_SECONDS = 60.0  # for busy machines; a probe that is cut off or refused fails at once
 MOST_MEBIBYTES = 400.0
@@ -87,6 +88,10 @@ class Webhook:
         ):
             assert answer.status == 200, await answer.text()
 
+    def attack(self, ledger: Ledger, name: str) -> AbstractContextManager[Case]:
+        """Time an attack, and check the memory of the process at its end."""
+        return ledger.attack(name, pid=self.pid, most=MOST_MEBIBYTES)
+
     def mebibytes(self) -> float:
         most = peak_mebibytes(self.pid)
         assert most < MOST_MEBIBYTES
@@ -104,23 +109,18 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
         )
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", "from dra_kit.cli import main; main()", "webhook",
+        program = running(
+            *DRA_KIT, "webhook",
             "tests.unit.admission.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
             "--host", "127.0.0.1", "--port", str(port), "--probe-address", f"127.0.0.1:{probe_port}",
             "--kubeconfig", str(kubeconfig), "--log-level", "info", stderr=output,
         )  # fmt: skip
+        process = await stack.enter_async_context(program)
         found = Webhook(process.pid, (port, probe_port), pair, session, log)
-        try:
-            async with asyncio.timeout(60):
-                while (await found.ask(GOOD))[0] != 200:  # noqa: ASYNC110 - another process sets no event
-                    await asyncio.sleep(0.05)
-            yield found
-            assert process.returncode is None
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        async with asyncio.timeout(60):
+            while (await found.ask(GOOD))[0] != 200:  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(0.05)
+        yield found
 
 
 def filled(make: Callable[[int], tuple[str, Any]]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def full(parameters: Any) -> dict[str, Any]:
 
 async def test_reviews_of_32_configs_of_10_kib(webhook: Webhook, ledger: Ledger) -> None:
     for name, body in CONFIGS.items():
-        with ledger.attack(f"32 configs of 10 KiB, {name}") as case:
+        with webhook.attack(ledger, f"32 configs of 10 KiB, {name}"):
             begin = time.monotonic()
             status, text = await webhook.ask(full(body))
             assert time.monotonic() - begin < REVIEW_SECONDS
@@ -163,7 +163,6 @@ async def test_reviews_of_32_configs_of_10_kib(webhook: Webhook, ledger: Ledger)
             response = json.loads(text)["response"]
             assert response["allowed"] is False
             assert len(text) < 32 * 1024
-            case.took(webhook.mebibytes())
 
 
 async def test_a_valid_review_beside_four_of_them(webhook: Webhook, ledger: Ledger) -> None:
@@ -180,12 +179,11 @@ async def test_a_valid_review_beside_four_of_them(webhook: Webhook, ledger: Ledg
 async def test_an_update_of_what_is_stored_with_problems(webhook: Webhook, ledger: Ledger) -> None:
     stored = carrying("DeviceClass", *[config(CONFIGS["values of the wrong type"])] * 32)
     new = carrying("DeviceClass", *[config({**CONFIGS["values of the wrong type"], "wine": 1})] * 32)
-    with ledger.attack("an update of 32 configs of 10 KiB") as case:
+    with webhook.attack(ledger, "an update of 32 configs of 10 KiB"):
         begin = time.monotonic()
         status, text = await webhook.ask(review(new, old=stored, operation="UPDATE"))
         assert time.monotonic() - begin < REVIEW_SECONDS
         assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
-        case.took(webhook.mebibytes())
 
 
 BODIES: dict[str, tuple[bytes, set[int]]] = {
@@ -213,12 +211,11 @@ BODIES: dict[str, tuple[bytes, set[int]]] = {
 
 async def test_bodies_that_are_not_valid_reviews(webhook: Webhook, ledger: Ledger) -> None:
     for name, (body, wanted) in BODIES.items():
-        with ledger.attack(name) as case:
+        with webhook.attack(ledger, name):
             status, text = await webhook.ask(body)
             assert status in wanted, (name, status, text[:200])
             assert '"allowed": true' not in text
             await webhook.good()
-            case.took(webhook.mebibytes())
 
 
 def changed(**request: object) -> dict[str, Any]:
@@ -269,9 +266,6 @@ async def connections(webhook: Webhook, number: int, sent: bytes = b"") -> Async
             writer.transport.abort()
 
 
-HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n".encode()
-
-
 @pytest.mark.parametrize(
     ("name", "number", "sent"),
     [
@@ -283,9 +277,8 @@ HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json
 )
 async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name: str, number: int, sent: bytes) -> None:
     async with connections(webhook, number, sent) as held:
-        with ledger.attack(f"a good review beside {name}") as case:
+        with webhook.attack(ledger, f"a good review beside {name}"):
             await webhook.good()
-            case.took(webhook.mebibytes())
         if sent == HEAD:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
@@ -313,28 +306,23 @@ async def test_many_connections_from_one_address(webhook: Webhook, ledger: Ledge
             flood.create_task(open_more())
         for number in range(10):
             await asyncio.sleep(0.2)
-            with ledger.attack(f"a good review beside ever more connections, {number}") as case:
+            with webhook.attack(ledger, f"a good review beside ever more connections, {number}"):
                 await webhook.good()
-                case.took(webhook.mebibytes())
         ended.set()
 
 
 async def test_compressed_bodies(webhook: Webhook, ledger: Ledger) -> None:
     body = gzip.compress(bytes(256 << 20), compresslevel=6)
-    request = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    async with connections(webhook, 60, request):
-        with ledger.attack("a good review beside 60 compressed bodies of 256 MiB") as case:
+    async with connections(webhook, 60, request_of(body, b"Content-Encoding: gzip\r\n")):
+        with webhook.attack(ledger, "a good review beside 60 compressed bodies of 256 MiB"):
             await webhook.good()
-            case.took(webhook.mebibytes())
 
 
 async def test_a_connection_that_is_idle_longer_than_the_request_timeout(webhook: Webhook, ledger: Ledger) -> None:
-    body = json.dumps(GOOD).encode()
-    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     reader, writer = await asyncio.open_connection("127.0.0.1", webhook.port, ssl=webhook.pair.trust)
     with ledger.attack("a good review on a connection that rested for 7 s"):
         for pause in (7, 0):
-            writer.write(request)
+            writer.write(request_of(json.dumps(GOOD).encode()))
             assert b"200" in await reader.readline()
             await reader.readuntil(b'"allowed": true}}')
             await asyncio.sleep(pause)
@@ -372,25 +360,16 @@ MOST_BEFORE = 1500  # reviews of a flood answered before a valid one: 256 slots,
 
 async def flood(webhook: Webhook, body: bytes, source: str, answers: Counter[str], *, keep: bool = True) -> None:
     """Send reviews continuously, each after the last answer; count the answers."""
-    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    request = request_of(body)
     while True:
-        writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", webhook.port, ssl=webhook.pair.trust, local_addr=(source, 0)
-            )
-            again = True
-            while again:
-                writer.write(request)
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-                answers["200" if b" 200 " in head else "other"] += 1
-                again = keep
+            async with connected(webhook.port, webhook.pair.trust, source) as (reader, writer):
+                again = True
+                while again:
+                    answers["200" if await is_answered(reader, writer, request) else "other"] += 1
+                    again = keep
         except (OSError, asyncio.IncompleteReadError, ValueError):
             await asyncio.sleep(0.05)
-        finally:
-            if writer is not None:
-                writer.transport.abort()
 
 
 @asynccontextmanager
@@ -409,19 +388,15 @@ def one_address(_: int) -> str:
     return "127.0.0.1"
 
 
-def many_addresses(number: int) -> str:
-    return f"127.0.{1 + number // 200}.{1 + number % 200}"
-
-
 @pytest.mark.parametrize(
     ("name", "number", "body", "source", "keep", "most"),
     [
         ("200 that ask about 55 KiB", 200, heavy(55_000), one_address, True, 20),
-        ("100 addresses that ask about 55 KiB", 100, heavy(55_000), many_addresses, True, 20),
+        ("100 addresses that ask about 55 KiB", 100, heavy(55_000), address, True, 20),
         ("100 that ask about 8 KiB", 100, heavy(8_000), one_address, True, 200),
-        ("200 addresses that ask about as much as a good review", 200, SMALL, many_addresses, True, 1000),
+        ("200 addresses that ask about as much as a good review", 200, SMALL, address, True, 1000),
         ("50 that ask about as much as a good review", 50, SMALL, one_address, True, 250),
-        ("30 that connect each time", 30, SMALL, many_addresses, False, 150),
+        ("30 that connect each time", 30, SMALL, address, False, 150),
         ("40 that ask about 500 KiB", 40, heavy(500_000), one_address, True, 5),
     ],
 )
@@ -444,9 +419,8 @@ async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  
     async with crowd(*(flood(webhook, body, source(each), answers, keep=keep) for each in range(number))):
         for turn in range(5):
             before = answers["200"]
-            with ledger.attack(f"a good review beside {name}, {turn}") as case:
+            with webhook.attack(ledger, f"a good review beside {name}, {turn}"):
                 await webhook.good()
-                case.took(webhook.mebibytes())
             assert answers["200"] - before <= most
             with ledger.attack(f"the readiness probe beside {name}, {turn}"):
                 await webhook.is_ready()
@@ -457,33 +431,28 @@ async def test_valid_reviews_and_probes_beside_clients_that_send_continuously(  
 @asynccontextmanager
 async def flooded(webhook: Webhook, number: int, mode: str, full: int) -> AsyncIterator[Callable[[], int]]:
     """Run a flood in another process until it has counted that many; return its counter."""
-    process = await asyncio.create_subprocess_exec(
+    counted = 0
+
+    async def count(lines: asyncio.StreamReader) -> None:
+        nonlocal counted
+        while line := await lines.readline():
+            counted = int(line)
+
+    program = running(
         sys.executable, "-m", "tests.hostile.webhook_flood", str(webhook.port), str(number), mode,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    counted = 0
-
-    async def count() -> None:
-        nonlocal counted
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
-            counted = int(line)
-
-    counting = asyncio.create_task(count())
-    try:
+    async with program as process:
         assert process.stdin is not None
+        assert process.stdout is not None
+        counting = asyncio.create_task(count(process.stdout))
         process.stdin.write(SMALL)
         process.stdin.close()
         async with asyncio.timeout(400):
             while counted < full:  # noqa: ASYNC110 - another process sets no event
                 await asyncio.sleep(0.05)
         yield lambda: counted
-        assert process.returncode is None
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        await counting
+    await counting
 
 
 @pytest.mark.timeout(600)  # on a busy machine, starting such a flood takes long
@@ -504,9 +473,8 @@ async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
         for turn in range(3):
             for how, asking in (("fresh", webhook.good), ("kept", kept.good_again)):
                 before = counted()
-                with ledger.attack(f"a good review, {how}, beside {name}, {turn}") as case:
+                with webhook.attack(ledger, f"a good review, {how}, beside {name}, {turn}"):
                     await asking()
-                    case.took(webhook.mebibytes())
                 assert mode == "silent" or counted() - before <= MOST_BEFORE
             with ledger.attack(f"the readiness probe beside {name}, {turn}"):
                 await webhook.is_ready()
@@ -517,16 +485,12 @@ async def test_valid_reviews_and_probes_beside_more_clients_than_slots(
 async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str) -> None:
     """Hold a connection with a partial request, and reconnect immediately when it is closed."""
     while True:
-        writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, local_addr=(source, 0))
-            writer.write(sent)
-            await reader.read()
+            async with connected(port, trust, source) as (reader, writer):
+                writer.write(sent)
+                await reader.read()
         except OSError:
             await asyncio.sleep(0.05)
-        finally:
-            if writer is not None:
-                writer.transport.abort()
 
 
 @pytest.mark.parametrize(
@@ -541,11 +505,10 @@ async def test_valid_reviews_and_probes_beside_addresses_that_hold_connections( 
     webhook: Webhook, ledger: Ledger, name: str, number: int, sent: bytes, tls: bool
 ) -> None:
     trust = webhook.pair.trust if tls else None
-    async with crowd(*(hold(webhook.port, trust, sent, many_addresses(each)) for each in range(number))):
+    async with crowd(*(hold(webhook.port, trust, sent, address(each)) for each in range(number))):
         for turn in range(3):
-            with ledger.attack(f"a good review beside {name}, {turn}") as case:
+            with webhook.attack(ledger, f"a good review beside {name}, {turn}"):
                 await webhook.good()
-                case.took(webhook.mebibytes())
             with ledger.attack(f"the readiness probe beside {name}, {turn}"):
                 await webhook.is_ready()
 
@@ -555,7 +518,7 @@ async def test_valid_reviews_and_probes_beside_addresses_that_hold_connections( 
 async def test_probes_beside_addresses_that_hold_connections_to_their_port(
     webhook: Webhook, ledger: Ledger, number: int, sent: bytes
 ) -> None:
-    async with crowd(*(hold(webhook.probe_port, None, sent, many_addresses(each)) for each in range(number))):
+    async with crowd(*(hold(webhook.probe_port, None, sent, address(each)) for each in range(number))):
         for turn in range(10):
             with ledger.attack(f"the liveness probe beside {number} addresses with {sent[:3]!r}, {turn}"):
                 await webhook.is_live()

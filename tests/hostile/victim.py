@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+DRA_KIT = (sys.executable, "-c", "from dra_kit.cli import main; main()")
 _LIMIT_BYTES = 8 << 30  # a victim that needs more is killed
 
 
@@ -33,8 +37,7 @@ def dra_kit(
     limit: float = 60,
 ) -> Outcome:
     """Run ``dra-kit`` with arguments."""
-    command = [sys.executable, "-c", "from dra_kit.cli import main; main()", *map(str, arguments)]
-    return run(command, directory=directory, environment=environment, limit=limit)
+    return run([*DRA_KIT, *map(str, arguments)], directory=directory, environment=environment, limit=limit)
 
 
 def run(
@@ -76,3 +79,16 @@ def run(
             time.monotonic() - begin,
             usage.ru_maxrss / 1024,
         )
+
+
+@asynccontextmanager
+async def running(*command: str, **streams: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program until the block ends, and check that it has not exited before."""
+    process = await asyncio.create_subprocess_exec(*command, **streams)
+    try:
+        yield process
+        assert process.returncode is None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

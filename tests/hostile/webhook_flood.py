@@ -11,11 +11,42 @@ import os
 import resource
 import ssl
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 PATH = "/validate-opaque-config"
-HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n"
+HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n".encode()
 SILENT_SECONDS = 0.5
+
+
+def request_of(body: bytes, *headers: bytes) -> bytes:
+    """Return a whole request."""
+    return b"".join((HEAD, *headers, b"Content-Length: %d\r\n\r\n" % len(body), body))
+
+
+def address(number: int) -> str:
+    """Return an address that no other client has."""
+    return f"127.0.{1 + number // 200}.{1 + number % 200}"
+
+
+@asynccontextmanager
+async def connected(
+    port: int, trust: ssl.SSLContext | None, source: str
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect from an address until the block ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, local_addr=(source, 0))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def is_answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
+    """Send a request, read the whole answer, and return whether its status is 200."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+    return b" 200 " in head
 
 
 class Flood:
@@ -25,7 +56,7 @@ class Flood:
         self.count = 0
         self._port = port
         self._mode = mode
-        self._request = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        self._request = request_of(body)
         self._trust: ssl.SSLContext | None = None
         if mode != "silent":
             self._trust = ssl.create_default_context()
@@ -33,17 +64,11 @@ class Flood:
             self._trust.verify_mode = ssl.CERT_NONE
 
     async def client(self, number: int) -> None:
-        """Connect repeatedly from an address that no other client has."""
-        source = f"127.0.{1 + number // 200}.{1 + number % 200}"
+        """Connect repeatedly from the client's own address."""
         while True:
             with suppress(OSError, asyncio.IncompleteReadError, ValueError):
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", self._port, ssl=self._trust, local_addr=(source, 0)
-                )
-                try:
+                async with connected(self._port, self._trust, address(number)) as (reader, writer):
                     await self._ask(reader, writer)
-                finally:
-                    writer.transport.abort()
             await asyncio.sleep(0.02)
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,10 +77,7 @@ class Flood:
             await asyncio.sleep(SILENT_SECONDS)
             return
         while True:
-            writer.write(self._request)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-            self.count += b" 200 " in head
+            self.count += await is_answered(reader, writer, self._request)
             if self._mode == "reconnect":
                 return
 

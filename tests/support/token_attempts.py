@@ -26,6 +26,7 @@ from tests.support.token_reach import (
     entry_of,
     event_object,
     get,
+    owned_by,
     patch,
     pod_object,
     post,
@@ -49,6 +50,7 @@ NODE, NOWHERE, CONTROLLER, WEBHOOK = f"node/{HERE}", "node/", "controller/", "we
 TOKEN: Final[Object] = {
     "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]},
 }  # fmt: skip
+_OF_OTHERS: Final = "only its own entries|forbidden"
 _STATUS: Final = "but status.devices|cannot patch|cannot update|not permitted|forbidden"
 Make = Callable[[Place], Request]
 
@@ -83,8 +85,8 @@ def _node_reads() -> Iterator[Attempt]:
     for name, make in {
         "token": post(f"{account}/boss/token", TOKEN),
         "exec": post(f"{PODS}/own/exec?command=id", {}),
-        "account": patch(f"{account}/boss", {"metadata": {"labels": {"a": "b"}}}),
-        "role": patch(f"{rbac}/clusterroles/view", {"metadata": {"labels": {"a": "b"}}}),
+        "account": _relabelled(f"{account}/boss", {"a": "b"}),
+        "role": _relabelled(f"{rbac}/clusterroles/view", {"a": "b"}),
         "policy": delete(f"{admission}/validatingadmissionpolicybindings/any"),
         "webhook": delete(f"{admission}/validatingwebhookconfigurations/any"),
         "node": patch(f"/api/v1/nodes/{HERE}", {"spec": {"unschedulable": True}}),
@@ -152,17 +154,18 @@ def _node_slices() -> Iterator[Attempt]:
     yield Attempt(nameless, "create-in-no-pool", NOWHERE, _scoped(allNodes=True), f"{none}|pools with this name")
     yield Attempt(nameless, "delete", NOWHERE, delete(slices_path("own")), none)
     yield Attempt(nameless, "pod", NOWHERE, post(PODS, pod_object()), none)
-    yield Attempt(nameless, "config-map", NOWHERE, post(CONFIG_MAPS, config_map("x", HERE)), none)
+    yield Attempt(nameless, "config-map", NOWHERE, post(CONFIG_MAPS, config_map("x", *owned_by(HERE))), none)
 
 
-def _applied(name: str, status: Object) -> Make:
-    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "status": status}
-    return patch(f"{CLAIMS}/{name}/status", body, APPLY)
+def _applied(node: str, *entries: Object) -> Make:
+    """Say something of the devices of a node's claim."""
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": f"on-{node}"}}
+    return patch(f"{CLAIMS}/on-{node}/status", {**head, "status": {"devices": list(entries)}}, APPLY)
 
 
 def _node_claims() -> Iterator[Attempt]:
     own = "change this driver's entries"
-    yield Attempt(own, "apply", NODE, _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}), release="plain")
+    yield Attempt(own, "apply", NODE, _applied(HERE, entry_of(HERE)), release="plain")
     others = "allocate, reserve, free"
     here, there = f"{CLAIMS}/on-{HERE}", f"{CLAIMS}/on-{THERE}"
     elsewhere = "only of claims that are allocated on this node|forbidden"
@@ -170,28 +173,29 @@ def _node_claims() -> Iterator[Attempt]:
     for name, make, text in (
         ("free", patch(f"{here}/status", {"status": {"allocation": None, "devices": None}}), _STATUS),
         ("reserve", patch(f"{here}/status", {"status": {"reservedFor": [consumer]}}), _STATUS),
-        (
-            "foreign-entry",
-            _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}),
-            "only its own entries|forbidden",
-        ),
-        (
-            "remove-foreign-entry",
-            patch(f"{here}/status", {"status": {"devices": []}}),
-            "only its own entries|forbidden",
-        ),
-        ("other-node", _applied(f"on-{THERE}", {"devices": [entry_of(THERE)]}), elsewhere),
-        ("pool-of-other-node", _applied(f"on-{HERE}", {"devices": [entry_of(THERE)]}), "must be an allocated device"),
+        ("foreign-entry", _applied(HERE, entry_of(HERE, ANOTHER)), _OF_OTHERS),
+        ("remove-foreign-entry", patch(f"{here}/status", {"status": {"devices": []}}), _OF_OTHERS),
+        ("other-node", _applied(THERE, entry_of(THERE)), elsewhere),
+        ("pool-of-other-node", _applied(HERE, entry_of(THERE)), "must be an allocated device"),
         ("delete", delete(here), "cannot delete resource"),
-        ("update", patch(there, {"metadata": {"labels": {"a": "b"}}}), "cannot patch resource"),
+        ("update", _relabelled(there, {"a": "b"}), "cannot patch resource"),
     ):
         yield Attempt(others, name, NODE, make, text, "plain")
-    tokenless = _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]})
+    tokenless = _applied(HERE, entry_of(HERE))
     yield Attempt("write anything of a node", "status", NOWHERE, tokenless, elsewhere, "plain")
 
 
 def _pod(**given: Any) -> Make:
     return post(PODS, pod_object(**given))
+
+
+def _relabelled(path: str, labels: Object) -> Make:
+    return patch(path, {"metadata": {"labels": labels}})
+
+
+def _secured(**context: object) -> Make:
+    """A pod whose container has a security context."""
+    return _pod(container={"securityContext": context})
 
 
 def _variable(**source: Object) -> Object:
@@ -209,8 +213,7 @@ def _projected(**source: Any) -> Object:
 def _node_pods() -> Iterator[Attempt]:
     own = "with `node.effectPods.labels`"
     yield Attempt(own, "list", NODE, get(PODS))
-    owner = config_map("x", HERE)["metadata"]["ownerReferences"]
-    marked = {"ownerReferences": [owner[0] | {"controller": True}], "annotations": {"dra-kit/effect": "{}"}}
+    marked = {"ownerReferences": [owned_by(HERE)[0] | {"controller": True}], "annotations": {"dra-kit/effect": "{}"}}
     keys = {**LABELS, f"{DRIVER}/claim": "c", "dra-kit/driver": DRIVER, "dra-kit/node": HERE}
     yield Attempt(own, "create", NODE, _pod(metadata=marked, labels=keys))
     ordinary = {
@@ -238,13 +241,11 @@ def _node_pods() -> Iterator[Attempt]:
     yield Attempt(own, "create-ordinary", NODE, _pod(**ordinary))
     yield Attempt(own, "create-account-default", NODE, _pod(serviceAccountName="default"))
     yield Attempt(own, "delete", NODE, delete(f"{PODS}/own"))
-    yield Attempt(own, "label", NODE, patch(f"{PODS}/own", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}))
+    yield Attempt(own, "label", NODE, _relabelled(f"{PODS}/own", {f"{DRIVER}/a": "b"}))
     image = {"spec": {"containers": [{"name": "c", "image": "busybox:1.37"}]}}
     yield Attempt(own, "image", NODE, patch(f"{PODS}/own", image, STRATEGIC))
     # annotations of others, such as a network's, are not its own
-    yield Attempt(
-        own, "label-annotated", NODE, patch(f"{PODS}/annotated", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}})
-    )
+    yield Attempt(own, "label-annotated", NODE, _relabelled(f"{PODS}/annotated", {f"{DRIVER}/a": "b"}))
     yield Attempt(own, "delete-borrowed", NODE, delete(f"{PODS}/borrowed"))
 
     others = "write pods of other nodes"
@@ -257,9 +258,9 @@ def _node_pods() -> Iterator[Attempt]:
         ("create-in-default", post("/api/v1/namespaces/default/pods", pod_object()), "cannot create resource"),
         ("delete-theirs", delete(f"{PODS}/theirs"), where),
         ("delete-stranger", delete(f"{PODS}/stranger"), labels),
-        ("label-stranger", patch(f"{PODS}/stranger", {"metadata": {"labels": LABELS}}), labels),
-        ("unlabel", patch(f"{PODS}/own", {"metadata": {"labels": {"app.kubernetes.io/component": None}}}), labels),
-        ("label-theirs", patch(f"{PODS}/theirs", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}), where),
+        ("label-stranger", _relabelled(f"{PODS}/stranger", LABELS), labels),
+        ("unlabel", _relabelled(f"{PODS}/own", {"app.kubernetes.io/component": None}), labels),
+        ("label-theirs", _relabelled(f"{PODS}/theirs", {f"{DRIVER}/a": "b"}), where),
         ("evict", post(f"{PODS}/theirs/eviction", eviction), "cannot create resource"),
         ("log", get(f"{PODS}/theirs/log"), "cannot get resource"),
     ):  # fmt: skip
@@ -267,11 +268,8 @@ def _node_pods() -> Iterator[Attempt]:
 
     borrow = "give its pods another service account"
     account, token = "may run its pods as no service account but default", "automountServiceAccountToken: false"
-    secret, config, pull = (
-        "may not give its pods Secret webhook-key",
-        "may not give its pods ConfigMap own",
-        "may not pull images",
-    )
+    secret, config = "may not give its pods Secret webhook-key", "may not give its pods ConfigMap own"
+    pull = "may not pull images"
     fields = "may not write pods with"
     projected = {"serviceAccountToken": {"path": "t"}}
     key, entry = {"name": "webhook-key", "key": "tls.key"}, {"name": "own", "key": "k"}
@@ -319,11 +317,8 @@ def _node_pods() -> Iterator[Attempt]:
         yield Attempt(borrow, f"volume-{name}", NODE, _pod(**_volume(**source)), f"{fields} {next(iter(source))}")
 
     power = "give its pods paths, namespaces or ports"
-    path, host, confined = (
-        "of the host into its pods",
-        "may write pods that use|may not write pods that use",
-        "only pods without privileges",
-    )
+    path, confined = "of the host into its pods", "only pods without privileges"
+    host = "may write pods that use|may not write pods that use"
     for name, make, text in (
         ("path", _pod(**_volume(hostPath={"path": "/run/oven"})), path),
         ("pid", _pod(hostPID=True), host),
@@ -333,16 +328,12 @@ def _node_pods() -> Iterator[Attempt]:
         ("probe", _pod(container={"livenessProbe": {"httpGet": {"port": 80, "host": "192.0.2.1"}}}), host),
         ("tcp-probe", _pod(container={"startupProbe": {"tcpSocket": {"port": 80, "host": "192.0.2.1"}}}), host),
         ("hook", _pod(container={"lifecycle": {"postStart": {"httpGet": {"port": 80, "host": "192.0.2.1"}}}}), host),
-        ("privileged", _pod(container={"securityContext": {"privileged": True}}), confined),
+        ("privileged", _secured(privileged=True), confined),
         ("privileged-init", _pod(initContainers=[second | {"securityContext": {"privileged": True}}]), confined),
-        ("capability", _pod(container={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}), confined),
+        ("capability", _secured(capabilities={"add": ["SYS_ADMIN"]}), confined),
         ("seccomp", _pod(securityContext={"seccompProfile": {"type": "Unconfined"}}), confined),
-        (
-            "seccomp-of-container",
-            _pod(container={"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
-            confined,
-        ),
-        ("selinux", _pod(container={"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}), confined),
+        ("seccomp-of-container", _secured(seccompProfile={"type": "Unconfined"}), confined),
+        ("selinux", _secured(seLinuxOptions={"type": "spc_t"}), confined),
         ("sysctl", _pod(securityContext={"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}), confined),
         ("apparmor", _pod(securityContext={"appArmorProfile": {"type": "Unconfined"}}), confined),
         ("proc-mount", _pod(hostUsers=False, container={"securityContext": {"procMount": "Unmasked"}}), confined),
@@ -360,7 +351,7 @@ def _node_pods() -> Iterator[Attempt]:
             _pod(labels={**LABELS, "app.kubernetes.io/instance": "webhook"}),
             f"{added} app.kubernetes.io/instance",
         ),
-        ("label-later", patch(f"{PODS}/own", {"metadata": {"labels": {"pod-template-hash": "a"}}}), added),
+        ("label-later", _relabelled(f"{PODS}/own", {"pod-template-hash": "a"}), added),
         ("annotation", _pod(metadata={"annotations": {"k8s.v1.cni.cncf.io/networks": "admin"}}), added),
         (
             "annotation-later",
@@ -368,11 +359,7 @@ def _node_pods() -> Iterator[Attempt]:
             added,
         ),
         ("owner", _pod(metadata={"ownerReferences": [replica_set]}), owned),
-        (
-            "owner-node",
-            _pod(metadata={"ownerReferences": config_map("x", THERE)["metadata"]["ownerReferences"]}),
-            owned,
-        ),
+        ("owner-node", _pod(metadata={"ownerReferences": owned_by(THERE)}), owned),
         ("owner-later", patch(f"{PODS}/own", {"metadata": {"ownerReferences": [replica_set]}}), owned),
         ("finalizer", _pod(metadata={"finalizers": ["a.example/b"]}), owned),
         ("finalizer-later", patch(f"{PODS}/own", {"metadata": {"finalizers": ["a.example/b"]}}), owned),
@@ -395,7 +382,7 @@ def _node_pods() -> Iterator[Attempt]:
         "host-path-below": _pod(**_volume(hostPath={"path": "/run/oven/a"})),
         "host-pid": _pod(hostPID=True),
         "host-network": _pod(hostNetwork=True, container={"ports": [{"containerPort": 80, "hostPort": 80}]}),
-        "privileged": _pod(container={"securityContext": {"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}}}),
+        "privileged": _secured(privileged=True, capabilities={"add": ["SYS_ADMIN"]}),
         "listed-label": _pod(labels={**LABELS, "team": "kitchen"}, metadata={"annotations": {"team": "kitchen"}}),
     }.items():
         yield Attempt(listed, name, NODE, make, release="listed")
@@ -419,55 +406,46 @@ def _node_pods() -> Iterator[Attempt]:
 
 def _node_objects() -> Iterator[Attempt]:
     own = "with `node.extraRules`"
-    label = {"metadata": {"labels": {"a": "b"}}}
+    label = {"a": "b"}
     yield Attempt(own, "read", NODE, get(f"{CONFIG_MAPS}/theirs"))
-    yield Attempt(own, "create", NODE, post(CONFIG_MAPS, config_map("x", HERE)))
-    yield Attempt(own, "update", NODE, patch(f"{CONFIG_MAPS}/own", label))
+    yield Attempt(own, "create", NODE, post(CONFIG_MAPS, config_map("x", *owned_by(HERE))))
+    yield Attempt(own, "update", NODE, _relabelled(f"{CONFIG_MAPS}/own", label))
     yield Attempt(own, "delete", NODE, delete(f"{CONFIG_MAPS}/own"))
-    yield Attempt(own, "node", NODE, patch(f"/api/v1/nodes/{HERE}", label))
+    yield Attempt(own, "node", NODE, _relabelled(f"/api/v1/nodes/{HERE}", label))
     yield Attempt(own, "create-secret", NODE, post(SECRETS, secret_object("Opaque")))
     free = "with `node.ownObjectsOnly: false`"
-    yield Attempt(free, "any-update", NODE, patch(f"{CONFIG_MAPS}/theirs", label), release="listed")
-    yield Attempt(
-        free,
-        "any-job",
-        NODE,
-        post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job")),
-        release="listed",
-        real=True,
-    )
+    yield Attempt(free, "any-update", NODE, _relabelled(f"{CONFIG_MAPS}/theirs", label), release="listed")
+    job = post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job"))
+    yield Attempt(free, "any-job", NODE, job, release="listed", real=True)
 
     others = "write objects of other nodes"
     text, made = "only of objects that this node owns", "nothing holds the pods of these to a node"
     no_owner: Object = {"metadata": {"ownerReferences": []}}
-    shared = config_map("x", HERE)
-    shared["metadata"]["ownerReferences"] += config_map("x", THERE, "0f0cbd0a-6f0c-4a86-8f4c-8f5f5d0c0a11")["metadata"][
-        "ownerReferences"
-    ]
+    shared = config_map("x", *owned_by(HERE), *owned_by(THERE, "0f0cbd0a-6f0c-4a86-8f4c-8f5f5d0c0a11"))
     token = "may write no Secret that is a token"
     for name, make, expected in (
-        ("create-theirs", post(CONFIG_MAPS, config_map("x", THERE)), text),
-        ("create-free", post(CONFIG_MAPS, config_map("x", None)), text),
+        ("create-theirs", post(CONFIG_MAPS, config_map("x", *owned_by(THERE))), text),
+        ("create-free", post(CONFIG_MAPS, config_map("x")), text),
         ("create-shared", post(CONFIG_MAPS, shared), text),
         ("secret-of-another-account", post(SECRETS, secret_object("kubernetes.io/service-account-token")), token),
         ("secret-of-a-new-node", post(SECRETS, secret_object("bootstrap.kubernetes.io/token")), token),
-        ("update-theirs", patch(f"{CONFIG_MAPS}/theirs", label), text),
+        ("update-theirs", _relabelled(f"{CONFIG_MAPS}/theirs", label), text),
         (
             "take-theirs",
-            patch(f"{CONFIG_MAPS}/theirs", {"metadata": config_map("x", HERE)["metadata"] | {"name": "theirs"}}),
+            patch(f"{CONFIG_MAPS}/theirs", {"metadata": {"name": "theirs", "ownerReferences": owned_by(HERE)}}),
             text,
         ),
-        ("update-free", patch(f"{CONFIG_MAPS}/free", label), text),
+        ("update-free", _relabelled(f"{CONFIG_MAPS}/free", label), text),
         ("disown", patch(f"{CONFIG_MAPS}/own", no_owner), text),
         ("delete-theirs", delete(f"{CONFIG_MAPS}/theirs"), text),
         ("delete-free", delete(f"{CONFIG_MAPS}/free"), text),
-        ("node", patch(f"/api/v1/nodes/{THERE}", label), text),
+        ("node", _relabelled(f"/api/v1/nodes/{THERE}", label), text),
         ("deployment", post("/apis/apps/v1/namespaces/NAMESPACE/deployments", workload_object("Deployment")), made),
         ("daemon-set", post("/apis/apps/v1/namespaces/NAMESPACE/daemonsets", workload_object("DaemonSet")), made),
         ("exec", post(f"{PODS}/theirs/exec?command=id", {}), text),
         ("exec-by-get", get(f"{PODS}/theirs/exec?command=id"), text),
         ("token", post("/api/v1/namespaces/NAMESPACE/serviceaccounts/boss/token", TOKEN), text),
-        ("job", post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job")), made),
+        ("job", job, made),
     ):
         yield Attempt(others, f"{name}", NODE, make, expected, real=name in {"exec", "exec-by-get", "job"})
 
@@ -506,7 +484,7 @@ def _controller() -> Iterator[Attempt]:
     yield Attempt(publishes, "any-pool", CONTROLLER, _scoped(pool=THERE, allNodes=True), release="listed")
     says = "with `controller.binding`"
     yield Attempt(says, "get", CONTROLLER, get(f"{CLAIMS}/on-{HERE}"))
-    yield Attempt(says, "apply", CONTROLLER, _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}))
+    yield Attempt(says, "apply", CONTROLLER, _applied(HERE, entry_of(HERE)))
     taints = "with `controller.taintRules`"
     yield Attempt(taints, "rule-create", CONTROLLER, _taint_rule("mine", DRIVER))
     yield Attempt(taints, "rule-update", CONTROLLER, _on_rule("PUT", "own"))
@@ -533,14 +511,9 @@ def _controller() -> Iterator[Attempt]:
     for name, make, text, release in (
         ("free", patch(f"{here}/status", {"status": {"allocation": None, "devices": None}}), _STATUS, "strict"),
         ("reserve", patch(f"{here}/status", {"status": {"reservedFor": [consumer]}}), _STATUS, "strict"),
-        (
-            "foreign",
-            _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}),
-            "only its own entries|forbidden",
-            "strict",
-        ),
-        ("say", _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}), "cannot patch", "plain"),
-        ("update", patch(here, {"metadata": {"labels": {"a": "b"}}}), "cannot patch", "strict"),
+        ("foreign", _applied(HERE, entry_of(HERE, ANOTHER)), _OF_OTHERS, "strict"),
+        ("say", _applied(HERE, entry_of(HERE)), "cannot patch", "plain"),
+        ("update", _relabelled(here, {"a": "b"}), "cannot patch", "strict"),
         ("delete", delete(here), "cannot delete", "strict"),
     ):
         yield Attempt(claims, name, CONTROLLER, make, text, release)
@@ -572,7 +545,7 @@ def _webhook() -> Iterator[Attempt]:
         "claims": get(CLAIMS), "claim": get(f"{CLAIMS}/on-{HERE}"), "slices": get(slices_path()), "pods": get(PODS),
         "secrets": get(SECRETS), "secret": get(f"{SECRETS}/webhook-key"), "config-maps": get(CONFIG_MAPS),
         "slice": delete(slices_path("own")), "event": post(path, event_object("default")),
-        "status": _applied(f"on-{HERE}", {"devices": []}),
+        "status": _applied(HERE),
     }.items():  # fmt: skip
         yield Attempt(none, name, WEBHOOK, make, "cannot (get|list|create|patch|delete) resource", "plain")
 

@@ -171,7 +171,7 @@ async def make_nodes(admin: Server) -> None:
     """Store the nodes; no kubelet is on them."""
     spec = {"unschedulable": True, "taints": [{"key": "example.com/none", "effect": "NoExecute"}]}
     for name in (HERE, THERE, DOTTED):
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+        node = _object("v1", "Node", {"name": name}, spec=spec)
         status, answer = await admin.send(Request("POST", "/api/v1/nodes", node), dry_run=False)
         assert status < 300, answer
 
@@ -255,6 +255,10 @@ def rules_path(place: Place, name: str = "") -> str:
     return join_path(f"/apis/resource.k8s.io/{place.taint_rules}", "devicetaintrules", name)
 
 
+def _object(api_version: str, kind: str, metadata: Object, **fields: Any) -> Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
 def slice_object(
     name: str,
     *,
@@ -264,20 +268,13 @@ def slice_object(
     device: Object | None = None,
     **scope: Any,
 ) -> Object:
-    device = device or (
-        {"name": "d"} if version == "v1" else {"name": "d", "basic": {}} if version == "v1beta1" else {"name": "d"}
-    )
-    return {
-        "apiVersion": f"resource.k8s.io/{version}",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": driver,
-            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-            "devices": [device],
-            **(scope or {"nodeName": HERE}),
-        },
+    spec = {
+        "driver": driver,
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+        "devices": [device or {"name": "d", **({"basic": {}} if version == "v1beta1" else {})}],
+        **(scope or {"nodeName": HERE}),
     }
+    return _object(f"resource.k8s.io/{version}", "ResourceSlice", {"name": name}, spec=spec)
 
 
 def pod_object(
@@ -291,28 +288,25 @@ def pod_object(
         "containers": [container],
         **spec,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels, **(metadata or {})},
-        "spec": {key: value for key, value in whole.items() if value is not None},
-    }
+    spec = {key: value for key, value in whole.items() if value is not None}
+    return _object("v1", "Pod", {"name": name, "labels": labels, **(metadata or {})}, spec=spec)
 
 
-def config_map(name: str, node: str | None, uid: str = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10") -> Object:
-    """A ConfigMap that a node owns; None for no owner."""
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "ownerReferences": [owner] if node else []},
-    }
+def owned_by(node: str, uid: str = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10") -> list[Object]:
+    """The owner references of an object that a node owns."""
+    return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+
+
+def config_map(name: str, *owners: Object) -> Object:
+    """A ConfigMap."""
+    return _object("v1", "ConfigMap", {"name": name, "ownerReferences": list(owners)})
 
 
 def secret_object(kind: str) -> Object:
     """A Secret of a type that the node owns."""
-    metadata = {**config_map("x", HERE)["metadata"], "annotations": {"kubernetes.io/service-account.name": "boss"}}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+    annotations = {"kubernetes.io/service-account.name": "boss"}
+    metadata = {"name": "x", "ownerReferences": owned_by(HERE), "annotations": annotations}
+    return _object("v1", "Secret", metadata, type=kind)
 
 
 def workload_object(kind: str) -> Object:
@@ -322,23 +316,12 @@ def workload_object(kind: str) -> Object:
         del spec["selector"]
         template["spec"]["restartPolicy"] = "Never"
     group = "batch" if kind == "Job" else "apps"
-    owner = config_map("x", HERE)["metadata"]["ownerReferences"]
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": kind,
-        "metadata": {"name": "w", "ownerReferences": owner},
-        "spec": spec,
-    }
+    return _object(f"{group}/v1", kind, {"name": "w", "ownerReferences": owned_by(HERE)}, spec=spec)
 
 
 def claim_object(name: str) -> Object:
     requests = [{"name": f"r{n}", "exactly": {"deviceClassName": "pizza"}} for n in range(2)]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": requests}},
-    }
+    return _object("resource.k8s.io/v1", "ResourceClaim", {"name": name}, spec={"devices": {"requests": requests}})
 
 
 def _allocated(node: str) -> Object:
@@ -358,12 +341,9 @@ def entry_of(pool: str, driver: str = DRIVER, value: int = 2) -> Object:
 
 
 def rule_object(place: Place, name: str, driver: str = DRIVER, owner: str = DRIVER) -> Object:
-    return {
-        "apiVersion": f"resource.k8s.io/{place.taint_rules}",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": name, "labels": {"dra-kit/driver": owner}},
-        "spec": {"deviceSelector": {"driver": driver}, "taint": {"key": "a.example/b", "effect": "NoSchedule"}},
-    }
+    metadata = {"name": name, "labels": {"dra-kit/driver": owner}}
+    spec = {"deviceSelector": {"driver": driver}, "taint": {"key": "a.example/b", "effect": "NoSchedule"}}
+    return _object(f"resource.k8s.io/{place.taint_rules}", "DeviceTaintRule", metadata, spec=spec)
 
 
 def event_object(namespace: str) -> Object:
@@ -376,16 +356,8 @@ def event_object(namespace: str) -> Object:
 
 
 def _world(place: Place, uids: Mapping[str, str]) -> list[tuple[str, Object]]:
-    secrets = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "webhook-key"},
-        "stringData": {"tls.key": "k"},
-    }
-    accounts = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        for name in ("default", "chef", "boss")
-    ]
+    secrets = _object("v1", "Secret", {"name": "webhook-key"}, stringData={"tls.key": "k"})
+    accounts = [_object("v1", "ServiceAccount", {"name": name}) for name in ("default", "chef", "boss")]
     pods = [
         pod_object("own"),
         pod_object("theirs", node=THERE),
@@ -407,10 +379,10 @@ def _world(place: Place, uids: Mapping[str, str]) -> list[tuple[str, Object]]:
         (place.core("secrets"), secrets),
         *((place.core("pods"), body) for body in pods),
         *(
-            (place.core("configmaps"), config_map(name, node, uids[node]))
+            (place.core("configmaps"), config_map(name, *owned_by(node, uids[node])))
             for name, node in (("own", HERE), ("theirs", THERE))
         ),
-        (place.core("configmaps"), config_map("free", None)),
+        (place.core("configmaps"), config_map("free")),
         *((slices_path(), body) for body in slices),
         *((claims_path(place), claim_object(f"on-{node}")) for node in (HERE, THERE)),
         *((rules_path(place), body) for body in rules),
@@ -446,7 +418,3 @@ def put(path: str, change: Callable[[Object], object]) -> Callable[[Place], Requ
         return Request("PUT", path.replace("NAMESPACE", place.namespace), whole)
 
     return make
-
-
-PODS, CONFIG_MAPS = "/api/v1/namespaces/NAMESPACE/pods", "/api/v1/namespaces/NAMESPACE/configmaps"
-CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/NAMESPACE/resourceclaims"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
 from dra_kit.kubernetes.manifests.yaml_reader import InvalidScalar, Node, ScalarNode, SequenceNode, compose, json_value
-from dra_kit.kubernetes.values.json import DuplicateKeysObject, decode_with, make_decoder
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, make_decoder
 
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -81,7 +81,7 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
     if text.lstrip(_SPACE).startswith(("{", "[")):
         check_json(text.encode(errors="replace"), limits)
         try:
-            yield TextDocument(json_document(text), None, text, limits)
+            yield TextDocument(_json_document(text), None, text, limits)
         except UnreadableText:
             raise
         except ValueError:
@@ -159,15 +159,6 @@ def _structure(content: bytes) -> bytes:
     return b"".join(content.replace(b'""', b"").split(b'"')[::2])
 
 
-def json_document(text: str) -> Any:
-    """Return the value of a JSON text as kubectl reads it, an object with duplicate keys as a DuplicateKeysObject.
-
-    Raises:
-        ValueError: it is not JSON, or UnreadableText for a number that cannot be represented.
-    """
-    return decode_with(text, _decode)
-
-
 def _integer(digits: str) -> Any:
     return int(digits) if len(digits) < 19 else _float(digits)
 
@@ -179,4 +170,5 @@ def _float(digits: str) -> Any:
         raise UnreadableText("a number is too large for a 64-bit float; quote it") from None
 
 
-_decode = make_decoder(parse_int=_integer, parse_float=_float)
+_json_document = make_decoder(parse_int=_integer, parse_float=_float)
+"""Decodes JSON as kubectl does: integers beyond 64 bits become floats, and whole floats become integers."""

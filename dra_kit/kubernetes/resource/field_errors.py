@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dra_kit.kubernetes.values.json import byte_length
 from dra_kit.kubernetes.values.quantity import Quantity
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
@@ -33,7 +34,6 @@ class ErrorKind(Enum):
     FORBIDDEN = "FieldValueForbidden"
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
-    INTERNAL = "InternalError"
 
 
 _TEXTS: Final = {
@@ -45,9 +45,8 @@ _TEXTS: Final = {
     ErrorKind.FORBIDDEN: "Forbidden",
     ErrorKind.TOO_LONG: "Too long",
     ErrorKind.TOO_MANY: "Too many",
-    ErrorKind.INTERNAL: "Internal error",
 }
-_WITHOUT_VALUE: Final = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG, ErrorKind.INTERNAL}
+_WITHOUT_VALUE: Final = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,11 @@ def forbidden(path: str, detail: str) -> FieldError:
 def too_long(path: str, value: Any, limit: int, unit: str = "bytes") -> FieldError:
     """Return the error of a value of more than ``limit`` bytes."""
     return FieldError(path, ErrorKind.TOO_LONG, value, f"may not be more than {limit} {unit}")
+
+
+def check_length(text: str, limit: int, path: str, unit: str = "bytes") -> list[FieldError]:
+    """Return the error of a text of more than ``limit`` bytes."""
+    return [too_long(path, text, limit, unit)] if byte_length(text) > limit else []
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, mark_declarative, required, too_long
+from dra_kit.kubernetes.resource.field_errors import FieldError, check_length, invalid, mark_declarative, required
 from dra_kit.kubernetes.values.json import byte_length
 
 LABEL_MAX_LENGTH: Final = 63
@@ -82,28 +82,22 @@ def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
 
 def dns_1035_label(name: str) -> list[str]:
     """Check a DNS label that begins with a letter."""
-    return _length(name, LABEL_MAX_LENGTH, "bytes") + ([] if _matches(_LABEL_1035, name) else [_LABEL_1035_RULE])
+    return _length(name, LABEL_MAX_LENGTH) + _mismatch(name, _LABEL_1035, _LABEL_1035_RULE)
 
 
 def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
     """Check labels joined by dots in lower case, at most 253 bytes: names of nodes and of most objects."""
-    problems = _length(name, SUBDOMAIN_MAX_LENGTH, unit)
-    if not _matches(_SUBDOMAIN, name):
-        problems.append(_SUBDOMAIN_RULE)
-    return problems
+    return _length(name, SUBDOMAIN_MAX_LENGTH, unit) + _mismatch(name, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def caseless_subdomain(name: str) -> list[str]:
     """Check a DNS subdomain in which upper case counts as lower case."""
-    problems = _length(name, SUBDOMAIN_MAX_LENGTH, "bytes")
-    if not _matches(_SUBDOMAIN, name.lower()):
-        problems.append(_CASELESS_SUBDOMAIN_RULE)
-    return problems
+    return _length(name, SUBDOMAIN_MAX_LENGTH) + _mismatch(name.lower(), _SUBDOMAIN, _CASELESS_SUBDOMAIN_RULE)
 
 
 def c_identifier(name: str) -> list[str]:
     """Check the part of an attribute or capacity name after the domain (its length is limited elsewhere)."""
-    return [] if _matches(_C_IDENTIFIER, name) else [_C_IDENTIFIER_RULE]
+    return _mismatch(name, _C_IDENTIFIER, _C_IDENTIFIER_RULE)
 
 
 def label_key(name: str) -> list[str]:
@@ -118,30 +112,29 @@ def label_key(name: str) -> list[str]:
         problems += [f"prefix part {text}" for text in (dns_subdomain(prefix) if prefix else ["must be non-empty"])]
     if not last:
         problems.append("name part must be non-empty")
-    problems += [f"name part {text}" for text in _length(last, LABEL_MAX_LENGTH, "bytes")]
-    if not _matches(_LABEL_NAME, last):
-        problems.append(f"name part {_LABEL_NAME_RULE}")
-    return problems
+    of_name = _length(last, LABEL_MAX_LENGTH) + _mismatch(last, _LABEL_NAME, _LABEL_NAME_RULE)
+    return problems + [f"name part {text}" for text in of_name]
 
 
 def label_value(value: str) -> list[str]:
     """Check the value of a label or taint; may be empty."""
-    problems = _length(value, LABEL_MAX_LENGTH, "bytes")
-    if not _matches(_LABEL_VALUE, value):
-        problems.append(_LABEL_VALUE_RULE)
-    return problems
+    return _length(value, LABEL_MAX_LENGTH) + _mismatch(value, _LABEL_VALUE, _LABEL_VALUE_RULE)
 
 
 def condition_reason(reason: str) -> list[str]:
     """Check ``reason`` of a condition."""
-    return [] if _matches(_CONDITION_REASON, reason) else [_CONDITION_REASON_RULE]
+    return _mismatch(reason, _CONDITION_REASON, _CONDITION_REASON_RULE)
 
 
 def _matches(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern, text, re.ASCII) is not None
 
 
-def _length(text: str, limit: int, unit: Unit) -> list[str]:
+def _mismatch(text: str, pattern: str, rule: str) -> list[str]:
+    return [] if _matches(pattern, text) else [rule]
+
+
+def _length(text: str, limit: int, unit: Unit = "bytes") -> list[str]:
     return [f"must be no more than {limit} {unit}"] if byte_length(text) > limit else []
 
 
@@ -157,9 +150,7 @@ def driver_name(name: str, path: str) -> list[FieldError]:
     """Check a DNS subdomain of at most 63 bytes. Upper case passes: the API server only warns about it."""
     if not name:
         return [required(path)]
-    errors = []
-    if byte_length(name) > DRIVER_NAME_MAX_LENGTH:
-        errors.append(too_long(path, name, DRIVER_NAME_MAX_LENGTH))
+    errors = check_length(name, DRIVER_NAME_MAX_LENGTH, path)
     return errors + [invalid(path, name, text) for text in dns_subdomain(name.lower())]
 
 
@@ -167,9 +158,7 @@ def pool_name(name: str, path: str) -> list[FieldError]:
     """Check DNS subdomains joined by slashes, at most 253 bytes."""
     if not name:
         return [required(path)]
-    errors = []
-    if byte_length(name) > POOL_NAME_MAX_LENGTH:
-        errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))
+    errors = check_length(name, POOL_NAME_MAX_LENGTH, path)
     for segment in name.split("/"):
         errors += [invalid(path, segment, text) for text in dns_subdomain(segment)]
     return errors
@@ -180,16 +169,14 @@ def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_N
     if not name:
         return mark_declarative([required(path)])
     errors = [invalid(path, name, text) for text in caseless_subdomain(name)]
-    if max_length is not None and byte_length(name) > max_length:
-        errors.append(too_long(path, name, max_length, unit="characters"))
+    if max_length is not None:
+        errors += check_length(name, max_length, path, unit="characters")
     return mark_declarative(errors)
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
     """Check a :func:`pool_name` by the declarative rule for allocations."""
-    errors = []
-    if byte_length(name) > POOL_NAME_MAX_LENGTH:
-        errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))
+    errors = check_length(name, POOL_NAME_MAX_LENGTH, path)
     for i, segment in enumerate(name.split("/")):
         if segment:
             errors += [invalid(path, segment, f"segment {i}: {text}") for text in dns_subdomain(segment)]
@@ -205,8 +192,8 @@ def share_id(identifier: str, path: str) -> list[FieldError]:
     return mark_declarative([invalid(path, identifier, "must be a lowercase UUID in 8-4-4-4-12 format")])
 
 
-def device_name(name: str, path: str) -> list[FieldError]:
-    """Check a DNS label."""
+def label_errors(name: str, path: str) -> list[FieldError]:
+    """Check the name of a device or request: a DNS label."""
     return [invalid(path, name, text) for text in dns_label(name, unit="characters")]
 
 
@@ -238,25 +225,21 @@ def full_name(name: str, path: str) -> list[FieldError]:
             return []
 
 
-def key_path(path: str, key: str, max_length: int = _KEY_MAX_LENGTH) -> str:
+def key_path(path: str, key: str) -> str:
     """Return ``path[key]``; the middle of a key that is too long is removed."""
-    if len(key) > max_length:
-        shown_length = max_length - 3
+    if len(key) > _KEY_MAX_LENGTH:
+        shown_length = _KEY_MAX_LENGTH - 3
         key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"
     return f"{path}[{key}]"
 
 
 def _identifier(name: str, path: str) -> list[FieldError]:
-    errors = []
-    if byte_length(name) > IDENTIFIER_MAX_LENGTH:
-        errors.append(too_long(path, name, IDENTIFIER_MAX_LENGTH))
+    errors = check_length(name, IDENTIFIER_MAX_LENGTH, path)
     return errors + [invalid(path, name, text) for text in c_identifier(name)]
 
 
 def _prefix(domain: str, path: str) -> list[FieldError]:
-    errors = []
-    if byte_length(domain) > DOMAIN_MAX_LENGTH:
-        errors.append(too_long(path, domain, DOMAIN_MAX_LENGTH))
+    errors = check_length(domain, DOMAIN_MAX_LENGTH, path)
     return errors + [invalid(path, domain, f"prefix: {text}") for text in dns_subdomain(domain)]
 
 

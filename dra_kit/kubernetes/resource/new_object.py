@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,7 +14,7 @@ from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import V1BETA1, to_v1
 from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, decode, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, decode, item_type, reached_types, read_table, struct
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_class, validate_template
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems, validate_object_meta
@@ -136,14 +134,6 @@ RESOURCE_KINDS: Final[Mapping[str, ManifestKind]] = dict(
     )
 )
 """The kinds of resource.k8s.io."""
-_TEMPLATE: Final = "core/v1.PodTemplateSpec"
-
-
-def _template(name: str, api_version: str) -> ManifestKind:
-    """Return a kind of which only the pod template is known."""
-    return ManifestKind(name, {api_version: _TEMPLATE}, namespaced=True, part=POD_SPECS[name][:-1])
-
-
 KINDS: Final[Mapping[str, ManifestKind]] = {
     **RESOURCE_KINDS,
     "Pod": ManifestKind("Pod", {"v1": "core/v1.Pod"}, namespaced=True, status=True, generation=True),
@@ -153,9 +143,9 @@ KINDS: Final[Mapping[str, ManifestKind]] = {
         name: ManifestKind(name, {"apps/v1": f"apps/v1.{name}"}, namespaced=True, status=True, generation=True)
         for name in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
     },
-    **{
-        name: _template(name, api_version)
-        for name, api_version in (
+    **{  # only the pod template is known
+        name: ManifestKind(name, {version: "core/v1.PodTemplateSpec"}, namespaced=True, part=POD_SPECS[name][:-1])
+        for name, version in (
             ("CronJob", "batch/v1"), ("Job", "batch/v1"), ("PodTemplate", "v1"), ("ReplicationController", "v1"),
         )
     },
@@ -219,9 +209,6 @@ def check_new_object(obj: Object, kind: ManifestKind, gates: FeatureGates) -> Ne
     return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, gates)))
 
 
-_POOL_LIMIT: Final = 100
-
-
 def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
     """Fill in the defaults of an object, in place.
 
@@ -247,7 +234,7 @@ def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
             if spec.get("taint") is not None:
                 _fill(spec["taint"], "timeAdded", now)
         case "ResourcePoolStatusRequest":
-            _fill(spec, "limit", _POOL_LIMIT)
+            _fill(spec, "limit", 100)
         case "Pod":
             set_pod_defaults(obj)
         case "Node":
@@ -291,25 +278,9 @@ def _fill(obj: Object, name: str, value: Any) -> None:
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = json.loads(
-        resources.files("dra_kit.kubernetes.resource.schema").joinpath("defaults.json").read_text()
-    )
-    return table
-
-
-@cache
 def _has_defaults(type_name: str) -> bool:
     """Return whether a type or one of its fields has defaults, at any depth."""
-    waiting, seen = [type_name], set[str]()
-    while waiting:
-        name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
-        if name in _table():
-            return True
-        known = None if name in seen else struct(name)
-        seen.add(name)
-        waiting += [entry.type for entry in known.fields.values()] if known else ()
-    return False
+    return any(name in read_table("defaults") for name in reached_types(type_name))
 
 
 def apply_defaults(value: Any, type_name: str) -> None:
@@ -324,7 +295,7 @@ def apply_defaults(value: Any, type_name: str) -> None:
     known = struct(type_name)
     if known is None:
         return
-    for name, default in _table().get(type_name, {}).items():
+    for name, default in read_table("defaults").get(type_name, {}).items():
         # the zero value of a field that is not a pointer cannot be distinguished from absence
         if value.get(name) is None or (known.fields[name].presence != "pointer" and value[name] in ("", 0)):
             value[name] = decode(default, known.fields[name].type)

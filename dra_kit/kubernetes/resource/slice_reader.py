@@ -71,7 +71,7 @@ _NO_DEVICE: Final = vars(Device.model_construct())  # Device() would build its v
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
-class DeviceShape:
+class DeviceShape(Struct, frozen=True, eq=False):
     """The common part of many plain devices: everything except names and values of attributes.
 
     Compared by identity; a reader creates one object for all devices of a shape.
@@ -81,11 +81,8 @@ class DeviceShape:
         capacity: capacity of each device.
     """
 
-    __slots__ = ("capacity", "types")
-
-    def __init__(self, types: Mapping[str, str], capacity: dict[str, DeviceCapacity]) -> None:
-        self.types: Mapping[str, str] = types
-        self.capacity: dict[str, DeviceCapacity] = capacity
+    types: Mapping[str, str]
+    capacity: dict[str, DeviceCapacity]
 
 
 class PlainDevices(Struct, frozen=True):

@@ -13,8 +13,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
-JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
-"""What ``loads`` returns, for type checkers."""
 Object: TypeAlias = dict[str, Any]
 """A JSON object whose fields have the types of the API."""
 ObjectView: TypeAlias = Mapping[str, Any]
@@ -63,34 +61,33 @@ def loads(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is not JSON.
     """
-    return decode_with(text, _decode)
+    try:
+        return _decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python refuses to convert integers of more than 4,300 digits
+        return _decode_long(text)
 
 
 def make_decoder(
     parse_int: Callable[[str], Any] | None = None, parse_float: Callable[[str], Any] | None = None
-) -> Callable[[str], Any]:
+) -> Callable[[str | bytes], Any]:
     """Return a decoder like ``loads`` that reads numbers with the given functions; see ``json.JSONDecoder``."""
-    return json.JSONDecoder(
+    decoder = json.JSONDecoder(
         object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=parse_int, parse_float=parse_float
-    ).decode
+    )
 
+    def decode(text: str | bytes) -> Any:
+        if not isinstance(text, str):
+            text = text.decode()
+        if _SURROGATE.search(text):
+            text = _ESCAPE.sub(_whole, text)
+        try:
+            return decoder.decode(text)
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply to be read") from None
 
-def decode_with(text: str | bytes, decode: Callable[[str], Any]) -> Any:
-    """Return the value of a text with a decoder from ``make_decoder``; see ``loads``."""
-    if not isinstance(text, str):
-        text = text.decode()
-    if _SURROGATE.search(text):
-        text = _ESCAPE.sub(_whole, text)
-    try:
-        return decode(text)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:  # Python refuses to convert integers of more than 4,300 digits
-        if decode is not _decode:
-            raise
-        return decode_with(text, _decode_long)
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply to be read") from None
+    return decode
 
 
 def _integer(digits: str) -> int | float:

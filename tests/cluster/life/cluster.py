@@ -129,8 +129,7 @@ class PlaneCluster:
     # -- its objects
 
     def create(self, items: Sequence[Mapping[str, Any]]) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        self.plane.kubectl("create", "-f", "-", stdin=text)
+        self.plane.create(*items)
 
     def delete(self, kind: str, names: Sequence[str], namespace: str = "", *, force: bool = False) -> None:
         if names:

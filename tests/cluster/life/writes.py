@@ -7,7 +7,6 @@ Kubernetes 1.34 to 1.37), whatever kubelet, scheduler and controllers write to t
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.manifests import listed
 from tests.cluster.plane import Plane
 
 _WRITING = ["create", "update", "patch", "delete", "deletecollection"]
@@ -53,9 +53,7 @@ class FlowWrites:
             account: its name.
             kubeconfig: that is the account.
         """
-        manifests = json.dumps(
-            {"apiVersion": "v1", "kind": "List", "items": _schemas(namespace, account)}
-        )  # in one call, so that all are there when the last one counts
+        manifests = listed(_schemas(namespace, account))  # in one call: all are there when the last one counts
         plane.kubectl("apply", "-f", "-", stdin=manifests)
         try:
             writes = cls(plane)

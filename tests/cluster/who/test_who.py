@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +13,7 @@ from dra_kit.kubelet.device_use import DeviceUse, Identity
 from dra_kit.kubelet.pod_resources import list_container_devices, pod_resources_socket
 from dra_kit.kubelet.sockets import operation_link
 from dra_kit.node.operation_socket import WHO, ask
+from tests.cluster.deployed import KUBELET_DIR, wait_for
 from tests.cluster.find import REPOSITORY
 from tests.cluster.node_driver import NodeDriver, node_driver
 from tests.cluster.plane import Plane
@@ -26,8 +24,6 @@ pytestmark = pytest.mark.alone  # it looks at all devices in use on the node
 
 DRIVER = "racks.example"
 NAMESPACE = "racks"
-KUBELET_DIR = Path("/var/lib/kubelet")
-SECONDS = 120.0
 CLASSES = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -61,13 +57,6 @@ def running(racks: NodeDriver) -> Iterator[NodeDriver]:
         yield racks
     finally:
         plane.kubectl("delete", "namespace", NAMESPACE)
-
-
-def wait_for(question: Callable[[], Any], answer: Any) -> None:
-    end = time.monotonic() + SECONDS
-    while (got := question()) != answer:
-        assert time.monotonic() < end, f"it is {got}, not {answer}"
-        time.sleep(0.5)
 
 
 def phases(plane: Plane) -> dict[str, int]:

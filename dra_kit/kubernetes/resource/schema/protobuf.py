@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import struct as binary
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
@@ -16,7 +16,7 @@ MAGIC: Final = b"k8s\x00"
 Value: TypeAlias = int | bytes
 """A number, or the bytes of a string, a message or eight-byte numbers."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, as all times are
 
 
 class MalformedProtobuf(ValueError):
@@ -161,45 +161,32 @@ def _text(value: Value) -> str:
         raise MalformedProtobuf(str(error)) from None
 
 
-def _first(message: bytes) -> dict[int, Value]:
-    return dict(_values(message))
-
-
-def _moment(message: bytes) -> datetime | None:
+def _time(message: bytes, *, timespec: str) -> str | None:
     if not message:
         return None
-    parts = _first(message)
+    parts = dict(_values(message))
     seconds, nanos = _number(parts.get(1, 0), "int64"), _number(parts.get(2, 0), "int32")
-    return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
-
-
-def _time(message: bytes) -> str | None:
-    moment = _moment(message)
-    return None if moment is None else moment.isoformat()[:19] + "Z"
-
-
-def _micro_time(message: bytes) -> str | None:
-    moment = _moment(message)
-    return None if moment is None else moment.isoformat(timespec="microseconds")[:26] + "Z"
+    moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    return moment.isoformat(timespec=timespec) + "Z"
 
 
 def _int_or_string(message: bytes) -> int | str:
-    parts = _first(message)
+    parts = dict(_values(message))
     return _text(parts.get(3, b"")) if parts.get(1) else int(_number(parts.get(2, 0), "int32"))
 
 
 def _raw(message: bytes) -> Any:
-    text = _bytes(_first(message).get(1, b""))
+    text = _bytes(dict(_values(message)).get(1, b""))
     try:
         return json.loads(text) if text else None
     except ValueError as error:
         raise MalformedProtobuf(str(error)) from None
 
 
-_MESSAGES: Final = {
-    "Time": _time,
-    "MicroTime": _micro_time,
-    "Quantity": lambda message: _text(_first(message).get(1, b"0")),
+_MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "Time": partial(_time, timespec="seconds"),
+    "MicroTime": partial(_time, timespec="microseconds"),
+    "Quantity": lambda message: _text(dict(_values(message)).get(1, b"0")),
     "IntOrString": _int_or_string,
     "RawExtension": _raw,
     "FieldsV1": _raw,

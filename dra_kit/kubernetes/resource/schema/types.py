@@ -102,17 +102,12 @@ def struct(name: str) -> SchemaType | None:
     return SchemaType(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
 
 
-def field_types(name: str) -> Iterator[str]:
+def _field_types(name: str) -> Iterator[str]:
     """Yield the names of the types of a struct's fields; nothing for scalars, lists and maps."""
     if name == CUSTOM_RESOURCE.name:
         yield from (item.type for item in CUSTOM_RESOURCE.fields.values())
     elif (entry := _entry(name)) is not None:
         yield from (item["type"] for item in entry["fields"].values())
-
-
-def types(package: str) -> tuple[str, ...]:
-    """Return the names of all types of a package such as ``core/v1``."""
-    return tuple(f"{package}.{kind}" for kind in _package(package))
 
 
 def item_type(name: str) -> str:
@@ -128,13 +123,14 @@ def _entry(name: str) -> dict[str, Any] | None:
     return None if "scalar" in entry else entry
 
 
-@cache
 def _package(name: str) -> dict[str, Any]:
-    text = (
-        resources.files("dra_kit.kubernetes.resource.schema")
-        .joinpath(f"{name.replace('/', '.')}.json")
-        .read_text("utf-8")
-    )
+    return read_table(name.replace("/", "."))
+
+
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """Return the content of a JSON file in this folder."""
+    text = resources.files("dra_kit.kubernetes.resource.schema").joinpath(f"{name}.json").read_text("utf-8")
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -343,7 +339,6 @@ def written_zero(type_name: str) -> Any:
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )  # lower-case t and z are refused
-_INT_RANGES: Final = {"int32": 31, "int64": 63}
 
 
 class TypeMismatch(ValueError):
@@ -486,15 +481,18 @@ ZEROS: Final[Mapping[str, Any]] = {
 """The zero value of each scalar that has one; the others' is null."""
 
 
-@cache
-def reaches_raw(type_name: str) -> bool:
-    """Return whether a type, or one inside it, has fields of type RawExtension."""
+def reached_types(type_name: str) -> Iterator[str]:
+    """Yield a type and the types inside it, at any depth; of lists and maps the type of their items."""
     waiting, seen = [type_name], set[str]()
     while waiting:
         name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
-        if name == "RawExtension":
-            return True
         if name not in seen:
             seen.add(name)
-            waiting += field_types(name)
-    return False
+            yield name
+            waiting += _field_types(name)
+
+
+@cache
+def reaches_raw(type_name: str) -> bool:
+    """Return whether a type, or one inside it, has fields of type RawExtension."""
+    return "RawExtension" in reached_types(type_name)

@@ -12,21 +12,20 @@ from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     GoStruct,
+    check_length,
     duplicate,
     forbidden,
     go_quote,
     invalid,
     mark_declarative,
     required,
-    too_long,
     too_many,
-    unsupported,
 )
 from dra_kit.kubernetes.resource.names import (
     declared_driver_name,
     declared_pool_name,
-    device_name,
     driver_name,
+    label_errors,
     pool_name,
     share_id,
 )
@@ -34,6 +33,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     check_limit,
     entries_within,
     find_duplicates,
+    require_one_of,
     validate_binding,
     validate_conditions,
     validate_node_selector,
@@ -44,7 +44,6 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_skipped_operations,
     validate_tolerations,
 )
-from dra_kit.kubernetes.values.json import byte_length
 
 IPS_MAX: Final = 16
 INTERFACE_NAME_MAX_LENGTH: Final = 256
@@ -54,7 +53,6 @@ HARDWARE_ADDRESS_MAX_LENGTH: Final = 128
 def validate_device_statuses(
     statuses: Sequence[v1.AllocatedDeviceStatus],
     results: Sequence[v1.DeviceRequestAllocationResult],
-    path: str = "status.devices",
 ) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for ``status.devices``.
 
@@ -62,13 +60,12 @@ def validate_device_statuses(
         statuses: the entries of all drivers. The size of ``data`` is that of its compact JSON unless it knows the
             text that it was read from (``resource.opaque``): the API server counts white space.
         results: ``status.allocation.devices.results`` of the claim; every entry must belong to one.
-        path: path of the list.
     """
     allocated = {(result.driver, result.pool, result.device, result.share_id or "") for result in results}
     errors = []
     seen: set[tuple[str, str, str, str]] = set()
     for i, status in enumerate(statuses):
-        where = f"{path}[{i}]"
+        where = f"status.devices[{i}]"
         key = (status.driver, status.pool, status.device, status.share_id or "")
         errors += _validate_status(status, where)
         if key not in allocated:
@@ -91,7 +88,7 @@ def _written(status: v1.AllocatedDeviceStatus) -> GoStruct:
 def _validate_status(status: v1.AllocatedDeviceStatus, path: str) -> list[FieldError]:
     errors = driver_name(status.driver, f"{path}.driver")
     errors += pool_name(status.pool, f"{path}.pool")
-    errors += device_name(status.device, f"{path}.device")
+    errors += label_errors(status.device, f"{path}.device")
     if status.share_id is not None:
         errors += share_id(status.share_id, f"{path}.shareID")
     errors += validate_conditions(status.conditions, f"{path}.conditions")
@@ -103,11 +100,8 @@ def _validate_status(status: v1.AllocatedDeviceStatus, path: str) -> list[FieldE
 
 
 def _validate_network_data(data: v1.NetworkDeviceData, path: str) -> list[FieldError]:
-    errors = []
-    if byte_length(data.interface_name) > INTERFACE_NAME_MAX_LENGTH:
-        errors.append(too_long(f"{path}.interfaceName", data.interface_name, INTERFACE_NAME_MAX_LENGTH))
-    if byte_length(data.hardware_address) > HARDWARE_ADDRESS_MAX_LENGTH:
-        errors.append(too_long(f"{path}.hardwareAddress", data.hardware_address, HARDWARE_ADDRESS_MAX_LENGTH))
+    errors = check_length(data.interface_name, INTERFACE_NAME_MAX_LENGTH, f"{path}.interfaceName")
+    errors += check_length(data.hardware_address, HARDWARE_ADDRESS_MAX_LENGTH, f"{path}.hardwareAddress")
     if len(data.ips) > IPS_MAX:
         return [*errors, too_many(f"{path}.ips", len(data.ips), IPS_MAX)]
     for i, address in enumerate(data.ips):
@@ -150,34 +144,26 @@ ALLOCATION_CONFIGS_MAX: Final = 64
 _SOURCES: Final = ("FromClaim", "FromClass")
 
 
-def validate_allocation(
-    allocation: v1.AllocationResult, known: frozenset[str], path: str = "status.allocation"
-) -> list[FieldError]:
+def validate_allocation(allocation: v1.AllocationResult, known: frozenset[str]) -> list[FieldError]:
     """Check a new allocation."""
-    results, where = allocation.devices.results, f"{path}.devices.results"
+    results, where = allocation.devices.results, "status.allocation.devices.results"
     errors = check_limit(results, RESULTS_MAX, where)
     for below, result in entries_within(results, RESULTS_MAX, where):
         errors += _validate_result(result, known, below)
-    entries, where = allocation.devices.config, f"{path}.devices.config"
+    entries, where = allocation.devices.config, "status.allocation.devices.config"
     errors += check_limit(entries, ALLOCATION_CONFIGS_MAX, where)
     for below, entry in entries_within(entries, ALLOCATION_CONFIGS_MAX, where):
-        errors += mark_declarative(_validate_source(entry.source, f"{below}.source"))
+        errors += mark_declarative(require_one_of(entry.source, _SOURCES, f"{below}.source"))
         errors += validate_request_references(entry.requests, known, f"{below}.requests")
         errors += validate_opaque(entry.opaque, below)
     if allocation.node_selector is not None:
-        errors += validate_node_selector(allocation.node_selector, f"{path}.nodeSelector")
+        errors += validate_node_selector(allocation.node_selector, "status.allocation.nodeSelector")
     return errors
-
-
-def _validate_source(source: str, path: str) -> list[FieldError]:
-    if not source:
-        return [required(path)]
-    return [] if source in _SOURCES else [unsupported(path, source, _SOURCES)]
 
 
 def _validate_result(result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str) -> list[FieldError]:
     errors = validate_reference(result.request, known, f"{path}.request")
-    errors += device_name(result.device, f"{path}.device")
+    errors += label_errors(result.device, f"{path}.device")
     errors += declared_driver_name(result.driver, f"{path}.driver")
     where = f"{path}.pool"
     errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
@@ -199,7 +185,7 @@ def validate_claim_status(
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
     """
     status = claim.status
-    errors = _validate_consumers(status.reserved_for, "status.reservedFor")
+    errors = _validate_consumers(status.reserved_for)
     results = status.allocation.devices.results if status.allocation else ()
     errors += validate_device_statuses(devices, results)
     if status.reserved_for and status.allocation is None:
@@ -216,7 +202,8 @@ def validate_claim_status(
     return errors
 
 
-def _validate_consumers(consumers: Sequence[v1.ResourceClaimConsumerReference], path: str) -> list[FieldError]:
+def _validate_consumers(consumers: Sequence[v1.ResourceClaimConsumerReference]) -> list[FieldError]:
+    path = "status.reservedFor"
     errors = check_limit(consumers, CONSUMERS_MAX, path)
     errors += find_duplicates(consumers, lambda consumer: consumer.uid, path) if not errors else []
     for where, consumer in entries_within(consumers, CONSUMERS_MAX, path):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
@@ -15,26 +15,26 @@ from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     GoStruct,
+    check_length,
     forbidden,
     go_struct,
     invalid,
     mark_declarative,
     required,
-    too_long,
     unsupported,
 )
 from dra_kit.kubernetes.resource.names import full_name
 from dra_kit.kubernetes.resource.validation.fields import (
-    _request_name,
     check_limit,
     entries_within,
     find_duplicates,
     repeated_names,
+    validate_annotation_keys,
+    validate_labels,
     validate_opaque,
     validate_request_references,
     validate_tolerations,
 )
-from dra_kit.kubernetes.values.json import byte_length
 
 REQUESTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
@@ -59,7 +59,7 @@ def validate_requests(claim: v1.DeviceClaim, path: str, declarations: DeviceEnvi
     for request in claim.requests:
         bodies += [*([request.exactly] if request.exactly else []), *request.first_available]
     derived = [attribute.expression for body in bodies for attribute in body.derived_attributes]
-    if sum(expression_cost(expression, declarations) for expression in derived if expression) > MAX_COST:
+    if sum(_compiled(expression, declarations, derived=True)[0] for expression in derived if expression) > MAX_COST:
         detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
         errors.append(forbidden(path, detail))
     return errors
@@ -68,7 +68,7 @@ def validate_requests(claim: v1.DeviceClaim, path: str, declarations: DeviceEnvi
 def _validate_request(
     request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: DeviceEnvironment
 ) -> list[FieldError]:
-    errors = _request_name(request.name, f"{path}.name")
+    errors = names.label_errors(request.name, f"{path}.name")
     content = _validate_alternatives(request, constraints, f"{path}.firstAvailable", declarations)
     if request.exactly is not None:
         attributes = _attributes_of(constraints, {request.name})
@@ -89,7 +89,7 @@ def _validate_alternatives(
     errors = check_limit(alternatives, ALTERNATIVES_MAX, path)
     errors = errors or find_duplicates(alternatives, lambda alternative: alternative.name, path)
     for where, alternative in entries_within(alternatives, ALTERNATIVES_MAX, path):
-        errors += _request_name(alternative.name, f"{where}.name")
+        errors += names.label_errors(alternative.name, f"{where}.name")
         targets = {request.name, f"{request.name}/{alternative.name}"}
         errors += _validate_body(alternative, _attributes_of(constraints, targets), where, declarations)
     return errors
@@ -174,11 +174,7 @@ _WITHOUT_ATTRIBUTE: Final = (
 
 
 def validate_claim_spec(
-    spec: v1.ResourceClaimSpec,
-    gates: FeatureGates | None = None,
-    *,
-    path: str = "spec",
-    declarations: DeviceEnvironment | None = None,
+    spec: v1.ResourceClaimSpec, gates: FeatureGates | None = None, *, path: str = "spec"
 ) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
 
@@ -186,12 +182,11 @@ def validate_claim_spec(
         spec: the spec; fields of gates that are off have been dropped from it.
         gates: of the API server; the defaults if absent.
         path: path of the spec; ``spec.spec`` in a template.
-        declarations: environment of CEL expressions that are not new.
     """
     gates = gates or FeatureGates.default()
     known = request_names(spec.devices.requests)
     devices = f"{path}.devices"
-    errors = validate_requests(spec.devices, devices, declarations or environment(gates))
+    errors = validate_requests(spec.devices, devices, environment(gates))
     sharing = "DRAConsumableCapacity" in gates
     constraints = spec.devices.constraints
     errors += check_limit(constraints, CONSTRAINTS_MAX, f"{devices}.constraints")
@@ -251,22 +246,17 @@ def validate_expression(
     expression: str, path: str, declarations: DeviceEnvironment, *, derived: bool = False
 ) -> list[FieldError]:
     """Check that an expression compiles, has the right type, and is neither too long nor too expensive."""
-    if byte_length(expression) > MAX_LENGTH:
-        return [too_long(path, expression, MAX_LENGTH)]
+    if errors := check_length(expression, MAX_LENGTH, path):
+        return errors
     cost, problem = _compiled(expression, declarations, derived=derived)
     if problem:
         return [invalid(path, expression, problem)]
     return [forbidden(path, "too complex, exceeds cost limit")] if cost > MAX_COST else []
 
 
-def expression_cost(expression: str, declarations: DeviceEnvironment) -> int:
-    """Return the estimated cost of a derived attribute's expression; 0 if it does not compile."""
-    return _compiled(expression, declarations, derived=True)[0]
-
-
 @lru_cache(maxsize=512)
 def _compiled(expression: str, declarations: DeviceEnvironment, *, derived: bool) -> tuple[int, str]:
-    """Return the cost and the errors."""
+    """Return the estimated cost, or 0 and the errors if it does not compile."""
     compiler = compile_derived if derived else compile_selector
     try:
         return compiler(expression, environment=declarations).cost, ""
@@ -349,7 +339,12 @@ def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | 
         template: fields of gates that are off have been dropped from it.
         gates: of the API server; the defaults if absent.
     """
-    errors = _validate_metadata(template.spec.metadata.to_json(), "spec.metadata")
+    metadata = template.spec.metadata.to_json()
+    errors = validate_labels(metadata.get("labels"), "spec.metadata.labels")
+    errors += validate_annotation_keys(metadata.get("annotations", ()), "spec.metadata.annotations")
+    errors += [
+        forbidden(f"spec.metadata.{shown}", "cannot be set") for name, shown in _NOT_IN_TEMPLATES if metadata.get(name)
+    ]
     return errors + validate_claim_spec(template.spec.spec, gates, path="spec.spec")
 
 
@@ -359,22 +354,7 @@ def validate_template_update(
     """Check it as a new template, and that the spec is unchanged."""
     errors = validate_template(template, gates)
     if template.spec != old.spec:
-        errors.append(invalid("spec", go_template_spec(template.spec), "field is immutable"))
+        # the fields of its metadata, written as in JSON, are beside those of the struct
+        shown = GoStruct({**template.spec.metadata.to_json(), "Spec": go_struct(template.spec.spec)})
+        errors.append(invalid("spec", shown, "field is immutable"))
     return errors
-
-
-def _validate_metadata(metadata: Mapping[str, Any], path: str) -> list[FieldError]:
-    errors = []
-    for key, value in sorted(metadata.get("labels", {}).items()):
-        errors += [invalid(f"{path}.labels", key, text) for text in names.label_key(key)]
-        errors += [invalid(f"{path}.labels", value, text) for text in names.label_value(value)]
-    for key in sorted(metadata.get("annotations", {})):
-        errors += [invalid(f"{path}.annotations", key, text) for text in names.label_key(key.lower())]
-    return errors + [
-        forbidden(f"{path}.{shown}", "cannot be set") for name, shown in _NOT_IN_TEMPLATES if metadata.get(name)
-    ]
-
-
-def go_template_spec(spec: v1.ResourceClaimTemplateSpec) -> GoStruct:
-    """Return the spec of a template: the fields of its metadata, written as in JSON, beside those of the struct."""
-    return GoStruct({**spec.metadata.to_json(), "Spec": go_struct(spec.spec)})

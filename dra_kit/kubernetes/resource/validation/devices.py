@@ -10,23 +10,22 @@ from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     GoStruct,
+    check_length,
     duplicate,
     forbidden,
     invalid,
     mark_declarative,
     not_found,
     required,
-    too_long,
     too_many,
 )
-from dra_kit.kubernetes.resource.names import device_name, key_path, qualified_name
+from dra_kit.kubernetes.resource.names import key_path, label_errors, qualified_name
 from dra_kit.kubernetes.resource.validation.fields import (
     validate_binding,
     validate_node_name,
     validate_node_selector,
     validate_taint,
 )
-from dra_kit.kubernetes.values.json import byte_length
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -35,11 +34,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def validate_capacities(
-    capacities: Mapping[str, v1.DeviceCapacity],
-    path: str,
-    *,
-    allow_multiple_allocations: bool,
-    fractional: bool = False,
+    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool, fractional: bool
 ) -> list[FieldError]:
     """Check keys and request policies.
 
@@ -157,19 +152,14 @@ def _validate_step(
             beyond.append(invalid(f"{path}.{name}", bound, problem))
     if beyond:
         return errors + beyond
-    measure = _thousandths if in_thousandths else _whole
+
+    def measure(quantity: Quantity) -> int:
+        """Return a quantity in thousandths, or rounded up as in Kubernetes without DRAFractionalCapacityRange."""
+        return quantity.milli_value if in_thousandths else quantity.value
+
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
     uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
     return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
-
-
-def _whole(quantity: Quantity) -> int:
-    """Return a quantity rounded up, as in Kubernetes without DRAFractionalCapacityRange."""
-    return quantity.value
-
-
-def _thousandths(quantity: Quantity) -> int:
-    return quantity.milli_value
 
 
 def _has_thousandths(quantity: Quantity) -> bool:
@@ -249,11 +239,11 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
     empty = (name for name in _LISTS if getattr(attribute, name) == ())
     errors = [invalid(f"{path}.{name}", [], "must not be empty if specified") for name in empty]
     if attribute.string is not None:
-        errors += _validate_string(attribute.string, f"{path}.string")
+        errors += check_length(attribute.string, STRING_MAX_LENGTH, f"{path}.string")
     if attribute.version is not None:
         errors += _validate_version(attribute.version, f"{path}.version")
     for i, item in enumerate(attribute.strings or ()):
-        errors += _validate_string(item, f"{path}.strings[{i}]")
+        errors += check_length(item, STRING_MAX_LENGTH, f"{path}.strings[{i}]")
     for i, item in enumerate(attribute.versions or ()):
         errors += _validate_version(item, f"{path}.versions[{i}]")
     present = [shown for name, shown in _SCALARS.items() if getattr(attribute, name) is not None]
@@ -269,17 +259,13 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
     return errors
 
 
-def _validate_string(text: str, path: str) -> list[FieldError]:
-    return [too_long(path, text, STRING_MAX_LENGTH)] if byte_length(text) > STRING_MAX_LENGTH else []
-
-
 def _validate_version(text: str, path: str) -> list[FieldError]:
     errors = []
     try:
         Version(text)
     except ValueError:
         errors.append(invalid(path, text, "must be a string compatible with semver.org spec 2.0.0"))
-    return errors + _validate_string(text, path)
+    return errors + check_length(text, STRING_MAX_LENGTH, path)
 
 
 def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
@@ -290,7 +276,7 @@ def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
 TAINTS_MAX: Final = 16
 
 
-def validate_device(
+def validate_device_fields(
     device: v1.Device,
     path: str,
     *,
@@ -310,7 +296,7 @@ def validate_device(
             not validated again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
     """
-    errors = device_name(device.name, f"{path}.name")
+    errors = label_errors(device.name, f"{path}.name")
     errors += validate_counts(device, path)
     errors += validate_attributes(device.attributes, f"{path}.attributes")
     shareable = device.allow_multiple_allocations is True

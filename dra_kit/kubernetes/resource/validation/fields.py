@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from dra_kit.kubernetes.resource import names, v1
@@ -10,6 +10,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
     FieldError,
     GoStruct,
+    check_length,
     duplicate,
     forbidden,
     invalid,
@@ -19,8 +20,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     too_many,
     unsupported,
 )
-from dra_kit.kubernetes.resource.names import declared_driver_name
-from dra_kit.kubernetes.values.json import RAW_OBJECT_MAX_LENGTH, Object, byte_length, json_size
+from dra_kit.kubernetes.values.json import RAW_OBJECT_MAX_LENGTH, Object, json_size
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
@@ -35,7 +35,7 @@ def validate_object_meta(
     metadata: Object,
     *,
     namespaced: bool,
-    name_problems: Callable[[str], list[str]] = subdomain_problems,
+    name_problems: Callable[[str], list[str]],
     prefix_problems: Callable[[str], list[str]] | None = None,
 ) -> list[FieldError]:
     """Return the errors of the metadata of an object.
@@ -66,22 +66,27 @@ def validate_object_meta(
         errors.append(required("metadata.namespace"))
     if metadata.get("generation", 0) < 0:
         errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
-    return [*errors, *_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
+    errors += validate_labels(metadata.get("labels"), "metadata.labels")
+    return [*errors, *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
 
 
-def _labels(metadata: Object) -> list[FieldError]:
+def validate_labels(labels: Mapping[str, str] | None, path: str) -> list[FieldError]:
+    """Check keys and values; errors of both have the path of the map."""
     errors = []
-    for key, value in sorted((metadata.get("labels") or {}).items()):
-        errors += [invalid("metadata.labels", key, text) for text in names.label_key(key)]
-        errors += [invalid("metadata.labels", value, text) for text in names.label_value(value)]
+    for key, value in sorted((labels or {}).items()):
+        errors += [invalid(path, key, text) for text in names.label_key(key)]
+        errors += [invalid(path, value, text) for text in names.label_value(value)]
     return errors
+
+
+def validate_annotation_keys(annotations: Iterable[str], path: str) -> list[FieldError]:
+    """Check keys, which are like those of labels, but not case-sensitive."""
+    return [invalid(path, key, text) for key in sorted(annotations) for text in names.label_key(key.lower())]
 
 
 def _annotations(metadata: Object) -> list[FieldError]:
     annotations = metadata.get("annotations") or {}
-    errors = []
-    for key in sorted(annotations):
-        errors += [invalid("metadata.annotations", key, text) for text in names.label_key(key.lower())]
+    errors = validate_annotation_keys(annotations, "metadata.annotations")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _ANNOTATIONS_MAX:
         errors.append(too_long("metadata.annotations", "", _ANNOTATIONS_MAX))
@@ -163,6 +168,13 @@ def repeated_names(names: Sequence[str], path: str) -> list[FieldError]:
     return [duplicate(f"{path}[{i}]", name) for i, name in enumerate(names) if name in names[:i]]
 
 
+def require_one_of(value: str, choices: tuple[str, ...], path: str, *, in_order: bool = False) -> list[FieldError]:
+    """Check a required value; the error lists the choices sorted unless ``in_order``."""
+    if not value:
+        return [required(path)]
+    return [] if value in choices else [unsupported(path, value, choices, in_order=in_order)]
+
+
 CONDITIONS_MAX: Final = 8
 _STATUSES: Final = ("False", "True", "Unknown")
 _REASON_MAX_LENGTH: Final = 1024
@@ -188,10 +200,7 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
         errors.append(required(f"{path}.type", "is required"))
     else:
         errors += [invalid(f"{path}.type", condition.type, text) for text in names.label_key(condition.type)]
-    if not condition.status:
-        errors.append(required(f"{path}.status"))
-    elif condition.status not in _STATUSES:
-        errors.append(unsupported(f"{path}.status", condition.status, _STATUSES))
+    errors += require_one_of(condition.status, _STATUSES, f"{path}.status")
     if condition.observed_generation is not None and condition.observed_generation < 0:
         detail = "must be greater than or equal to zero"
         errors.append(invalid(f"{path}.observedGeneration", condition.observed_generation, detail))
@@ -203,11 +212,8 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
         errors += [
             invalid(f"{path}.reason", condition.reason, text) for text in names.condition_reason(condition.reason)
         ]
-        if byte_length(condition.reason) > _REASON_MAX_LENGTH:
-            errors.append(too_long(f"{path}.reason", condition.reason, _REASON_MAX_LENGTH))
-    if byte_length(condition.message) > _MESSAGE_MAX_LENGTH:
-        errors.append(too_long(f"{path}.message", condition.message, _MESSAGE_MAX_LENGTH))
-    return errors
+        errors += check_length(condition.reason, _REASON_MAX_LENGTH, f"{path}.reason")
+    return errors + check_length(condition.message, _MESSAGE_MAX_LENGTH, f"{path}.message")
 
 
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
@@ -218,13 +224,9 @@ def validate_taint(taint: v1.DeviceTaint, path: str, *, check_effect: bool = Tru
     """Check a taint in a slice or rule."""
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
-    return errors + (mark_declarative(_validate_effect(taint.effect, f"{path}.effect")) if check_effect else [])
-
-
-def _validate_effect(effect: str, path: str) -> list[FieldError]:
-    if not effect:
-        return [required(path)]
-    return [] if effect in EFFECTS else [unsupported(path, effect, EFFECTS)]
+    if check_effect:
+        errors += mark_declarative(require_one_of(taint.effect, EFFECTS, f"{path}.effect"))
+    return errors
 
 
 def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
@@ -293,15 +295,12 @@ def validate_opaque(
     """
     if configuration is None:
         return [required(f"{path}.opaque")]
-    where = f"{path}.opaque"
-    errors = _validate_parameters(configuration.parameters, f"{where}.parameters", stored=stored)
-    return errors + declared_driver_name(configuration.driver, f"{where}.driver")
-
-
-def _validate_parameters(parameters: Any, path: str, *, stored: bool) -> list[FieldError]:
-    if parameters is None:
-        return [required(path)]
-    return validate_object(parameters, path, stored=stored)
+    where = f"{path}.opaque.parameters"
+    if configuration.parameters is None:
+        errors = [required(where)]
+    else:
+        errors = validate_object(configuration.parameters, where, stored=stored)
+    return errors + names.declared_driver_name(configuration.driver, f"{path}.opaque.driver")
 
 
 def validate_object(value: Any, path: str, *, stored: bool = False) -> list[FieldError]:
@@ -415,12 +414,8 @@ def validate_reference(reference: str, known: frozenset[str], path: str) -> list
     errors = []
     if len(segments) <= 2:
         for segment in segments:
-            errors += _request_name(segment, path)
+            errors += names.label_errors(segment, path)
     return errors if reference in known else [*errors, invalid(path, reference, _REFERENCE)]
-
-
-def _request_name(name: str, path: str) -> list[FieldError]:
-    return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
 
 
 REFERENCES_MAX: Final = 32

@@ -17,6 +17,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     required,
     unsupported,
 )
+from dra_kit.kubernetes.resource.validation.fields import require_one_of, validate_labels
 from dra_kit.kubernetes.values.json import Object
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -158,9 +159,7 @@ def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
     for field, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) and spec[field] not in choices:
             yield unsupported(f"{path}.{field}", spec[field], choices, in_order=True)
-    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
-        yield from (invalid(f"{path}.nodeSelector", key, text) for text in names.label_key(key))
-        yield from (invalid(f"{path}.nodeSelector", value, text) for text in names.label_value(value))
+    yield from validate_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
     yield from _gates(spec, path)
     if node := spec.get("nodeName"):
         yield from (invalid(f"{path}.nodeName", node, text) for text in names.dns_subdomain(node))
@@ -341,10 +340,7 @@ def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
         key, value, effect = (taint.get(name) or "" for name in ("key", "value", "effect"))
         errors += [invalid(f"{path}.key", key, text) for text in names.label_key(key)]
         errors += [invalid(f"{path}.value", value, text) for text in names.label_value(value)]
-        if not effect:
-            errors.append(required(f"{path}.effect"))
-        elif effect not in _EFFECTS:
-            errors.append(unsupported(f"{path}.effect", effect, _EFFECTS, in_order=True))
+        errors += require_one_of(effect, _EFFECTS, f"{path}.effect", in_order=True)
         if (key, effect) in seen:
             shown = GoStruct(Key=key, Value=value, Effect=effect, TimeAdded=taint.get("timeAdded"))
             errors.append(duplicate(path, shown, "taints must be unique by key and effect pair"))

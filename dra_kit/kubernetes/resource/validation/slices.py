@@ -20,16 +20,16 @@ from dra_kit.kubernetes.resource.field_errors import (
 from dra_kit.kubernetes.resource.names import (
     declared_driver_name,
     declared_pool_name,
-    device_name,
     driver_name,
     full_name,
+    label_errors,
     pool_name,
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
     uses_advanced_features,
     validate_counter_sets,
-    validate_device,
+    validate_device_fields,
     validate_partition_type,
 )
 from dra_kit.kubernetes.resource.validation.fields import (
@@ -50,7 +50,6 @@ _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelectio
 def validate_slice(
     resource_slice: v1.ResourceSlice,
     *,
-    separate_counter_slices: bool = True,
     old: v1.ResourceSlice | None = None,
     fractional_ranges: bool = False,
     devices_valid: bool = False,
@@ -61,7 +60,6 @@ def validate_slice(
 
     Args:
         resource_slice: the slice; its metadata is not looked at.
-        separate_counter_slices: whether devices and counter sets exclude each other (Kubernetes 1.35 and newer).
         old: what the slice replaces: driver, pool and node stay, and what stays of the capacities and taints of a
             device is not looked at again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
@@ -73,7 +71,7 @@ def validate_slice(
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
     # an empty list that is written out counts as set
-    if separate_counter_slices and {"devices", "shared_counters"} <= spec.model_fields_set:
+    if {"devices", "shared_counters"} <= spec.model_fields_set:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
     replaced = None if devices_valid else {device.name: device for device in (old.spec.devices if old else ())}
     errors += _validate_devices(spec, replaced, fractional_ranges=fractional_ranges)
@@ -142,7 +140,7 @@ def _validate_devices(
     for i, device in enumerate(spec.devices):
         path = f"spec.devices[{i}]"
         if replaced is not None:
-            errors += validate_device(
+            errors += validate_device_fields(
                 device,
                 path,
                 per_device_node_selection=spec.per_device_node_selection is True,
@@ -226,13 +224,12 @@ def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[Fie
     if spec.pool_name is not None:
         errors += declared_pool_name(spec.pool_name, "spec.poolName")
     if spec.limit is not None and spec.limit < 1:
-        errors += mark_declarative([invalid("spec.limit", spec.limit, "must be greater than or equal to 1")])
+        errors.append(invalid("spec.limit", spec.limit, "must be greater than or equal to 1"))
     elif spec.limit is not None and spec.limit > LIMIT_MAX:
-        errors += mark_declarative([invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}")])
+        errors.append(invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}"))
     if spec.default_partition_type_attribute is not None:
-        attribute = spec.default_partition_type_attribute
-        errors += mark_declarative(full_name(attribute, "spec.defaultPartitionTypeAttribute"))
-    return errors
+        errors += full_name(spec.default_partition_type_attribute, "spec.defaultPartitionTypeAttribute")
+    return mark_declarative(errors)
 
 
 def validate_pool_status_request_update(
@@ -262,7 +259,7 @@ def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None
         path = "spec.deviceSelector"
         errors += driver_name(selector.driver, f"{path}.driver") if selector.driver is not None else []
         errors += pool_name(selector.pool, f"{path}.pool") if selector.pool is not None else []
-        errors += device_name(selector.device, f"{path}.device") if selector.device is not None else []
+        errors += label_errors(selector.device, f"{path}.device") if selector.device is not None else []
     taint = rule.spec.taint
     effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
     return errors + validate_taint(taint, "spec.taint", check_effect=not effect_stays)

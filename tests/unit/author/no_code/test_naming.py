@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.author.no_code.driver import assign_device_names
-from dra_kit.kubernetes.resource.names import device_name
+from dra_kit.kubernetes.resource.names import label_errors
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
 paths = st.dictionaries(st.builds(lambda text: f"/dev/{text}", texts), texts, max_size=30)
@@ -20,7 +20,7 @@ def test_names_are_valid_and_unique_for_any_paths(wanted: dict[str, str]) -> Non
     names = assign_device_names(wanted, {})
     assert names.keys() == wanted.keys()
     assert len(set(names.values())) == len(names)
-    assert not [error for name in names.values() for error in device_name(name, "name")]
+    assert not [error for name in names.values() for error in label_errors(name, "name")]
 
 
 @given(paths | alike, paths | alike)

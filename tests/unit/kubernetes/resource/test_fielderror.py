@@ -4,7 +4,6 @@ import pytest
 
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
-    ErrorKind,
     FieldError,
     GoStruct,
     duplicate,
@@ -39,7 +38,6 @@ from dra_kit.kubernetes.values.quantity import Quantity
             unsupported("a", "z", ("y", "x")),
             'a: Unsupported value: "z": supported values: "x", "y"',
         ),
-        (FieldError("a", ErrorKind.INTERNAL, detail="broken"), "a: Internal error: broken"),
     ],
 )
 def test_message_equals_api_server(error: FieldError, text: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from dra_kit.errors import ConfigurationError
@@ -31,6 +33,18 @@ def _publish(server: ModelServer, desired: DesiredSlices) -> None:
     server.writes.clear()
 
 
+def _published(desired: DesiredSlices, *, dropped: Iterable[str] = ()) -> ModelServer:
+    """Return a server with these slices, which drops fields of devices."""
+    server = ModelServer(dropped_device_fields=dropped)
+    _publish(server, desired)
+    return server
+
+
+def _counter_sets(count: int) -> tuple[v1.CounterSet, ...]:
+    counters = {"n": v1.Counter(value=Quantity(1))}
+    return tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(count))
+
+
 def _shape(server: ModelServer) -> list[tuple[int, int, int]]:
     """Return (generation, resourceSliceCount, devices) of each slice in the order of names."""
     return [
@@ -58,78 +72,63 @@ def test_empty_pool_has_one_empty_slice() -> None:
 
 
 def test_unchanged_slices_are_not_written() -> None:
-    server = ModelServer()
     desired = _desired(*_devices(200, taints=[_TAINT.to_json()], capacity={"memory": {"value": "1024Mi"}}))
-    _publish(server, desired)
+    server = _published(desired)
     assert not _plan(desired, server, remember=False)
 
 
 def test_one_changed_slice_is_updated_in_place() -> None:
-    server = ModelServer()
     devices = _devices(300)
-    _publish(server, _desired(*devices))
+    server = _published(_desired(*devices))
     changed = devices[150].model_copy(update={"attributes": {"a": v1.DeviceAttribute(string="x")}})
     server.apply(_plan(_desired(*devices[:150], changed, *devices[151:]), server))
     assert server.writes == ["update"]
     assert _shape(server) == [(1, 3, 128), (1, 3, 128), (1, 3, 44)]
 
 
-def test_appended_device_changes_last_slice_only() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(200)))
-    server.apply(_plan(_desired(*_devices(201)), server))
-    assert server.writes == ["update"]
-
-
 def test_two_changed_slices_raise_generation() -> None:
-    server = ModelServer()
     devices = _devices(300)
-    _publish(server, _desired(*devices))
+    server = _published(_desired(*devices))
     server.apply(_plan(_desired(*devices[1:]), server))
     assert server.writes == ["update"] * 3
     assert [generation for generation, _, _ in _shape(server)] == [2, 2, 2]
 
 
-def test_new_slice_raises_generation() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(128)))
-    server.apply(_plan(_desired(*_devices(129)), server))
-    assert server.writes == ["update", "create"]
-    assert _shape(server) == [(2, 2, 128), (2, 2, 1)]
-
-
-def test_unneeded_slices_are_deleted_first() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(300)))
-    server.apply(_plan(_desired(*_devices(100)), server))
-    assert server.writes == ["delete", "delete", "update"]
-    assert _shape(server) == [(2, 1, 100)]
+@pytest.mark.parametrize(
+    ("before", "after", "writes", "shape"),
+    [
+        pytest.param(200, 201, ["update"], [(1, 2, 128), (1, 2, 73)], id="appended-device-changes-last-slice-only"),
+        pytest.param(128, 129, ["update", "create"], [(2, 2, 128), (2, 2, 1)], id="new-slice-raises-generation"),
+        pytest.param(300, 100, ["delete", "delete", "update"], [(2, 1, 100)], id="unneeded-slices-are-deleted-first"),
+    ],
+)
+def test_other_number_of_devices(before: int, after: int, writes: list[str], shape: list[tuple[int, int, int]]) -> None:
+    server = _published(_desired(*_devices(before)))
+    server.apply(_plan(_desired(*_devices(after)), server))
+    assert server.writes == writes
+    assert _shape(server) == shape
 
 
 def test_undesired_pools_are_deleted() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(200)))
+    server = _published(_desired(*_devices(200)))
     server.apply(_plan(DesiredSlices("gpu.example.com", _NODE), server))
     assert server.slices == {}
 
 
 def test_slices_of_other_driver_are_ignored() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(1)))
+    server = _published(_desired(*_devices(1)))
     assert not _plan(DesiredSlices("nic.example.com", _NODE), server)
 
 
 def test_tainted_device_limits_slice_to_64_devices() -> None:
-    server = ModelServer()
     tainted = v1.Device(name="t", taints=(_TAINT,))
-    _publish(server, _desired(*_devices(70), tainted, *_devices(70, "e")))
+    server = _published(_desired(*_devices(70), tainted, *_devices(70, "e")))
     assert [count for _, _, count in _shape(server)] == [70, 64, 7]
 
 
 def test_slices_without_unique_index_are_replaced() -> None:
-    server = ModelServer()
     desired = _desired(*_devices(1))
-    _publish(server, desired)
+    server = _published(desired)
     (item,) = server.list()
     for name in ("zz-old-random-name", f"{item.metadata.name}-again"):
         metadata = item.metadata.model_copy(update={"name": name})
@@ -140,9 +139,8 @@ def test_slices_without_unique_index_are_replaced() -> None:
 
 
 def test_slices_of_a_lower_generation_are_replaced() -> None:
-    server = ModelServer()
     desired = _desired(*_devices(129))
-    _publish(server, desired)
+    server = _published(desired)
     first, _ = server.list()
     server.edit(first.metadata.name, pool=first.spec.pool.model_copy(update={"generation": 5}))
     server.apply(_plan(desired, server))
@@ -151,9 +149,8 @@ def test_slices_of_a_lower_generation_are_replaced() -> None:
 
 
 def test_terminating_slice_is_replaced() -> None:
-    server = ModelServer()
     desired = _desired(*_devices(1))
-    _publish(server, desired)
+    server = _published(desired)
     (item,) = server.list()
     metadata = item.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
     server.slices[metadata.name] = item.model_copy(update={"metadata": metadata})
@@ -163,17 +160,15 @@ def test_terminating_slice_is_replaced() -> None:
 
 
 def test_other_node_name_replaces_slices() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(1)))
+    server = _published(_desired(*_devices(1)))
     server.apply(_plan(_desired(*_devices(1), node_name="node-2"), server))
     assert server.writes == ["delete", "create"]
     assert [item.spec.node_name for item in server.list()] == ["node-2"]
 
 
 def test_external_edits_are_reverted() -> None:
-    server = ModelServer()
     desired = _desired(*_devices(2))
-    _publish(server, desired)
+    server = _published(desired)
     (item,) = server.list()
     server.edit(item.metadata.name, devices=item.spec.devices[:1])
     server.apply(_plan(desired, server))
@@ -182,8 +177,7 @@ def test_external_edits_are_reverted() -> None:
 
 
 def test_recreated_owner_replaces_slices() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(1)))
+    server = _published(_desired(*_devices(1)))
     reborn = _NODE.model_copy(update={"uid": "u-2"})
     server.apply(_plan(_desired(*_devices(1), owner=reborn), server))
     assert server.writes == ["update"]
@@ -191,9 +185,8 @@ def test_recreated_owner_replaces_slices() -> None:
 
 
 def test_unchanged_taint_keeps_its_time() -> None:
-    server = ModelServer()
     device = v1.Device(name="d", taints=(_TAINT,))
-    _publish(server, _desired(device))
+    server = _published(_desired(device))
     (before,) = server.list()[0].spec.devices
     moved = _desired(*_devices(64, "e", taints=[_TAINT.to_json()]), device)
     _publish(server, moved)
@@ -213,15 +206,13 @@ def test_taint_time_within_two_seconds_is_unchanged() -> None:
 
 
 def test_quantities_are_compared_by_value() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(1, capacity={"memory": {"value": "1Gi"}})))
+    server = _published(_desired(*_devices(1, capacity={"memory": {"value": "1Gi"}})))
     assert not _plan(_desired(*_devices(1, capacity={"memory": {"value": "1073741824"}})), server, remember=False)
     assert _plan(_desired(*_devices(1, capacity={"memory": {"value": "1G"}})), server, remember=False)
 
 
 def test_unknown_fields_are_ignored_and_preserved() -> None:
-    server = ModelServer()
-    _publish(server, _desired(*_devices(1)))
+    server = _published(_desired(*_devices(1)))
     (item,) = server.list()
     device = item.spec.devices[0].model_copy(update={"futureDevice": 1})
     server.edit(item.metadata.name, devices=(device,), futureSpec=2)
@@ -232,48 +223,39 @@ def test_unknown_fields_are_ignored_and_preserved() -> None:
 
 
 def test_dropped_fields_do_not_cause_repeated_writes() -> None:
-    server = ModelServer(dropped_device_fields=["taints"])
     desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
-    _publish(server, desired)
+    server = _published(desired, dropped=["taints"])
     assert not _plan(desired, server)
     server.apply(_plan(_desired(*_devices(3, taints=[_TAINT.to_json()])), server))
     assert server.writes == ["update"]
 
 
 def test_external_edits_are_reverted_with_dropped_fields() -> None:
-    server = ModelServer(dropped_device_fields=["taints"])
     desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
-    _publish(server, desired)
+    server = _published(desired, dropped=["taints"])
     (item,) = server.list()
     server.edit(item.metadata.name, devices=())
     assert len(_plan(desired, server).updates) == 1
 
 
 def test_counter_sets_are_in_separate_first_slices() -> None:
-    server = ModelServer()
-    counters = {"n": v1.Counter(value=Quantity(1))}
-    sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(9))
     consumes = [{"counterSet": "s0", "counters": {"n": {"value": "1"}}}]
     devices = (*_devices(64), *_devices(1, "c", consumesCounters=consumes))
-    desired = _desired(*devices, counter_sets=sets, partition_type_attribute="example.com/type")
-    _publish(server, desired)
+    server = _published(_desired(*devices, counter_sets=_counter_sets(9), partition_type_attribute="example.com/type"))
     specs = [item.spec for item in server.list()]
     assert [(len(spec.shared_counters), len(spec.devices)) for spec in specs] == [(8, 0), (1, 0), (0, 64), (0, 1)]
     assert [spec.partition_type_attribute for spec in specs] == [None, None, None, "example.com/type"]
 
 
 def test_counter_sets_and_devices_share_slice_before_1_35() -> None:
-    counters = {"n": v1.Counter(value=Quantity(1))}
-    desired = _desired(*_devices(3), counter_sets=(v1.CounterSet(name="s", counters=counters),))
+    desired = _desired(*_devices(3), counter_sets=_counter_sets(1))
     (created,) = plan(desired, [], separate_counter_slices=False).creates
     assert (len(created.spec.devices), len(created.spec.shared_counters)) == (3, 1)
 
 
 @pytest.mark.parametrize(("devices", "sets"), [(129, 1), (1, 9)])
 def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, sets: int) -> None:
-    counters = {"n": v1.Counter(value=Quantity(1))}
-    counter_sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(sets))
-    desired = _desired(*_devices(devices), counter_sets=counter_sets)
+    desired = _desired(*_devices(devices), counter_sets=_counter_sets(sets))
     with pytest.raises(ConfigurationError, match=r"pool 'node-1'.*before Kubernetes 1\.35.*upgrade"):
         plan(desired, [], separate_counter_slices=False)
 

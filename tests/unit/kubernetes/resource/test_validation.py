@@ -6,7 +6,7 @@ import pytest
 
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import ErrorKind
-from dra_kit.kubernetes.resource.validation.devices import validate_device
+from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
 from dra_kit.kubernetes.resource.validation.slices import validate_pool, validate_slice
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -27,14 +27,13 @@ def _consumer(name: str, counter_set: str, counters: dict[str, v1.Counter]) -> v
 
 
 def test_device_errors_have_its_path() -> None:
-    errors = validate_device(v1.Device(name="A"), "pools[2].devices[0]")
+    errors = validate_device_fields(v1.Device(name="A"), "pools[2].devices[0]")
     assert [error.path for error in errors] == ["pools[2].devices[0].name"]
 
 
-def test_devices_and_counter_sets_share_slice_before_1_35() -> None:
+def test_devices_and_counter_sets_exclude_each_other() -> None:
     mixed = _slice(_consumer("a", "s", _ONE), sets=(v1.CounterSet(name="s", counters=_ONE),))
     assert [error.path for error in validate_slice(mixed)] == ["spec"]
-    assert validate_slice(mixed, separate_counter_slices=False) == []
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_advanced_device_limits_slice_to_64(device: v1.Device, limit: int) -> No
 
 def test_long_keys_are_shortened_in_paths() -> None:
     key = "a/b/" + "x" * 200
-    (error,) = validate_device(v1.Device(name="d", attributes={key: v1.DeviceAttribute()}), "d")
+    (error,) = validate_device_fields(v1.Device(name="d", attributes={key: v1.DeviceAttribute()}), "d")
     assert error.path == f"d.attributes[a/b/{'x' * 43}...{'x' * 46}]"
 
 
