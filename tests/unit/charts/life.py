@@ -222,7 +222,7 @@ def pod_object(name: str, claim: str, *command: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
+            "terminationGracePeriodSeconds": 1,  # with 0 the pod is gone before the kubelet has released its claim
             "containers": [container],
             "resourceClaims": [{"name": "pizza", "resourceClaimName": claim}],
         },
