@@ -70,7 +70,7 @@ class KubeletRegistration:
 
     @property
     def status(self) -> RegistrationStatus | None:
-        """The kubelet's last response to the registration; None before the first."""
+        """The kubelet's last response to the registration; None before the first, and after the stop."""
         return self._server.status
 
     @property
