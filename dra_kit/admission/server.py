@@ -170,7 +170,7 @@ class ReviewServer:
                 except InvalidReview as error:
                     return _bad_request(str(error))
                 except ReviewQueueOverload:
-                    await asyncio.sleep(1.0)  # trying again at once gains nothing
+                    await asyncio.sleep(1.0)  # so that a client gains nothing by trying again at once
                     return _too_many()
         except TimeoutError:
             return _too_many()

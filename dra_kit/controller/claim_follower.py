@@ -184,7 +184,10 @@ LIST_RETRY: Final = 10.0
 
 
 class ClaimSubscription(Struct, frozen=True):
-    """The claims at the start, recent transitions that may not be announced, and a queue of later transitions."""
+    """The claims at the start, recent transitions that may not be announced, and a queue of later transitions.
+
+    The claims can be read once.
+    """
 
     claims: Iterator[ResourceClaim]
     recent: tuple[ClaimTransition, ...]

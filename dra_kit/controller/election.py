@@ -136,7 +136,10 @@ class LeaderElector:
             self._stored, self._identity, self._timing, dt.datetime.now(dt.UTC),
             namespace=self._namespace, name=self._lease, annotations=self._annotations(),
         )  # fmt: skip
-        self._observe(await (self._created(wanted) if self._stored is None else self._client.update(LEASES, wanted)))
+        if self._stored is None:
+            self._observe(await self._created(wanted))
+        else:
+            self._observe(await self._client.update(LEASES, wanted))
         self._renewed_at = began
         return True
 

@@ -455,14 +455,16 @@ class DecommissionDiscovery:
 
 
 class Decommission(Struct, frozen=True, kw_only=True):
-    """What differs from an ordinary node, and the parts for it, which no ordinary node loads.
+    """What differs from an ordinary node, and the classes for it, which no ordinary node loads.
+
+    The agent takes them from here: this module imports the agent, so the agent cannot import it.
 
     Attributes:
         classes: revert the effects in force; None for the driver's own effect classes.
         keep_running: the process keeps running when nothing is left, as a DaemonSet requires. It first waits for other
             processes of the driver, such as the pod before an update, which might write state again.
         confirmation: gets what is left; None if no client waits for it.
-        service: replaces the service.
+        service: wraps the service of claims.
         devices: the part that replaces the discovery.
         remaining: the part that watches what is left.
     """

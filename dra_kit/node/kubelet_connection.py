@@ -70,7 +70,7 @@ class KubeletRegistration:
 
     @property
     def status(self) -> RegistrationStatus | None:
-        """The kubelet's last response to the registration; None before the first."""
+        """The kubelet's last response to the registration; None before the first, and after the stop."""
         return self._server.status
 
     @property
@@ -80,7 +80,8 @@ class KubeletRegistration:
 
     def is_registered(self) -> bool:
         """Return whether the kubelet has registered this process. Thread-safe."""
-        return self.status is not None and self.status.registered
+        status = self.status  # another thread replaces it
+        return status is not None and status.registered
 
     @property
     def is_deferred(self) -> bool:

@@ -33,7 +33,7 @@ _CONNECTIONS: Final = 32
 
 
 class OperationServer:
-    """A part of the node process: serves the operation socket with these documents by path.
+    """A part of the node process: serves the documents, by path, on the operation socket.
 
     Clients find it at ``link``, which points to the instance that took over last, among those that answer. ``serving``
     is set once this instance has taken over. ``metrics`` returns the text of ``/metrics``, and is called in a thread.

@@ -168,7 +168,6 @@ class NodeStatus:
             "parts": {
                 name: {
                     "state": str(part.state),
-                    "restarts": 0,  # a part that fails stops the process; readers of earlier releases expect the field
                     "error": part.error,
                     "waitsFor": part.waits_for,
                     "after": list(part.after),

@@ -401,7 +401,11 @@ class WaitingConnection(Struct, frozen=True, eq=False):
 
 
 class WaitingConnections:
-    """Connections without a place, and which of them is next.
+    """Accepted connections that wait for a place, and which of them is next.
+
+    Nothing is set up for them yet, so thousands of them cost little. The server accepts them at once. The kernel's
+    queue would serve them in the order of their arrival, and if it is full, the client's kernel retries only after one,
+    three and seven seconds. A connection gets a place only after it has sent something.
 
     Connections of known addresses are first, oldest first. Then follow those that sent their first bytes within the
     last second, oldest first, and then the others, newest first. So a client that connects now waits for those that

@@ -474,12 +474,23 @@ def _number(
 VENDOR_RULE = "a vendor starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
 CLASS_RULE = "a class starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
 DEVICE_RULE = "a device name starts and ends with a letter or digit, and has only letters, digits, '_', '-', '.', ':'"
-valid_vendor: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?").fullmatch
-"""Whether runtimes accept a text as the part of a kind before the slash."""
-valid_class: Final = valid_vendor
-"""Whether runtimes accept a text as the part of a kind after the slash."""
-valid_device_name: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?").fullmatch
-"""Whether runtimes accept a text as the name of a device in a spec."""
+_VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+def valid_vendor(vendor: str) -> bool:
+    """Return whether runtimes accept it as the part of a kind before the slash."""
+    return _VENDOR_OR_CLASS.fullmatch(vendor) is not None
+
+
+def valid_class(class_name: str) -> bool:
+    """Return whether runtimes accept it as the part of a kind after the slash."""
+    return _VENDOR_OR_CLASS.fullmatch(class_name) is not None
+
+
+def valid_device_name(name: str) -> bool:
+    """Return whether runtimes accept it as the name of a device in a spec."""
+    return _DEVICE.fullmatch(name) is not None
 
 
 def check_qualified_name(text: str) -> str:

@@ -65,7 +65,8 @@ def _identity(status: os.stat_result) -> _FileId:
 class RenameGuard:
     """Controls when the database at ``path`` may be renamed: not while a process opens it or is in a transaction.
 
-    It uses a flock(2) lock on a file next to the database.
+    It uses a flock(2) lock on a file next to the database. Taking it raises a StoreError if that takes too long, and an
+    OSError if the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,12 +89,6 @@ class RenameGuard:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        """Hold the lock.
-
-        Raises:
-            StoreError: it cannot be taken in time.
-            OSError: its file cannot be created.
-        """
         until = time.monotonic() + _PATIENCE
         while (file := self._try(kind)) is None:
             if time.monotonic() > until:

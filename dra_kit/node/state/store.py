@@ -251,7 +251,10 @@ class StateStore:
         return record
 
     async def begin_release(self, known: ClaimRecord) -> None:
-        """Mark the claim's record as being released, if it still exists and is intact; ``known`` is to be undone."""
+        """Mark the claim's record as being released, if it still exists and is intact.
+
+        ``known`` is the record of what is to be undone.
+        """
         record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
         def write(db: sqlite3.Connection) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import dra_kit as dra
+from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.node.agent import NodeAgent
+from dra_kit.node.kubelet_connection import KubeletRegistration
+from dra_kit.node.processes import Takeover
 from dra_kit.process.metrics import FAMILIES
 from tests.support.api import eventually
 from tests.support.pod_resources import held, kubelet
@@ -142,3 +146,18 @@ async def test_number_of_series_is_independent_of_history(node: Node, claims: in
             dict(labels)["code"] for name, labels in await scraped(agent) if name == "dra_driver_kubelet_claims_total"
         ]
     assert len(codes) <= 4
+
+
+def test_a_registration_that_ends_while_it_is_read_causes_no_error() -> None:
+    class Ending:
+        """Another thread stops the server after the first look at its status."""
+
+        def __init__(self) -> None:
+            self._statuses = iter([RegistrationStatus(registered=True), None])
+
+        @property
+        def status(self) -> RegistrationStatus | None:
+            return next(self._statuses)
+
+    registration = KubeletRegistration(cast("RegistrationServer", Ending()), cast("Takeover", None))
+    assert registration.is_registered()

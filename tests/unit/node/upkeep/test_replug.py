@@ -9,10 +9,11 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.node.locks import NamedLocks
+from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, dough_of, driver, pizza, replug
 from tests.unit.node.hardware import Heat, kitchen
-from tests.unit.node.role import Node
+from tests.unit.node.role import DRIVER, PLENTY, Node
 
 
 def doughs(node: Node) -> set[str]:
@@ -38,6 +39,28 @@ async def test_a_device_replugged_during_prepare_is_prepared_again(node: Node) -
         go_on.set()
         await preparing
         await eventually(lambda: node.env(lunch) == ["DOUGH=pan"])
+
+
+async def test_a_claim_prepared_by_an_exiting_process_from_an_older_inventory_is_prepared_again(node: Node) -> None:
+    node.given["leftovers_interval"] = 0.05
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        if dough_of(device) == "thin":
+            entered.set()
+            await go_on.wait()
+        return dra.Prepared(env={"DOUGH": dough_of(device)})
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(prepare), Oven(pizza("thin"))), pod_uid="old", drain=PLENTY) as old:
+        preparing = asyncio.create_task(node.kubelet.plugin(DRIVER).prepare([lunch]))
+        await entered.wait()
+        async with node.running(driver(Doing(prepare), Oven(pizza("pan"))), pod_uid="new") as new:
+            await eventually(lambda: new.supervisor.status()["replugging"].state is PartState.READY)
+            go_on.set()
+            old.stop()
+            await asyncio.wait([preparing])
+            await eventually(lambda: node.specs() and node.env(lunch) == ["DOUGH=pan"])
 
 
 async def test_a_device_replugged_during_release_is_released(node: Node) -> None:
