@@ -130,7 +130,7 @@ def _options(write: AdmissionAttributes) -> Object:
     if write.dry_run:
         options["dryRun"] = ["All"]
     for name in ("fieldManager", "fieldValidation"):
-        if query.text(name):
+        if write.operation != "DELETE" and query.text(name):
             options[name] = query.text(name)
     return options
 
