@@ -120,7 +120,8 @@ def resource_list(registry: KindRegistry, name: str, version: str) -> Object:
 def _resources(kind: Kind) -> Iterator[Object]:
     scope = {"namespaced": kind.namespaced, "kind": kind.kind}
     verbs = [verb for verb in VERBS if kind.collection_deletion or verb != "deletecollection"]
-    found: Object = {"name": kind.plural, "singularName": kind.singular, **scope, "verbs": verbs}
+    singular = kind.singular_name or kind.kind.lower()
+    found: Object = {"name": kind.plural, "singularName": singular, **scope, "verbs": verbs}
     if kind.short_names:
         found["shortNames"] = list(kind.short_names)
     if kind.categories:

@@ -224,6 +224,8 @@ class PatchInvalid(ValueError):
 
 
 _STRINGS: Final = ("op", "path", "from")
+_INDEX_MAX: Final = 19
+"""The most digits of an index: Python refuses to convert thousands of them."""
 
 
 def json_patch(document: Any, patch: Any) -> Any:
@@ -286,7 +288,7 @@ def _parse(operation: dict[str, Any], name: str) -> list[str]:
 
 
 def _index(part: str, end: int) -> int:
-    if not part.removeprefix("-").isdecimal():
+    if not part.removeprefix("-").isdecimal() or len(part) > _INDEX_MAX:
         raise PatchFailed(f"{part} is not an index")
     index = int(part)
     if not -end <= index < end:
@@ -298,11 +300,12 @@ def _place(document: Any, path: list[str]) -> tuple[Any, str]:
     """Return the object or list that contains the end of a path, and the key in it."""
     if not path:
         raise PatchFailed("the whole document can only be replaced")
-    for part in path[:-1]:
-        document = _get(document, part)
-        if not isinstance(document, dict | list):
-            raise PatchFailed(f"/{'/'.join(path)} does not exist")
-    return document, path[-1]
+    *parents, key = path
+    for part in parents:
+        document = _get(document, part) if isinstance(document, dict | list) else None
+    if not isinstance(document, dict | list):
+        raise PatchFailed(f"/{'/'.join(path)} does not exist")
+    return document, key
 
 
 def _get(parent: Any, key: str) -> Any:

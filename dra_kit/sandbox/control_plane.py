@@ -43,6 +43,8 @@ class ControlPlane:
     Args:
         gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
         time_scale: waits of controllers and scheduler are divided by this.
+        port: of the API server; 0 for a free one.
+        observe: notified of every decision of the scheduler.
     """
 
     def __init__(

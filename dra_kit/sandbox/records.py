@@ -109,7 +109,12 @@ class CdiSpecWritten(PluginRecord, frozen=True, kw_only=True):
 
 
 class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
-    """API server, controllers and scheduler run; the nodes come next."""
+    """API server, controllers and scheduler run; the nodes come next.
+
+    Attributes:
+        version: of Kubernetes that the API server names, such as ``v1.37.1``.
+        kubeconfig: its path.
+    """
 
     version: str
     kubeconfig: str

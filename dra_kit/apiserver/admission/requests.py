@@ -76,7 +76,7 @@ class VersionedWrite:
         questions = RequesterAuthorizer(write.api, write.request.user)
         target, kind = write.request.target, write.kind
         about = AccessQuestion("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
-        shown = admission_request(write, api_version) | {"options": _options(write)}
+        shown = admission_request(write, api_version)
         if write.name:
             shown["name"] = write.name
         return PolicyRequest(
@@ -115,6 +115,7 @@ def admission_request(write: AdmissionAttributes, api_version: str) -> Object:
     body: Object = {
         "kind": shown_kind, "resource": shown_resource, "requestKind": asked_kind, "requestResource": asked_resource,
         "operation": write.operation, "userInfo": write.request.user.info(), "dryRun": write.dry_run,
+        "options": _options(write),
     }  # fmt: skip
     if target.namespace:
         body["namespace"] = target.namespace
@@ -129,7 +130,7 @@ def _options(write: AdmissionAttributes) -> Object:
     if write.dry_run:
         options["dryRun"] = ["All"]
     for name in ("fieldManager", "fieldValidation"):
-        if query.text(name):
+        if write.operation != "DELETE" and query.text(name):
             options[name] = query.text(name)
     return options
 

@@ -55,7 +55,6 @@ def _review(write: AdmissionAttributes, api_version: str) -> Object:
         "name": subject["metadata"].get("name") or write.request.target.name,
         "object": _wire(write, write.obj, api_version),
         "oldObject": _wire(write, write.old, api_version),
-        "options": {"apiVersion": "meta.k8s.io/v1", "kind": f"{write.operation.capitalize()}Options"},
     }
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
 

@@ -105,6 +105,7 @@ def kind_from_definition(definition: Object) -> Kind:
         columns=(NAME, *columns) if columns else (NAME, AGE),
         schemas={item["name"]: (item.get("schema") or {}).get("openAPIV3Schema") or {} for item in served},
         list_kind=names.get("listKind", ""),
+        singular_name=names.get("singular", ""),
     )
 
 

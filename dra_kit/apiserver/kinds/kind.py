@@ -214,6 +214,7 @@ class Kind(Struct, frozen=True):
         stored_as: the resource whose objects it shows, when that is another.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
         list_kind: the kind of its lists, when that is not the kind and ``List``.
+        singular_name: its name for one object, when that is not the kind in lower case.
     """
 
     group: str
@@ -240,11 +241,7 @@ class Kind(Struct, frozen=True):
     stored_as: str = ""
     schemas: Mapping[str, Object] = field(default_factory=dict)
     list_kind: str = ""
-
-    @property
-    def singular(self) -> str:
-        """The kind in lower case."""
-        return self.kind.lower()
+    singular_name: str = ""
 
     @property
     def full_name(self) -> str:

@@ -59,7 +59,16 @@ class ReaperClient:
         directory: Path,
         output: int,
     ) -> int:
-        """Start a process in a separate session; return 0, or the ``errno`` that says why it could not be started."""
+        """Start a process in a separate session; return 0, or the ``errno`` that says why it could not be started.
+
+        Args:
+            identity: identifies the process in later calls.
+            arguments: the first one is the name of the program.
+            executable: the path of the program.
+            environment: the complete environment.
+            directory: the working directory.
+            output: the file descriptor for its output; the caller closes it.
+        """
         order = {
             "run": identity,
             "argv": list(arguments),

@@ -37,6 +37,16 @@ async def test_a_definition_is_established_at_once(ovens: dict[str, Any], http: 
     assert [item["name"] for item in found["resources"]] == ["ovens", "ovens/status"]
 
 
+async def test_discovery_shows_the_singular_name_of_the_definition(client: Client, http: Http) -> None:
+    body = definition("Oven", {"name": "v1", "served": True, "storage": True})
+    body["spec"]["names"]["singular"] = "stove"
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+
+    _, found, _ = await http("GET", "/apis/kitchen.example.com/v1")
+
+    assert found["resources"][0]["singularName"] == "stove"
+
+
 @pytest.mark.usefixtures("ovens")
 async def test_custom_objects_keep_unknown_fields(client: Client) -> None:
     await client.create(OVENS, oven(heat=200, deep={"list": [1, {"a": None}]}))

@@ -79,6 +79,10 @@ def test_json_patch_tests_and_removes_a_value_it_added(document: Any, value: Any
         [{"op": "add", "path": "/list/9", "value": 1}],
         [{"op": "add", "path": "/none/deep", "value": 1}],
         [{"op": "move", "from": "/none", "path": "/b"}],
+        [{"op": "replace", "path": "", "value": None}, {"op": "add", "path": "/a", "value": 1}],
+        [{"op": "replace", "path": "", "value": 1}, {"op": "test", "path": "/a", "value": 1}],
+        [{"op": "replace", "path": "", "value": 1}, {"op": "add", "path": "/a/b", "value": 1}],
+        [{"op": "add", "path": f"/list/{'1' * 5000}", "value": 1}],
     ],
 )
 def test_a_json_patch_that_does_not_fit_is_refused(patch: Any) -> None:

@@ -86,6 +86,31 @@ async def test_a_webhook_sees_the_object_as_it_will_be_stored(client: Client, we
     assert asked["oldObject"] is None
 
 
+async def test_a_webhook_sees_the_options_of_the_request(http: Http, client: Client, webhook: Webhook) -> None:
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration())
+    path = RESOURCE_CLAIMS.path("default")
+
+    await http("POST", f"{path}?dryRun=All&fieldManager=chef&fieldValidation=Strict", claim())
+
+    [asked] = webhook.asked
+    assert asked["options"] == {
+        "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"], "fieldManager": "chef",
+        "fieldValidation": "Strict",
+    }  # fmt: skip
+
+
+async def test_the_options_of_a_deletion_contain_no_field_manager(http: Http, client: Client, webhook: Webhook) -> None:
+    await client.create(RESOURCE_CLAIMS, claim())
+    rule = RULE | {"operations": ["DELETE"]}
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(rules=[rule]))
+    path = RESOURCE_CLAIMS.path("default", claim()["metadata"]["name"])
+
+    await http("DELETE", f"{path}?dryRun=All&fieldManager=chef&fieldValidation=Strict")
+
+    [asked] = webhook.asked
+    assert asked["options"] == {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}
+
+
 async def test_a_denial_reaches_the_client(client: Client, webhook: Webhook) -> None:
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration())
     webhook.answer = {"allowed": False, "status": {"code": 403, "message": "no olives"}}
