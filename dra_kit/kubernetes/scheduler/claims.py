@@ -157,7 +157,7 @@ def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
     for item in sorted(by_age, key=lambda item: item["metadata"].get("creationTimestamp", "")):
         name = item["metadata"]["name"]
         found[_IMPLICIT + name] = name
-        if explicit := item["spec"].get("extendedResourceName"):
+        if explicit := (item.get("spec") or {}).get("extendedResourceName"):
             found[explicit] = name
     return found
 

@@ -150,7 +150,7 @@ def test_unused_malformed_time_is_ignored(tmp_path: Path) -> None:
     told = {**event("FailedScheduling", "guest", "no"), "eventTime": "2025-01-01T00:00:00Z"}
     file = save(tmp_path / "objects.yaml", *KITCHEN, claim("lunch"), GUEST, told)
 
-    assert run("explain", "pod", "guest", "--from", file).exit_code == 0
+    assert "pod default/guest" in run("explain", "pod", "guest", "--from", file).output
 
 
 def test_folder_with_a_malformed_list_is_rejected(tmp_path: Path) -> None:
@@ -158,3 +158,10 @@ def test_folder_with_a_malformed_list_is_rejected(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match=r"list\.json, document 1, items\[0\] is not an object"):
         load(tmp_path)
+
+
+def test_pod_is_explained_beside_a_saved_device_class_without_spec(tmp_path: Path) -> None:
+    empty = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "any"}, "spec": None}
+    file = save(tmp_path / "objects.yaml", *KITCHEN, empty, GUEST)
+
+    assert "pod default/guest" in run("explain", "pod", "guest", "--from", file).output
