@@ -16,7 +16,6 @@ asyncio_default_fixture_loop_scope = "function"
 
 DRIVER = """\
 from collections.abc import Iterator, Sequence
-from collections.abc import Mapping
 from pathlib import Path
 
 import dra_kit as dra
