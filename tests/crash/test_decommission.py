@@ -99,12 +99,16 @@ async def test_decommission_is_killed_before_each_file_change_at_the_end(counted
         await made.prepare(claim := made.allocate(["pan-0"]))
         made.remove_driver(stays=True)
         await made.stop(made.processes[0])
-        await made.running()
-        await made.unprepare(claim)
         while not made.ended:
-            [process] = made.processes
-            # its end waits for another process of the driver, so that it can be armed just before
-            with DriverProcesses(made.state / "locks" / "processes").present():
+            # from before its start, another process of the driver that serves no more calls: it only defers the end, so
+            # that the crash can be armed just before
+            other = DriverProcesses(made.state / "locks" / "processes")
+            with other.present():
+                other.stops()
+                await made.running()
+                if claim.uid in made.claims:
+                    await made.unprepare(claim)
+                [process] = made.processes
                 await eventually(lambda process=process: '"processes": true' in process.log())  # type: ignore[misc]
                 process.arm(CrashPoint(FILE_CHANGE, len(made.past)))
             await eventually(
@@ -113,7 +117,7 @@ async def test_decommission_is_killed_before_each_file_change_at_the_end(counted
             if process.alive:
                 process.send(signal.SIGTERM)
             await exited(process)
-            await made.running()
+            made.bury(process)
         assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))
         check_decommissioned(made)
         counted(made.counts)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.values.json import raw_object_texts
+from dra_kit.kubernetes.values.json import RawObject, raw_object_texts
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 BODY = '{"metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":%s}}]}}'
@@ -44,6 +44,12 @@ def test_the_text_of_each_object_is_found(value: dict[str, Any], indent: int | N
     assert found.keys() == expected.keys()
     if len(expected) == len(objects(value)):
         assert {path: json.loads(text) for path, text in found.items()} == expected
+
+
+def test_equal_objects_of_different_texts_are_different() -> None:
+    assert RawObject({"a": 1}, '{"a":1}') != RawObject({"a": 1}, '{"a": 1}')
+    assert RawObject({"a": 1}, '{"a":1}') == RawObject({"a": 1}, '{"a":1}')
+    assert RawObject({"a": 1}, '{"a": 1}') == {"a": 1}
 
 
 async def test_another_spelling_is_a_change(server: ApiServer) -> None:

@@ -76,6 +76,13 @@ def test_format_value_writes_expression_syntax() -> None:
     assert shown["hasValue()"] == "false"
 
 
+def test_matching_selector_has_no_false_condition() -> None:
+    explanation = explain('device.driver == "gpu.example.com" || $a.missing == 1')
+
+    assert explanation.result is True
+    assert explanation.unmet == ()
+
+
 def test_result_that_is_not_bool_is_explained() -> None:
     explanation = explain("$a.model")
 
