@@ -50,7 +50,7 @@ class Credentials:
     def __init__(self, connection: Connection, load: Callable[[], Awaitable[Connection]] | None = None) -> None:
         self._load = load
         self._reloads: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
-        self.connection = connection
+        self.connection: Connection = connection
         self.ssl: SSLContext | None = _ssl_context(connection)
         self._renew_at = _deadline(connection)
 
