@@ -77,7 +77,8 @@ class Flood:
             await asyncio.sleep(SILENT_SECONDS)
             return
         while True:
-            self.count += await is_answered(reader, writer, self._request)
+            answered = await is_answered(reader, writer, self._request)
+            self.count += answered  # only now: `+= await` would add to the count of before the answer
             if self._mode == "reconnect":
                 return
 
