@@ -371,20 +371,27 @@ class UsualGlimpse:
         self._capacity: dict[DeviceShape, dict[str, dict[str, Quantity]]] = {}
 
     def view(self, seen: Likeness) -> DeviceView | None:
-        """Create the device with this likeness for the expression; None if it reads a version."""
+        """Create the device with this likeness for the expression; None if it reads a version, or what has two values.
+
+        A name has two values if it is published with and without the driver as its domain.
+        """
         form = seen[1]
         assert isinstance(form, DeviceShape)  # noqa: S101 - SliceLikeness put it there
         attributes: dict[str, dict[str, Any]] = {}
         for place, key, domain, name in self._places:
             if (value := seen[place]) is not None:
-                if form.types[key] == "version":
+                if form.types[key] == "version" or name in attributes.get(domain, _NOTHING):
                     return None
                 attributes.setdefault(domain, {})[name] = value
         capacity = self._capacity.get(form)
         if capacity is None:
-            capacity = self._capacity[form] = {}
+            capacity = {}
             for field, domain, name in self._reads:
-                for key in published_names(self._driver, domain, name) if field == "capacity" else ():
-                    if key in form.capacity:
-                        capacity.setdefault(domain, {})[name] = form.capacity[key].value
+                names = published_names(self._driver, domain, name) if field == "capacity" else ()
+                published = _published(form.capacity, names)
+                if len(published) > 1:
+                    return None
+                if published:
+                    capacity.setdefault(domain, {})[name] = published[0].value
+            self._capacity[form] = capacity
         return DeviceView.of_scalars(self._driver, attributes, capacity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,3 +126,30 @@ def test_the_devices_of_this_test_take_the_shortcut() -> None:
     given_ = documents([([({"cheese": {"int": 3}}, {})], {}, DRIVER, 1, "node-1")], [], frozenset())
 
     assert world(**given_).slices[0].usual is not None
+
+
+def summary_of(where: ClusterView, selector: str) -> str:
+    """What an explanation says of the devices for a request with this selector."""
+    (asked,) = reported(where, claim(request("r", 1, selector)))[0]["requests"]
+    return str(asked["choices"][0]["summary"])
+
+
+@pytest.mark.parametrize("first", ["cheese", f"{DRIVER}/cheese"])
+@pytest.mark.parametrize("wanted", ["mozzarella", "cheddar"])
+def test_of_an_attribute_with_two_values_selectors_read_the_later_one(first: str, wanted: str) -> None:
+    """It is published with and without the driver as its domain."""
+    values = {"cheese": {"string": "mozzarella"}, f"{DRIVER}/cheese": {"string": "cheddar"}}
+    attributes = {first: values.pop(first), **values}
+    (later,) = [value["string"] for name, value in attributes.items() if name != first]
+    where = world(**documents([([(attributes, {})], {}, DRIVER, 1, "node-1")], [], frozenset()))
+
+    summary = summary_of(where, f'{PIZZA}.cheese == "{wanted}"')
+
+    assert summary.endswith("1 fits" if wanted == later else f'wrong cheese ("{later}" ≠ "{wanted}")')
+
+
+def test_of_a_capacity_with_two_values_selectors_read_the_later_one() -> None:
+    capacity = {"memory": {"value": "4Gi"}, f"{DRIVER}/memory": {"value": "8Gi"}}
+    where = world(**documents([([({}, capacity)], {}, DRIVER, 1, "node-1")], [], frozenset()))
+
+    assert summary_of(where, MEMORY).endswith("1 fits")
