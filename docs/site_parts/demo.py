@@ -34,8 +34,9 @@ def terminal_output() -> str:
         written.append(os.read(terminal, 4096))
         return written[-1]
 
-    story = ROOT / "examples" / "pizza-driver"
-    command = [sys.executable, "-m", "dra_kit", "sandbox", str(story), "--story", f"{story}/stories/order-by-claim"]
+    os.chdir(ROOT)  # so that the picture shows the paths that ``make demo`` prints
+    story = "examples/pizza-driver"
+    command = [sys.executable, "-m", "dra_kit", "sandbox", story, "--story", f"{story}/stories/order-by-claim"]
     if pty.spawn(command, read):
         sys.exit("demo failed")
     return b"".join(written).decode().replace("\r\n", "\n")
