@@ -203,7 +203,7 @@ def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     causes = _details(status).get("causes")
     return [
         (str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or ""))
-        for cause in causes or []
+        for cause in (causes if isinstance(causes, list) else ())
         if isinstance(cause, dict)
     ]
 

@@ -275,6 +275,14 @@ async def test_invalid_fields_are_listed() -> None:
     assert caught.value.causes == (("spec.devices", "Required value"),)
 
 
+async def test_causes_that_are_no_list_do_not_hide_the_error() -> None:
+    refusal = status(422, "Invalid", "is invalid", details={"causes": 5})
+    async with served(refusal) as wire, wire.client() as client:
+        with pytest.raises(Invalid, match="is invalid") as caught:
+            await client.create(RESOURCE_CLAIMS, CLAIM, "default")
+    assert caught.value.causes == ()
+
+
 async def test_an_error_page_of_a_proxy_is_shown_in_one_line() -> None:
     page = answer("<html>\n<h1>Bad gateway</h1>\n</html>", 502)
     async with served(page) as wire, wire.client() as client:
