@@ -305,7 +305,7 @@ def find_program(command: str, environment: Mapping[str, str]) -> str | None:
 
 
 def start_error(command: str, number: int | None) -> str:
-    """Return containerd's text for a command that cannot be started; ``number`` is None where no program was found."""
+    """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
     match number:
         case None:
             return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'

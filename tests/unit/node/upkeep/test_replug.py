@@ -60,7 +60,7 @@ async def test_a_claim_prepared_by_an_exiting_process_from_an_older_inventory_is
             go_on.set()
             old.stop()
             await asyncio.wait([preparing])
-            await eventually(lambda: node.specs() and node.env(lunch) == ["DOUGH=pan"])
+            await eventually(lambda: node.contents() and node.env(lunch) == ["DOUGH=pan"])
 
 
 async def test_a_device_replugged_during_release_is_released(node: Node) -> None:
