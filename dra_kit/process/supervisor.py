@@ -206,12 +206,15 @@ class Supervisor:
             yield
             return
         loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
         insisting: asyncio.TimerHandle | None = None
 
-        def receive(number: signal.Signals) -> None:
-            nonlocal insisting
+        def receive(number: int, _frame: object) -> None:
+            # a handler of the loop would run later, and never if it is removed before
             self.signalled = True
+            loop.call_soon_threadsafe(begin, signal.Signals(number))
+
+        def begin(number: signal.Signals) -> None:
+            nonlocal insisting
             if self.stopping.is_set():
                 return  # the same signal, sent to the process and to its group
             logger.info("stopping", extra={"signal": number.name})
@@ -220,17 +223,14 @@ class Supervisor:
 
         def insist() -> None:
             for each in _SIGNALS:
-                loop.remove_signal_handler(each)
                 signal.signal(each, signal.SIG_DFL)
 
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, receive, number)
+        before = {number: signal.signal(number, receive) for number in _SIGNALS}
         try:
             yield
         finally:
             if insisting is not None:
                 insisting.cancel()
             for number, handler in before.items():
-                loop.remove_signal_handler(number)
                 if handler is not None:  # None: not installed by Python, cannot be restored
                     signal.signal(number, handler)

@@ -272,6 +272,35 @@ class TestSignals:
         assert journal[-2:] == ["-b", "-a"]
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
+    @pytest.mark.parametrize("turns", range(6))
+    async def test_a_signal_in_the_last_moment_is_known(self, turns: int) -> None:
+        """However many turns of the event loop before or after the end: this handler gets it, or the former one."""
+
+        class Signalled(Recorder):
+            async def run(self, ready: asyncio.Event) -> None:
+                try:
+                    await super().run(ready)
+                finally:
+                    self.after(turns)
+
+            def after(self, more: int) -> None:
+                if more:
+                    asyncio.get_running_loop().call_soon(self.after, more - 1)
+                else:
+                    signal.raise_signal(signal.SIGTERM)
+
+        former: list[int] = []
+        before = signal.signal(signal.SIGTERM, lambda number, _: former.append(number))
+        try:
+            supervisor = Supervisor()
+            supervisor.add(Signalled("signalled", []))
+            assert await run_until_ready_then_stop(supervisor) == 0
+            known = supervisor.signalled
+            await asyncio.sleep(0.01)
+            assert known + len(former) == 1
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
     async def test_signals_sent_twice_are_one(self) -> None:
         supervisor, journal = supervised("a")
         task = await running(supervisor)
