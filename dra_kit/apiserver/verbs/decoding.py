@@ -11,10 +11,10 @@ from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.requests import PROTOBUF, unsupported_media_type
 from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
-from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
+from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, reaches_raw
-from dra_kit.kubernetes.values.json import Object, loads, raw_object_texts
+from dra_kit.kubernetes.values.json import Object, check_json, loads, raw_object_texts
 
 BODY_MAX: Final = REQUESTS.file_bytes
 
@@ -56,7 +56,7 @@ def parse_json(body: bytes) -> Any:
     Raises:
         ValueError: it is none, or nested too deeply, or has too many values.
     """
-    check_json(body, REQUESTS)
+    check_json(body, depth=REQUESTS.depth, values=REQUESTS.values)
     return loads(body)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any, Final
 
 from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
 from dra_kit.kubernetes.manifests.yaml_reader import InvalidScalar, Node, ScalarNode, SequenceNode, compose, json_value
-from dra_kit.kubernetes.values.json import DuplicateKeysObject, make_decoder
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, check_json, make_decoder
 
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -79,7 +78,10 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
         UnreadableText: the rest is neither YAML nor JSON, or exceeds the limits.
     """
     if text.lstrip(_SPACE).startswith(("{", "[")):
-        check_json(text.encode(errors="replace"), limits)
+        try:
+            check_json(text.encode(errors="replace"), depth=limits.depth, values=limits.values)
+        except ValueError as error:
+            raise UnreadableText(str(error)) from None
         try:
             yield TextDocument(_json_document(text), None, text, limits)
         except UnreadableText:
@@ -127,36 +129,7 @@ def _repeats(value: Any, passed_over: str | None) -> bool:
     return False
 
 
-_OTHERS: Final = bytes(set(range(256)) - set(b'[]{},"\\'))
-_STEPS: Final = [0] * 256
-for _bracket in b"[{":
-    _STEPS[_bracket] = 1
-for _bracket in b"]}":
-    _STEPS[_bracket] = -1
 _DIGITS: Final = 400
-
-
-def check_json(content: bytes, limits: Limits) -> None:
-    """Raise UnreadableText if nesting or number of values exceed the limits; text that is not JSON may pass."""
-    structure = _structure(content)
-    # a list or object of n values has n - 1 commas and an opening bracket, so this is an upper bound for the values
-    values = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
-    if values > limits.values:
-        raise UnreadableText(f"it has more than {limits.values} values; split it")
-    depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
-    if structure.count(b"[") + structure.count(b"{") > limits.depth and max(depths) > limits.depth:
-        raise UnreadableText(f"it is nested more than {limits.depth} levels deep; no Kubernetes object is")
-
-
-def _structure(content: bytes) -> bytes:
-    """Return the brackets and commas outside strings."""
-    if b"\\" in content:  # only in strings
-        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    content = content.translate(None, _OTHERS)
-    if b'"' not in content:
-        return content
-    # most strings are reduced to their quotes
-    return b"".join(content.replace(b'""', b"").split(b'"')[::2])
 
 
 def _integer(digits: str) -> Any:

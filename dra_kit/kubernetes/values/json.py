@@ -1,4 +1,4 @@
-"""JSON beyond the standard library: duplicate keys, the text of opaque objects, sizes, values at a path.
+"""JSON beyond the standard library: duplicate keys, limits, the text of opaque objects, sizes, values at a path.
 
 Source of opaque JSON: k8s.io/apimachinery 0.37 ``pkg/runtime`` RawExtension; measured on kube-apiserver 1.37.1.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any, Final, NoReturn, TypeAlias
 
 from pydantic_core import CoreSchema, core_schema
@@ -110,6 +111,37 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _decode = make_decoder()
 _decode_long = make_decoder(parse_int=_integer)
+
+
+_OTHERS: Final = bytes(set(range(256)) - set(b'[]{},"\\'))
+_STEPS: Final = [0] * 256
+for _bracket in b"[{":
+    _STEPS[_bracket] = 1
+for _bracket in b"]}":
+    _STEPS[_bracket] = -1
+
+
+def check_json(content: bytes, *, depth: int, values: int) -> None:
+    """Raise ValueError if nesting or number of values exceed the limits; text that is not JSON may pass."""
+    structure = _structure(content)
+    # a list or object of n values has n - 1 commas and an opening bracket, so this is an upper bound for the values
+    count = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
+    if count > values:
+        raise ValueError(f"it has more than {values} values; split it")
+    depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
+    if structure.count(b"[") + structure.count(b"{") > depth and max(depths) > depth:
+        raise ValueError(f"it is nested more than {depth} levels deep; no Kubernetes object is")
+
+
+def _structure(content: bytes) -> bytes:
+    """Return the brackets and commas outside strings."""
+    if b"\\" in content:  # only in strings
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    content = content.translate(None, _OTHERS)
+    if b'"' not in content:
+        return content
+    # most strings are reduced to their quotes
+    return b"".join(content.replace(b'""', b"").split(b'"')[::2])
 
 
 def byte_length(text: str) -> int:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
-from dra_kit.kubernetes.manifests.text import check_json, parse_documents
+from dra_kit.kubernetes.manifests.text import parse_documents
+from dra_kit.kubernetes.values.json import check_json
 
 SMALL = Limits(file_bytes=1_000, depth=5, values=20)
 
@@ -45,9 +46,9 @@ def refusal(text: str, limits: Limits = MANIFESTS) -> str:
 def test_json_beyond_depth_limit_is_rejected(value: Any) -> None:
     content = json.dumps([value]).encode()
     levels = depth([value])
-    check_json(content, Limits(depth=levels))
-    with pytest.raises(UnreadableText, match=f"more than {levels - 1} levels deep"):
-        check_json(content, Limits(depth=levels - 1))
+    check_json(content, depth=levels, values=1000)
+    with pytest.raises(ValueError, match=f"more than {levels - 1} levels deep"):
+        check_json(content, depth=levels - 1, values=1000)
 
 
 @given(VALUES)
