@@ -124,7 +124,7 @@ class NodeAgent:
         self._store = StateStore(settings.database(driver.name))
         hit(Failpoint.STATE_OPENED)
         self._metrics, self._failures, self._watchdog = Metrics(), RecentFailures(), LoopWatchdog()
-        self._events = ClaimEventRecorder(self._client, driver.name, settings.node_name, self._store)
+        self._event_recorder = ClaimEventRecorder(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
         except BaseException:
@@ -148,51 +148,52 @@ class NodeAgent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            effects=lambda: self._engine.known(),  # noqa: PLW0108 - the engine is created later
+            effects=lambda: self._effect_engine.known(),  # noqa: PLW0108 - the engine is created later
             stopping=self._stopping,
             metrics=self._metrics,
         )
         node_locks = NodeLocks.below(locks)
-        facts = ClusterFacts(self._client, node, context.node_known)
-        hardware, effects, holding = self._effects(facts, node_locks, boot_id)
-        news, started = ClaimEvents(), asyncio.Event()
+        cluster_facts = ClusterFacts(self._client, node, context.node_known)
+        hardware, effect_engine, effect_verifier = self._effects(cluster_facts, node_locks, boot_id)
+        claim_events, started = ClaimEvents(), asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
-        preparation = PreparerRunner(
-            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
-            metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
-            of_no_node=cluster_pool_devices(driver, self._client, facts),
+        runner = PreparerRunner(
+            driver, driver.configs.with_settings(settings.author), inventory, effect_engine, boot_id, started,
+            metadata, hardware, effect_verifier, checks_device_files=settings.check_device_nodes,
+            cluster_pool_devices=cluster_pool_devices(driver, self._client, cluster_facts),
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
-            preparation, api=self._client, store=self._store, files=files, locks=node_locks, news=news,
-            reallocated=ReallocationGuard(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
+            runner, api=self._client, store=self._store, files=files, locks=node_locks, events=claim_events,
+            guard=ReallocationGuard(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )  # fmt: skip
         prepare_again = partial(self._service.begin_prepare, again=True)
-        self._replugging = Repreparer(self._store, node_locks.claims, preparation, prepare_again)
-        self._report(news, status)
+        self._repreparer = Repreparer(self._store, node_locks.claims, runner, prepare_again)
+        self._report(claim_events, status)
         self._processes = DriverProcesses(locks / "processes")
         self._leftovers = LeftoverSweeper(
             name, settings.kubelet_dir, self._processes, StrayFileSweeper(self._store, files, node_locks.claims),
-            epochs=self._service.epochs, unasked=self._service.unasked, process_ended=self._process_ended,
+            epochs=self._service.epochs, recovery=self._service.recovery, process_ended=self._process_ended,
             every=settings.leftovers_interval,
         )  # fmt: skip
-        self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
+        scope = NodeScope(name, node, cluster_facts, processes=self._processes)
+        self._publisher = publisher = Publisher(scope, self._client)
         if self._decommission is None:
             self._connect_publisher()
         else:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
-        inventory.listen(lambda _: self._replugging.look_again())
+        inventory.listen(lambda _: self._repreparer.look_again())
         self._takeover = Takeover(
             self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
             clock=self._clock,
         )  # fmt: skip
-        service, kubelet = self._kubelet_sockets(boot_id)
+        kubelet_service, registration = self._kubelet_sockets(boot_id)
         startup = NodeStartup(
-            driver, context, self._service.unasked, facts,
+            driver, context, self._service.recovery, cluster_facts,
             started=started, hardware=hardware, takeover=self._takeover,
         )  # fmt: skip
         self._file_repair = FileRepair(
@@ -200,19 +201,19 @@ class NodeAgent:
             boot_id=boot_id, every=settings.repair_interval,
         )  # fmt: skip
         self.orphans: OrphanReleaser = OrphanReleaser(
-            self._store, self._service.unasked,
+            self._store, self._service.recovery,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
-        self._kubelet_part = kubelet
-        kopf = SliceWatch(credentials, name, node, publisher)
-        self._add_parts(service, kubelet, startup, status, kopf=kopf)
+        self._registration = registration
+        slice_watch = SliceWatch(credentials, name, node, publisher)
+        self._add_parts(kubelet_service, registration, startup, status, slice_watch=slice_watch)
         if self._decommission is not None:
             self._advertised.replace(Inventory(pools=[]), {})
             if not self._decommission.has_code:
                 inventory.replace(Inventory(pools=[]), {})
             end = self._decommission.remaining(
-                name, self._store, checkpoint, publisher, title=self._classes.title,
-                all_known=lambda: self._unrecorded.has_looked or not driver.effects,
+                name, self._store, checkpoint, publisher, title=self._effect_classes.title,
+                all_known=lambda: self._unrecorded_effects.has_looked or not driver.effects,
                 others=self._processes.has_others if self._decommission.keep_running else lambda: False,
                 confirmation=self._decommission.confirmation, finished=self._nothing_left,
             )  # fmt: skip
@@ -220,30 +221,30 @@ class NodeAgent:
 
     def _add_parts(
         self,
-        service: KubeletService,
-        kubelet: KubeletRegistration,
+        kubelet_service: KubeletService,
+        registration: KubeletRegistration,
         startup: NodeStartup,
         status: ClaimStatusWriter,
         *,
-        kopf: SliceWatch,
+        slice_watch: SliceWatch,
     ) -> None:
         self._add_probes()
-        self.supervisor.add(self._operation(kubelet, kopf))
+        self.supervisor.add(self._operation(registration, slice_watch))
         self.supervisor.add(status)  # stopped after the kubelet's last call
         # nothing else, in particular not kopf, may use up the time in which the kubelet's calls drain
-        self.supervisor.add(service, stops_first=True)
-        self.supervisor.add(kubelet, after=service, stops_first=True, waits_for=kubelet.waits_for)
-        self.supervisor.add(self._watchdog, after=service)
-        self.supervisor.add(self._events.recorder, after=service)
-        self.supervisor.add(startup, after=service, waits_for=self._calls_under_way)
+        self.supervisor.add(kubelet_service, stops_first=True)
+        self.supervisor.add(registration, after=kubelet_service, stops_first=True, waits_for=registration.waits_for)
+        self.supervisor.add(self._watchdog, after=kubelet_service)
+        self.supervisor.add(self._event_recorder.recorder, after=kubelet_service)
+        self.supervisor.add(startup, after=kubelet_service, waits_for=self._calls_under_way)
         # while an older process runs, that one does all maintenance, until this one has taken over
-        serving = (startup, kubelet)
-        self.supervisor.add(self._replugging, after=serving)
+        serving = (startup, registration)
+        self.supervisor.add(self._repreparer, after=serving)
         self.supervisor.add(self._leftovers, after=serving)
         self.supervisor.add(self._file_repair, after=serving)
         if self._driver.effects:
-            self.supervisor.add(self._reapplying, after=serving)
-            self.supervisor.add(self._unrecorded, after=serving)
+            self.supervisor.add(self._effect_verifier, after=serving)
+            self.supervisor.add(self._unrecorded_effects, after=serving)
         self.supervisor.add(self.orphans, after=serving)
         if self._decommission is None:
             self.supervisor.add(self._discovery, after=startup, waits_for=self._discover_problem)
@@ -253,13 +254,13 @@ class NodeAgent:
             self.supervisor.add(self._health, after=serving)
         if self._policy is not None:
             self.supervisor.add(self._policy, after=startup, waits_for=self._calls_under_way)
-        self.supervisor.add(self._publisher, after=kubelet, waits_for=lambda: self._publisher.last_error)
+        self.supervisor.add(self._publisher, after=registration, waits_for=lambda: self._publisher.last_error)
         if self._decommission is None:
-            self.supervisor.add(kopf, after=self._publisher)
+            self.supervisor.add(slice_watch, after=self._publisher)
 
     def _missing(self) -> list[str]:
         """Return what this process needs before it can serve the kubelet, one line each."""
-        return unready_parts(self.supervisor, self.supervisor.before(self._kubelet_part))
+        return unready_parts(self.supervisor, self.supervisor.before(self._registration))
 
     async def _publishable(self) -> None:
         if self._decommission is None:  # otherwise nothing is published, and a release needs no inventory
@@ -274,16 +275,16 @@ class NodeAgent:
         return "; ".join(self._discovery.hanging(_A_MOMENT))
 
     def _effects(
-        self, facts: ClusterFacts, locks: NodeLocks, boot_id: str
+        self, cluster_facts: ClusterFacts, locks: NodeLocks, boot_id: str
     ) -> tuple[HardwareHandle, EffectEngine, EffectVerifier]:
         driver, settings, store = self._driver, self._settings, self._store
         without_code = self._decommission.classes if self._decommission is not None else None
-        self._classes = classes = without_code or EffectClasses(driver.effects)
+        self._effect_classes = classes = without_code or EffectClasses(driver.effects)
         runner: ChildProcesses | None = None
         keeper: ClusterObjects | None = None
         finders: list[EffectFinder] = []
         if driver.effects or store.effects():
-            keeper = ClusterObjects(self._client, driver.name, facts, records=store.effects)
+            keeper = ClusterObjects(self._client, driver.name, cluster_facts, records=store.effects)
             finders.append(ClusterObjectFinder(keeper, driver.effects.values(), settings.author))
         if classes.runs_programs:
             directory = settings.state(driver.name) / "children"
@@ -293,29 +294,29 @@ class NodeAgent:
             finders.append(runner)
         hardware = HardwareHandle(driver, runner, keeper)
         reverter = EffectReverter(store, classes, hardware, locks.effects)
-        self._engine = engine = EffectEngine(
+        self._effect_engine = engine = EffectEngine(
             store, classes, hardware, reverter, boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced
         )  # fmt: skip
         verifier = EffectVerifier(
             store, driver.effects, classes, hardware, engine,
             boot_id=boot_id, locks=locks.effects, every=settings.effects_interval,
         )  # fmt: skip
-        self._unrecorded = UnrecordedEffects(
+        self._unrecorded_effects = UnrecordedEffects(
             store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
         )  # fmt: skip
-        self._reapplying = verifier
+        self._effect_verifier = verifier
         if runner is not None:
             self.supervisor.add(runner)  # stopped once no claim needs a program
             runner.listen(verifier.look_again)
         return hardware, engine, verifier
 
-    def _report(self, news: ClaimEvents, status: ClaimStatusWriter) -> None:
-        news.prepared.listen(status.submit)
-        news.prepared.listen(self._replugging.prepared)
-        news.resumed.listen(status.resume)
-        news.released.listen(status.forget)
-        news.failed.listen(self._events.prepare_failed)
-        news.failed.listen(self._failures.failed)
+    def _report(self, claim_events: ClaimEvents, status: ClaimStatusWriter) -> None:
+        claim_events.prepared.listen(status.submit)
+        claim_events.prepared.listen(self._repreparer.prepared)
+        claim_events.resumed.listen(status.resume)
+        claim_events.released.listen(status.forget)
+        claim_events.failed.listen(self._event_recorder.prepare_failed)
+        claim_events.failed.listen(self._failures.failed)
 
     def _add_probes(self) -> None:
         if not self._settings.probe_address:
@@ -341,7 +342,7 @@ class NodeAgent:
         if driver.health is not None:
             self._health = HealthMonitor(
                 driver.name, driver.health, state_dir=settings.state(driver.name),
-                current=inventory, publish=publish, changed=self._events.device_changed,
+                current=inventory, publish=publish, changed=self._event_recorder.device_changed,
             )  # fmt: skip
             publish = self._health.inventory_changed
         inventory.listen(publish)
@@ -350,9 +351,9 @@ class NodeAgent:
         name, service, settings = self._driver.name, self._service, self._settings
         calls: NodeService = service
         if self._decommission is not None:
-            in_force = None if self._decommission.has_code else self._engine.is_in_force
+            in_force = None if self._decommission.has_code else self._effect_engine.is_in_force
             calls = self._decommission.service(
-                service, self._store, name, boot_id, is_in_force=in_force, title=self._classes.title
+                service, self._store, name, boot_id, is_in_force=in_force, title=self._effect_classes.title
             )
         self._calls = MeasuredService(calls)
         endpoint = plugin_socket(settings.kubelet_dir, name, settings.pod_uid)
@@ -364,13 +365,13 @@ class NodeAgent:
         )  # fmt: skip
         return KubeletService(plugin, service.calls, settings.drain), KubeletRegistration(registration, self._takeover)
 
-    def _operation(self, kubelet: KubeletRegistration, kopf: SliceWatch) -> OperationServer:
+    def _operation(self, kubelet: KubeletRegistration, slice_watch: SliceWatch) -> OperationServer:
         name, settings = self._driver.name, self._settings
         in_use = DevicesInUse(name, settings.node_name, self._store, settings.kubelet_dir)
         view = NodeView(
             prepared=in_use,
             store=self._store,
-            in_force=self._engine.is_in_force,
+            in_force=self._effect_engine.is_in_force,
             publisher=self._publisher,
             inventory=self._advertised,
             client=self._client,
@@ -380,7 +381,9 @@ class NodeAgent:
             supervisor=self.supervisor,
             failures=self._failures,
         )
-        self._metrics.read(NodeMetrics(view, self._loop, self._calls, self._watchdog, kopf.restarts), driver=name)
+        self._metrics.read(
+            NodeMetrics(view, self._loop, self._calls, self._watchdog, slice_watch.restarts), driver=name
+        )
 
         async def who() -> Mapping[str, Any]:
             uses = await in_use.in_use()
@@ -398,14 +401,14 @@ class NodeAgent:
         """Run until SIGTERM or :meth:`stop`; return the exit code."""
         try:
             with self._processes.present():
-                self._events.report_corrupt_records()
+                self._event_recorder.report_corrupt_records()
                 await self._leftovers.sweep()
                 hit(Failpoint.FILES_SWEPT)
                 code = await self._run_parts()
                 await self._leftovers.sweep()  # leftovers of another process that was killed meanwhile
                 return code
         finally:
-            await self._events.close()
+            await self._event_recorder.close()
             await self._client.close()
             self._store.close()
             if self._probes is not None:
@@ -466,19 +469,19 @@ class NodeAgent:
         self.stop()
 
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
-        self._replugging.look_again()
-        self._events.effect_replaced(effect, claims)
+        self._repreparer.look_again()
+        self._event_recorder.effect_replaced(effect, claims)
 
     def _process_ended(self) -> None:
         """Take over the unfinished work and the programs of another process that has exited."""
-        self._replugging.look_again()
+        self._repreparer.look_again()
         if self._health is not None:
             self._health.process_ended()
         self._file_repair.look_again()
-        self._reapplying.look_again()
+        self._effect_verifier.look_again()
         self._publisher.look_again()
 
-    def _update(self, facts: DeviceUpdate) -> None:
-        """Report facts that the author's code reports later, from any thread."""
+    def _update(self, update: DeviceUpdate) -> None:
+        """Write what the author's code reports about a device later, from any thread."""
         with suppress(RuntimeError):  # the process has stopped, the author's thread has not
-            self._loop.call_soon_threadsafe(self._service.facts.report, facts)
+            self._loop.call_soon_threadsafe(self._service.updates.report, update)

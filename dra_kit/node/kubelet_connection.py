@@ -144,7 +144,7 @@ class NodeStartup:
         self,
         driver: Driver[Any, Any],
         context: NodeContext,
-        unasked: ClaimRecovery,
+        recovery: ClaimRecovery,
         facts: ClusterFacts,
         *,
         started: asyncio.Event,
@@ -154,7 +154,7 @@ class NodeStartup:
         self._takeover = takeover
         self._driver = driver
         self._context = context
-        self._unasked = unasked
+        self._recovery = recovery
         self._facts = facts
         self._started = started
         self._hardware = hardware
@@ -182,7 +182,7 @@ class NodeStartup:
     async def _resume(self) -> None:
         while True:
             try:
-                return await self._unasked.resume()
+                return await self._recovery.resume()
             except DraKitError as error:  # a failing disk must not stop the process
                 logger.error("unfinished claims cannot be resumed", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(RESUME_AGAIN)

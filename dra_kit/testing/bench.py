@@ -110,13 +110,13 @@ class Bench:
         self._engine = EffectEngine(
             self._store, classes, self._hardware, self._undoing, boot_id=_BOOT, locks=locks, replaced=lambda *_: None
         )
-        self._preparation = PreparerRunner(
+        self._runner = PreparerRunner(
             driver, driver.configs.with_settings(settings), self._inventory, self._engine, _BOOT, self._started,
             MetadataFiles(directory / "metadata", driver.name), self._hardware,
             EffectVerifier(
                 self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks,
             ),
-            looks_for_nodes=False,
+            checks_device_files=False,
         )  # fmt: skip
         self._context = NodeContext(
             driver=driver.name,
@@ -191,10 +191,10 @@ class Bench:
         returned: list[Prepared] = []
         before = self._records.get(claim)
         if before is not None:
-            await self._preparation.effects_hold(before)  # effects that do not hold are applied again
+            await self._runner.effects_hold(before)  # effects that do not hold are applied again
         try:
             with retry_window(within):
-                record, _ = await self._preparation.prepare(allocation, before, returned)
+                record, _ = await self._runner.prepare(allocation, before, returned)
         except NotYet:
             raise
         except BaseException:
@@ -213,7 +213,7 @@ class Bench:
         await self._undoing.release(self._reference(claim))
         record = self._records.get(claim)
         if record is not None:
-            await self._preparation.unprepare(record)
+            await self._runner.unprepare(record)
             del self._records[claim]
 
     def _reference(self, claim: str) -> ClaimReference:

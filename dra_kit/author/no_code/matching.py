@@ -22,6 +22,7 @@ from dra_kit.author.no_code.model import (
     placeholders,
 )
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource.validation.devices import STRING_MAX_LENGTH
 from dra_kit.kubernetes.values.semver import Version
 
 MOST: Final = 1024
@@ -187,8 +188,8 @@ def _require_own(folder: str, on_node: str) -> None:
 
 
 Value = bool | int | str | Version
+_SHOWN: Final = 64  # characters of a value in a message
 _MOST_BYTES: Final = 1 << 14  # maximum size of a file; a sysfs file has at most a page
-_LONGEST: Final = 64  # maximum bytes of a published text or version
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "y", "yes", "true", "on"), True),
     **dict.fromkeys(("0", "n", "no", "false", "off"), False),
@@ -237,22 +238,20 @@ def convert_value(text: str, kind: ValueType) -> Value:
         AttributeUnavailable: it cannot be converted or published.
     """
     try:
-        match kind:
-            case "int":
-                return _number(text)
-            case "bool":
-                return _TRUTHS[text.lower()]
-            case "version":
-                if len(text) <= _LONGEST:
-                    return Version(text)
+        if kind == "int":
+            return _number(text)
+        if kind == "bool":
+            return _TRUTHS[text.lower()]
+        if kind == "version" and len(text.encode()) <= STRING_MAX_LENGTH:
+            return Version(text)
     except AttributeUnavailable:
         raise
     except (ValueError, KeyError):
         raise AttributeUnavailable(f"{_short(text)} is not a valid {kind}") from None
     if not text:
         raise AttributeUnavailable("it is empty")
-    if len(text.encode()) > _LONGEST:
-        raise AttributeUnavailable(f"{_short(text)} has more than {_LONGEST} bytes")
+    if len(text.encode()) > STRING_MAX_LENGTH:  # of a string or a version
+        raise AttributeUnavailable(f"{_short(text)} has more than {STRING_MAX_LENGTH} bytes")
     if not text.isprintable():
         raise AttributeUnavailable(f"{_short(text)} has characters that cannot be printed")
     return text
@@ -303,4 +302,4 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
 
 def _short(text: str) -> str:
     shown = repr(text)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."

@@ -53,8 +53,8 @@ class PreparerRunner(Struct, frozen=True):
 
     Attributes:
         started: set once the preparer's ``startup`` has returned.
-        looks_for_nodes: whether device files are checked on the host.
-        of_no_node: devices in pools without a node; None if the driver has none.
+        checks_device_files: whether device files are checked on the host.
+        cluster_pool_devices: devices in pools without a node; None if the driver has none.
     """
 
     driver: Driver[Any, Any]
@@ -65,9 +65,9 @@ class PreparerRunner(Struct, frozen=True):
     started: asyncio.Event
     metadata: MetadataFiles
     hardware: HardwareHandle
-    holding: EffectVerifier
-    looks_for_nodes: bool = True
-    of_no_node: ClusterPoolDevices | None = None
+    verifier: EffectVerifier
+    checks_device_files: bool = True
+    cluster_pool_devices: ClusterPoolDevices | None = None
     _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -116,7 +116,7 @@ class PreparerRunner(Struct, frozen=True):
             uid=claim.reference.uid,
             allocation=claim.allocation,
             boot_id=self.boot_id,
-            phase="releasing",
+            phase="releasing",  # after a crash, it is released unless the kubelet asks for it again
             preparing=True,
             imperative=self.is_imperative,
             devices=tuple(map(_device_record, claim.results)),
@@ -124,12 +124,12 @@ class PreparerRunner(Struct, frozen=True):
 
     def check_device_nodes(self, spec: Spec | None) -> None:
         """Call :func:`check_device_nodes`, unless these checks are switched off."""
-        if self.looks_for_nodes:
+        if self.checks_device_files:
             check_device_nodes(spec)
 
     async def effects_hold(self, record: ClaimRecord) -> bool:
         """Return whether all effects of a prepared claim are in force, as far as is known; calls the author's code."""
-        return not self.driver.effects or await self.holding.hold(record.reference)
+        return not self.driver.effects or await self.verifier.hold(record.reference)
 
     async def prepare(
         self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
@@ -215,14 +215,14 @@ class PreparerRunner(Struct, frozen=True):
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
             imperative=self.is_imperative,
-            sees=tuple(sorted(admin_scope.outcomes)),
+            sees=tuple(sorted(admin_scope.outcomes)),  # effects of other claims, which admin access only reads
         )
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
 
     async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, DeviceIdentity]:
         """Return a device as this node or the controller advertises it, and its identity."""
-        if self.of_no_node is not None and not await self.inventory.publishes(result.pool):
-            return await self.of_no_node.device(result.pool, result.device)
+        if self.cluster_pool_devices is not None and not await self.inventory.publishes(result.pool):
+            return await self.cluster_pool_devices.device(result.pool, result.device)
         device = await self.inventory.device(result.pool, result.device)
         return device, self.inventory.identity(result.pool, result.device)
 
@@ -284,7 +284,7 @@ class PreparerRunner(Struct, frozen=True):
             if may_be_unawaited_effect(error):
                 self._check_all_awaited(ordinary, admin, error)
             failure = self._error("prepare", error)
-            raise self._with_unasked_config(failure, claim, devices) from error
+            raise self._with_default_config_note(failure, claim, devices) from error
         self._check_all_awaited(ordinary, admin)
         returned[:] = prepared
         return returned
@@ -340,7 +340,7 @@ class PreparerRunner(Struct, frozen=True):
             return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
         return self._author_error(PrepareError, method, error, "the driver's log has the traceback")
 
-    def _with_unasked_config(
+    def _with_default_config_note(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
     ) -> DraKitError:
         """Return the error, with a note if devices got the default config because their claim has none."""

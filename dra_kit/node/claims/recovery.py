@@ -39,14 +39,14 @@ class OrphanReleaser:
     def __init__(
         self,
         store: StateStore,
-        unasked: ClaimRecovery,
+        recovery: ClaimRecovery,
         *,
         checkpoint: KubeletCheckpoint,
         after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._unasked = unasked
+        self._recovery = recovery
         self._checkpoint = checkpoint
         self._after = after
         self._clock = clock
@@ -69,11 +69,11 @@ class OrphanReleaser:
             return
         self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in claims}
         for claim, record in claims.items():
-            if self._is_due(claim, await self._unasked.is_over(claim, record)):
+            if self._is_due(claim, await self._recovery.is_over(claim, record)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
                     logger.warning("orphaned claim found, releasing it")
                     # if the release fails, the next check finds the claim again
-                    await self._unasked.release_orphan(claim, record, lambda uid: uid not in self._checkpoint.pods())
+                    await self._recovery.release_orphan(claim, record, lambda uid: uid not in self._checkpoint.pods())
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
         """Return whether a claim has been gone for long enough, at two checks, and the kubelet does not list it."""
@@ -90,24 +90,24 @@ class ClaimRecovery:
 
     def __init__(
         self,
-        preparation: PreparerRunner,
+        runner: PreparerRunner,
         reader: ClaimReader,
-        releases: ClaimReleaser,
-        durable: ClaimWriter,
+        releaser: ClaimReleaser,
+        writer: ClaimWriter,
         *,
         claims: NamedLocks,
         calls: DeadlineRunner,
-        news: ClaimEvents,
+        events: ClaimEvents,
     ) -> None:
-        self._preparation = preparation
+        self._runner = runner
         self._reader = reader
-        self._releases = releases
-        self._durable = durable
-        self._store = durable.store
-        self._files = durable.files
+        self._releaser = releaser
+        self._writer = writer
+        self._store = writer.store
+        self._files = writer.files
         self._claims = claims
         self._calls = calls
-        self._news = news
+        self._events = events
 
     async def resume(self) -> None:
         """Finish the unfinished work of the last process, and restore missing files."""
@@ -121,17 +121,17 @@ class ClaimRecovery:
                     "effects without a record of their claim not undone", extra={"kept": ",".join(unclaimed)}
                 )
             return
-        await self._run_in_time(self._preparation.effects.reverter.undo_unneeded(), "effects not undone")
+        await self._run_in_time(self._runner.effects.reverter.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():
             await self._run_locked(reference, self._undo_unrecorded, "effects not undone")
 
     async def _resume(self, reference: ClaimReference) -> None:
         record = self._store.claim(reference.uid)
         if record is not None and record.phase == "releasing":
-            await self._releases.release_record(record)
-        elif record is not None and self._preparation.is_of_this_boot(record):
-            await self._durable.make_files(record)
-            self._news.resumed.notify(record)  # the last process may not have reported it
+            await self._releaser.release_record(record)
+        elif record is not None and self._runner.is_of_this_boot(record):
+            await self._writer.make_files(record)
+            self._events.resumed.notify(record)  # the last process may not have reported it
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         # a claim without a record whose files still exist has lost its record: its containers may run
@@ -143,7 +143,7 @@ class ClaimRecovery:
         # were found without a record are kept too, since containers may use them, until the kubelet, or two orphan
         # checks, show that none does
         keep = {item.number for item in begun if not over or item.boot_id == UNKNOWN_BOOT}
-        await self._preparation.effects.reverter.release(reference, keep=keep)
+        await self._runner.effects.reverter.release(reference, keep=keep)
 
     async def is_over(self, claim: ClaimReference, record: ClaimRecord | None) -> bool | None:
         """Return whether a claim no longer exists or lacks a recorded device; None if the API server does not answer.
@@ -168,9 +168,9 @@ class ClaimRecovery:
             if not unchanged or not await self.is_over(claim, record) or not confirm(claim.uid):
                 return
             if record is None:
-                await self._releases.release_without_record(claim)
+                await self._releaser.release_without_record(claim)
             else:
-                await self._releases.release_record(record)
+                await self._releaser.release_record(record)
                 logger.info("claim released")
 
         await self._run_locked(claim, release, "orphan not released")
@@ -187,7 +187,7 @@ class ClaimRecovery:
 
     async def _run_in_time(self, work: Coroutine[Any, Any, None], no: str) -> None:
         def failed(error: Exception) -> None:
-            log_failure(error, no, module=type(self._preparation.driver.preparer).__module__, logger=logger)
+            log_failure(error, no, module=type(self._runner.driver.preparer).__module__, logger=logger)
 
         late = f"{no} within {self._calls.deadline:g} s; the work continues"
         await self._calls.begin(work, failed=failed, late=lambda: late)
@@ -209,7 +209,7 @@ class LeftoverSweeper:
         strays: StrayFileSweeper,
         *,
         epochs: PrepareEpochs,
-        unasked: ClaimRecovery,
+        recovery: ClaimRecovery,
         process_ended: Callable[[], None],
         every: float,
     ) -> None:
@@ -217,7 +217,7 @@ class LeftoverSweeper:
         self._kubelet_dir = kubelet_dir
         self._processes = processes
         self._epochs = epochs
-        self._unasked = unasked
+        self._recovery = recovery
         self._strays = strays
         self._process_ended = process_ended
         self._every = every
@@ -240,7 +240,7 @@ class LeftoverSweeper:
                 elif not others:  # one may have started and stopped between two checks
                     await self._epochs.forget_unneeded(self._alone)
                 if self._killed:  # the kubelet does not ask again for what it had begun itself
-                    await self._unasked.resume()
+                    await self._recovery.resume()
                     self._killed = False
                 self._logged = ""
             except DraKitError as error:  # a failing disk must not stop the process

@@ -24,14 +24,14 @@ class ClaimReleaser:
     """Releases claims; the caller holds the lock of the claim."""
 
     def __init__(
-        self, preparation: PreparerRunner, durable: ClaimWriter, turns: CallSerializer, news: ClaimEvents
+        self, runner: PreparerRunner, writer: ClaimWriter, serializer: CallSerializer, events: ClaimEvents
     ) -> None:
-        self._preparation = preparation
-        self._effects = preparation.effects.reverter
-        self._store = durable.store
-        self._files = durable.files
-        self._turns = turns
-        self._news = news
+        self._runner = runner
+        self._effects = runner.effects.reverter
+        self._store = writer.store
+        self._files = writer.files
+        self._serializer = serializer
+        self._events = events
 
     async def release(self, reference: ClaimReference) -> None:
         """Release a claim, whether or not it has a record.
@@ -52,10 +52,10 @@ class ClaimReleaser:
 
     async def release_record(self, record: ClaimRecord) -> None:
         """Undo everything in a record, and delete the record last, so that a release can be finished after a crash."""
-        if not self._preparation.is_imperative and not self._store.needs(record.uid):
+        if not self._runner.is_imperative and not self._store.needs(record.uid):
             await self._forget(record)
             return
-        async with self._turns.taken((item.pool, item.device) for item in record.devices):
+        async with self._serializer.taken((item.pool, item.device) for item in record.devices):
             await self.release_serialized(record)
 
     async def release_serialized(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
@@ -68,26 +68,26 @@ class ClaimReleaser:
         await run_in_thread_to_completion(self._files.remove, record.uid)
         if not keep_effects:
             await self._effects.release(record.reference)
-        if self._preparation.is_imperative:
-            await self._preparation.started.wait()
+        if self._runner.is_imperative:
+            await self._runner.started.wait()
             await run_to_completion(self._unprepare_and_forget(record))
         else:
             await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
-        await self._preparation.unprepare(record)
+        await self._runner.unprepare(record)
         hit(Failpoint.AUTHOR_UNPREPARED)
         await self._forget(record)
 
     async def _forget(self, record: ClaimRecord) -> None:
-        self._news.released.notify(record.reference)
+        self._events.released.notify(record.reference)
         await self._store.forget_claim(record.uid, first=self._files.remove)
         hit(Failpoint.CLAIM_FORGOTTEN)
 
     async def release_without_record(self, reference: ClaimReference) -> None:
         """Release a claim whose record is lost or corrupt: its effects, its files, and the corrupt record itself."""
         await self._effects.release(reference)
-        self._news.released.notify(reference)
+        self._events.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
         logger.warning("claim without a readable record released")
 

@@ -37,9 +37,9 @@ class ClaimPreparer(Struct, frozen=True):
     """Prepares one claim at a time; has no state between calls."""
 
     reader: ClaimReader
-    preparation: PreparerRunner
+    runner: PreparerRunner
     writer: ClaimWriter
-    claims: NamedLocks
+    claim_locks: NamedLocks
     epochs: PrepareEpochs
     reservations: NodeDeviceReservations
     serializer: CallSerializer
@@ -55,7 +55,7 @@ class ClaimPreparer(Struct, frozen=True):
         self.writer.files.check(reference.uid)
         epoch = self.epochs.begin(reference.uid)
         try:
-            async with self.claims.hold(reference.uid):
+            async with self.claim_locks.hold(reference.uid):
                 if again and not self._is_prepared(reference.uid):
                     return None  # released meanwhile, and the kubelet did not ask
                 # fetched only now that the claim is locked, so that the state is never older than ours
@@ -80,7 +80,7 @@ class ClaimPreparer(Struct, frozen=True):
             before, needed = None, self.writer.store.needs(claim.reference.uid)
         self.guard.forget(claim.reference)
         if before is not None and await self._is_valid(before):
-            self.preparation.check_device_nodes(before.spec)
+            self.runner.check_device_nodes(before.spec)
             return await self._keep(claim, before)
         async with (
             self.reservations.hold(claim),
@@ -94,7 +94,7 @@ class ClaimPreparer(Struct, frozen=True):
             except DraKitError as error:
                 if again or not self._may_stay(before, error):
                     raise
-                module = type(self.preparation.driver.preparer).__module__
+                module = type(self.runner.driver.preparer).__module__
                 message = "claim not prepared again, its former preparation stays"
                 problem = log_failure(error, message, module=module, logger=logger)
                 self.events.failed.notify(claim.reference, problem)
@@ -102,12 +102,12 @@ class ClaimPreparer(Struct, frozen=True):
 
     async def _is_valid(self, record: ClaimRecord) -> bool:
         """Return whether a record can be returned to the kubelet unchanged."""
-        current = self.preparation.is_of_this_boot(record) and not self.preparation.is_replugged(record)
-        return current and await self.preparation.effects_hold(record)
+        current = self.runner.is_of_this_boot(record) and not self.runner.is_replugged(record)
+        return current and await self.runner.effects_hold(record)
 
     async def _keep(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.writer.make_files(record)
-        if not has_statuses(claim.raw, self.preparation.driver.name, record):
+        if not has_statuses(claim.raw, self.runner.driver.name, record):
             self.events.resumed.notify(record)  # the status may have been written since the fetch
         return record
 
@@ -126,11 +126,11 @@ class ClaimPreparer(Struct, frozen=True):
         store, uid = self.writer.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
-        if self.preparation.is_imperative and not self._may_run(uid):  # recorded first: a release has to undo it
-            begun = self.preparation.unfinished_record(claim)
+        if self.runner.is_imperative and not self._may_run(uid):  # recorded first: a release has to undo it
+            begun = self.runner.unfinished_record(claim)
             await store.put_claim(begun, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
         try:
-            record, outcomes = await self.preparation.prepare(claim, None, returned)
+            record, outcomes = await self.runner.prepare(claim, None, returned)
             hit(Failpoint.AUTHOR_RETURNED)
             record = await self.writer.put(record, epoch=epoch, outcomes=outcomes)
         except BaseException as error:
@@ -145,7 +145,7 @@ class ClaimPreparer(Struct, frozen=True):
             elif stored is None:
                 if not still:
                     keep = needed if self._may_run(uid) else unrecorded
-                    await self._roll_back(self.preparation.effects.reverter.release(claim.reference, keep=keep))
+                    await self._roll_back(self.runner.effects.reverter.release(claim.reference, keep=keep))
                 for number in unrecorded:
                     await self._roll_back(store.effect_unrecorded(number))  # recorded for the next call that fails
             raise
@@ -155,19 +155,19 @@ class ClaimPreparer(Struct, frozen=True):
         """Prepare a claim whose containers may run; if that fails, the former preparation stays, if possible."""
         uid = claim.reference.uid
         needed, in_force, given = self.writer.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
-        if self.preparation.is_of_this_boot(before) and needed:
+        if self.runner.is_of_this_boot(before) and needed:
             # from now on its effects may be replaced by others, so the record must not be returned to the kubelet any
             # more
             await self.writer.put(before.model_copy(update={"outdated": True}), epoch=epoch)
         try:
-            record, outcomes = await self.preparation.prepare(claim, before, [])
+            record, outcomes = await self.runner.prepare(claim, before, [])
             hit(Failpoint.AUTHOR_RETURNED)
             record = await self.writer.put(record, epoch=epoch, outcomes=outcomes)
         except BaseException as error:
             stored = self.writer.store.claim(uid)
             if stored is not None and stored.metadata_generation == before.metadata_generation:
                 if not isinstance(error, NotYet):
-                    await self._roll_back(self.preparation.effects.reverter.release(claim.reference, keep=needed))
+                    await self._roll_back(self.runner.effects.reverter.release(claim.reference, keep=needed))
                 unchanged = in_force <= self._effects_in_force(uid) and given <= self._outcomes(uid)
                 if stored.outdated != before.outdated and unchanged:
                     await self._roll_back(self.writer.put(before, epoch=epoch))
@@ -182,11 +182,11 @@ class ClaimPreparer(Struct, frozen=True):
         """
         unchanged = self.writer.store.claim(before.uid) == before and not before.outdated
         whole = len(self._effects_in_force(before.uid)) == len(self.writer.store.needs(before.uid))
-        return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
+        return unchanged and whole and self.runner.is_of_this_boot(before) and error.code != "claim-released"
 
     def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
         """Return the numbers and outcomes of the effects that are in force for a claim."""
-        boot, found = self.preparation.boot_id, self.writer.store.effects_of(uid)
+        boot, found = self.runner.boot_id, self.writer.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _outcomes(self, uid: str) -> set[tuple[int, str]]:
@@ -231,58 +231,58 @@ class ClaimService:
     Attributes:
         calls: the running work.
         epochs: the claims that are being prepared.
-        unasked: work that the kubelet has not asked for.
-        facts: writes what ``context.update`` reports.
+        recovery: work that the kubelet has not asked for.
+        updates: writes what ``context.update`` reports.
     """
 
     def __init__(
         self,
-        preparation: PreparerRunner,
+        runner: PreparerRunner,
         *,
         api: ClaimApi,
         store: StateStore,
         files: ClaimFiles,
         locks: NodeLocks,
-        news: ClaimEvents,
-        reallocated: ReallocationGuard,
+        events: ClaimEvents,
+        guard: ReallocationGuard,
         deadline: float,
     ) -> None:
-        driver = preparation.driver
+        driver = runner.driver
         reader = ClaimReader(api, driver.name)
-        turns = CallSerializer(driver.concurrency, locks.calls)
-        durable = ClaimWriter(store, files)
-        self._preparation = preparation
-        self._claims = locks.claims
-        self._news = news
+        serializer = CallSerializer(driver.concurrency, locks.calls)
+        writer = ClaimWriter(store, files)
+        self._runner = runner
+        self._claim_locks = locks.claims
+        self._events = events
         self.calls: DeadlineRunner = DeadlineRunner(deadline, at_rest=store.at_rest)
-        self._releases = ClaimReleaser(preparation, durable, turns, news)
+        self._releaser = ClaimReleaser(runner, writer, serializer, events)
         self.epochs: PrepareEpochs = PrepareEpochs(store, locks.claims)
         self._preparer = ClaimPreparer(
             reader=reader,
-            preparation=preparation,
-            writer=durable,
-            claims=locks.claims,
+            runner=runner,
+            writer=writer,
+            claim_locks=locks.claims,
             epochs=self.epochs,
             reservations=NodeDeviceReservations(
                 driver.name,
                 api=api,
                 store=store,
-                boot_id=preparation.boot_id,
+                boot_id=runner.boot_id,
                 claims=locks.claims,
                 devices=locks.devices,
-                release=self._releases.release_record,
+                release=self._releaser.release_record,
             ),
-            serializer=turns,
-            guard=reallocated,
-            releaser=self._releases,
-            events=news,
+            serializer=serializer,
+            guard=guard,
+            releaser=self._releaser,
+            events=events,
         )
-        self.unasked: ClaimRecovery = ClaimRecovery(
-            preparation, reader, self._releases, durable, claims=locks.claims, calls=self.calls, news=news
+        self.recovery: ClaimRecovery = ClaimRecovery(
+            runner, reader, self._releaser, writer, claims=locks.claims, calls=self.calls, events=events
         )
-        self.facts: DeviceUpdateWriter = DeviceUpdateWriter(durable, locks.claims, self.epochs, news)
-        news.released.listen(reader.forget)
-        news.released.listen(reallocated.forget)
+        self.updates: DeviceUpdateWriter = DeviceUpdateWriter(writer, locks.claims, self.epochs, events)
+        events.released.listen(reader.forget)
+        events.released.listen(guard.forget)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
         """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
@@ -300,11 +300,11 @@ class ClaimService:
 
         def failed(error: Exception) -> Exception:
             problem = self._failed(error, "claim not prepared")
-            self._news.failed.notify(reference, problem)
+            self._events.failed.notify(reference, problem)
             return problem
 
         def late() -> str:
-            why = self._preparation.why_not_ready(reference) or "the work continues and is rolled back when it ends"
+            why = self._runner.why_not_ready(reference) or "the work continues and is rolled back when it ends"
             return f"not prepared within {self.calls.deadline:g} s: {why}; the kubelet tries again"
 
         with log_context(claim=name, claim_uid=reference.uid):
@@ -329,13 +329,13 @@ class ClaimService:
             )
 
     async def _release(self, reference: ClaimReference) -> None:
-        async with self._claims.try_hold(reference.uid) as alone:
+        async with self._claim_locks.try_hold(reference.uid) as alone:
             if alone:  # no preparation is in progress, so no epoch to end: saves a look at the locks
-                await self._releases.release(reference)
+                await self._releaser.release(reference)
                 return
         await self.epochs.end(reference.uid)
-        async with self._claims.hold(reference.uid):
-            await self._releases.release(reference)
+        async with self._claim_locks.hold(reference.uid):
+            await self._releaser.release(reference)
 
     def _failed(self, error: Exception, message: str) -> DraKitError:
-        return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
+        return log_failure(error, message, module=type(self._runner.driver.preparer).__module__, logger=logger)

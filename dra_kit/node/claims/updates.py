@@ -29,9 +29,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _PendingUpdate(Struct):
-    """Reported facts, until all claims that may have the device have processed them."""
+    """A reported update, until all claims that may have the device have processed them."""
 
-    facts: DeviceUpdate
+    update: DeviceUpdate
     left: int
     taken: bool = False
 
@@ -40,37 +40,37 @@ class _PendingUpdate(Struct):
         self.left -= 1
         self.taken |= taken
         if not self.left and not self.taken:
-            _dropped(self.facts)
+            _dropped(self.update)
 
 
 class _QueuedUpdate(Struct, frozen=True):
     """Facts about a device that a claim has yet to process: the latest, merged with what remains of earlier ones."""
 
-    facts: DeviceUpdate
+    update: DeviceUpdate
     pending: _PendingUpdate
 
 
 class DeviceUpdateWriter:
     """Stores and publishes what ``context.update`` reports; used in the event loop."""
 
-    def __init__(self, durable: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, news: ClaimEvents) -> None:
-        self._durable = durable
+    def __init__(self, writer: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, events: ClaimEvents) -> None:
+        self._writer = writer
         self._claims = claims
         self._epochs = epochs
-        self._news = news
+        self._events = events
         self._waiting: dict[str, dict[Subject, _QueuedUpdate]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
-    def report(self, facts: DeviceUpdate) -> None:
-        """Store and publish facts, in the background."""
+    def report(self, update: DeviceUpdate) -> None:
+        """Store and publish an update, in the background."""
         try:
-            uids = self._concerned(facts)
+            uids = self._concerned(update)
         except DraKitError as error:  # the state cannot be read at the moment
-            _not_written(facts, error)
+            _not_written(update, error)
             return
         if not uids:
-            _dropped(facts)
-        pending = _PendingUpdate(facts, left=len(uids))
+            _dropped(update)
+        pending = _PendingUpdate(update, left=len(uids))
         for uid in uids:
             waiting = self._waiting.get(uid)
             if waiting is None:
@@ -78,74 +78,76 @@ class DeviceUpdateWriter:
                 task = asyncio.get_running_loop().create_task(self._write(uid))
                 self._at_work.add(task)
                 task.add_done_callback(self._at_work.discard)
-            earlier = waiting.pop(facts.subject, None)
+            earlier = waiting.pop(update.subject, None)
             if earlier is not None:
                 earlier.pending.answered(taken=True)
             # put last, and so applied last: facts about another share may set the same fields
-            waiting[facts.subject] = _QueuedUpdate(facts.after(earlier.facts if earlier else None), pending)
+            waiting[update.subject] = _QueuedUpdate(update.after(earlier.update if earlier else None), pending)
 
-    def _concerned(self, facts: DeviceUpdate) -> set[str]:
+    def _concerned(self, update: DeviceUpdate) -> set[str]:
         """Return the UIDs of the claims that have the device, or may have it once they are prepared."""
-        having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
+        having = {record.uid for record in self._writer.store.claims() if update.concern(record)}
         concerned = having | self._epochs.preparing()
-        return concerned if facts.claim is None else concerned & {facts.claim}
+        return concerned if update.claim is None else concerned & {update.claim}
 
     async def _write(self, uid: str) -> None:
         reported: Collection[_QueuedUpdate] = ()
         try:
             async with self._claims.hold(uid):
                 reported = self._waiting.pop(uid).values()  # later reports are written next time
-                record = self._durable.store.claim(uid)
+                record = self._writer.store.claim(uid)
                 prepared = record if record is not None and record.phase == "prepared" else None
-                concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
+                concerning = [
+                    item.update for item in reported if prepared is not None and item.update.concern(prepared)
+                ]
                 for item in reported:
-                    item.pending.answered(taken=item.facts in concerning)
+                    item.pending.answered(taken=item.update in concerning)
                 if prepared is not None and concerning:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
         except DraKitError as error:
             for item in reported or self._waiting.pop(uid, {}).values():  # the latter if the lock could not be taken
-                _not_written(item.facts, error)
+                _not_written(item.update, error)
 
     async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceUpdate]) -> None:
         newer = record
-        for facts in reported:
+        for update in reported:
             try:
-                newer = apply_update(newer, facts)
+                newer = apply_update(newer, update)
             except DraKitError as error:  # concerns one device only; facts about others are still stored
-                _not_written(facts, error)
+                _not_written(update, error)
         if newer is not record:
-            await self._durable.put(newer, epoch=self._durable.store.epoch())
-            self._news.prepared.notify(newer)
-            await self._durable.make_files(newer)
+            await self._writer.put(newer, epoch=self._writer.store.epoch())
+            self._events.prepared.notify(newer)
+            await self._writer.make_files(newer)
 
 
-def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
+def apply_update(record: ClaimRecord, update: DeviceUpdate) -> ClaimRecord:
     """Return a record with newer facts about one of its devices; raise as :func:`checked_status`."""
     devices = []
     for item in record.devices:
         changes: dict[str, Any] = {}
-        if facts.are_of(item):
-            if facts.status is not None:
-                changes["status"] = checked_status(item, status_json(facts.status, item.status))
-            if facts.metadata is not None:
-                changes["metadata"] = metadata_json(facts.metadata)
+        if update.are_of(item):
+            if update.status is not None:
+                changes["status"] = checked_status(item, status_json(update.status, item.status))
+            if update.metadata is not None:
+                changes["metadata"] = metadata_json(update.metadata)
             changes["told_later"] = tuple(sorted({*item.told_later, *changes}))
         devices.append(item.model_copy(update=changes))
-    generation = record.metadata_generation + (facts.metadata is not None)
+    generation = record.metadata_generation + (update.metadata is not None)
     return record.model_copy(update={"devices": tuple(devices), "metadata_generation": generation})
 
 
-def _dropped(facts: DeviceUpdate) -> None:
-    logger.warning("device update dropped, no claim is prepared with the device", extra=_fields(facts))
+def _dropped(update: DeviceUpdate) -> None:
+    logger.warning("device update dropped, no claim is prepared with the device", extra=_fields(update))
 
 
-def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
-    logger.error("device update not written", extra=_fields(facts) | {"error": str(error), "code": error.code})
+def _not_written(update: DeviceUpdate, error: DraKitError) -> None:
+    logger.error("device update not written", extra=_fields(update) | {"error": str(error), "code": error.code})
 
 
-def _fields(facts: DeviceUpdate) -> dict[str, str]:
-    shown = {"pool": facts.pool, "device": facts.device, "claim_uid": facts.claim, "share": facts.share}
+def _fields(update: DeviceUpdate) -> dict[str, str]:
+    shown = {"pool": update.pool, "device": update.device, "claim_uid": update.claim, "share": update.share}
     return {name: value for name, value in shown.items() if value is not None}
 
 
@@ -166,12 +168,12 @@ class Repreparer:
         self,
         store: StateStore,
         claims: NamedLocks,
-        preparation: PreparerRunner,
+        runner: PreparerRunner,
         prepare: Callable[[ClaimReference], asyncio.Future[Answer]],
     ) -> None:
         self._store = store
         self._claims = claims
-        self._preparation = preparation
+        self._runner = runner
         self._prepare = prepare
         self._changed = asyncio.Event()
         self._in_progress: set[str] = set()
@@ -183,7 +185,7 @@ class Repreparer:
 
     def prepared(self, record: ClaimRecord) -> None:
         """Note that a claim was prepared; its device may have changed meanwhile."""
-        if self._preparation.is_replugged(record):
+        if self._runner.is_replugged(record):
             self._changed.set()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -201,7 +203,7 @@ class Repreparer:
 
     def _look(self) -> None:
         for record in self._store.claims():
-            changed = record.phase == "prepared" and self._preparation.is_replugged(record)
+            changed = record.phase == "prepared" and self._runner.is_replugged(record)
             if changed and record.uid not in self._in_progress:
                 fields = {"claim": str(record.reference), "claim_uid": record.uid}
                 logger.info("device or effect changed", extra=fields)
@@ -214,14 +216,14 @@ class Repreparer:
         A replug cannot be detected without them, and a container is not disrupted on suspicion.
         """
         for known in self._store.claims():
-            if self._preparation.with_identities(known) is known:
+            if self._runner.with_identities(known) is known:
                 continue
             async with self._claims.try_hold(known.uid) as held:  # do not wait for a claim whose work hangs
                 if not held:
                     self._try_again()
                 record = self._store.claim(known.uid) if held else None
-                if record is not None and record.phase == "prepared" and not self._preparation.is_replugged(record):
-                    adopted = self._preparation.with_identities(record)
+                if record is not None and record.phase == "prepared" and not self._runner.is_replugged(record):
+                    adopted = self._runner.with_identities(record)
                     await self._store.put_claim(adopted, epoch=self._store.epoch(), then=lambda _: None)
 
     def _ended(self, uid: str, outcome: asyncio.Future[Answer]) -> None:

@@ -169,14 +169,14 @@ async def test_objects_of_other_nodes_are_ignored(node: Node, change: dict[str, 
     node.api.delete("pods", "menu-uid-lunch", "default")
     node.api.put("pods", {**found, "metadata": {**found["metadata"], **change}})
     async with node.running(with_objects()) as agent:
-        assert await agent._unrecorded.look()
+        assert await agent._unrecorded_effects.look()
         assert node.effects() == []
 
 
 async def test_effects_without_namespaces_are_not_searched_for(node: Node) -> None:
     await prepared_and_lost(node, with_objects(Anywhere))
     async with node.running(with_objects(Anywhere)) as agent:
-        assert await agent._unrecorded.look()
+        assert await agent._unrecorded_effects.look()
         assert node.effects() == []
 
 
@@ -185,8 +185,8 @@ async def test_a_failing_search_is_logged_once(node: Node, caplog: pytest.LogCap
     async with node.running(with_objects()) as agent:
         await eventually(lambda: bool(node.effects()))
         with node.api.failing(403, "GET", below="/api/v1/namespaces/default/pods"):
-            assert not await agent._unrecorded.look()
-            assert not await agent._unrecorded.look()
+            assert not await agent._unrecorded_effects.look()
+            assert not await agent._unrecorded_effects.look()
     assert caplog.messages.count("effects without a record not searched for") == 1
 
 
@@ -226,7 +226,7 @@ async def test_an_effect_released_during_the_search_is_not_recorded(
     lunch = node.claim()
     async with node.running(with_objects()) as agent:
         await node.prepare(lunch)
-        [finder] = agent._unrecorded._finders
+        [finder] = agent._unrecorded_effects._finders
         find, looks = finder.found, iter([lunch])
 
         async def found() -> list[EffectMark]:
@@ -236,7 +236,7 @@ async def test_an_effect_released_during_the_search_is_not_recorded(
             return marks
 
         monkeypatch.setattr(finder, "found", found)
-        assert await agent._unrecorded.look()
+        assert await agent._unrecorded_effects.look()
         assert node.effects() == []
 
 
@@ -249,7 +249,7 @@ async def test_an_exited_program_is_not_recorded(node: Node) -> None:
         await node.unprepare(lunch)
     described.write_bytes(text)
     async with node.running(needing(Daemon())) as agent:
-        assert await agent._unrecorded.look()
+        assert await agent._unrecorded_effects.look()
         assert node.effects() == []
 
 
@@ -282,15 +282,15 @@ async def test_an_effect_is_not_recorded_while_its_claim_is_locked(node: Node) -
 
     async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         node.api.put("pods", found)
-        looks.append(await agent._unrecorded.look())
+        looks.append(await agent._unrecorded_effects.look())
         await device.ensure(Menu(claim_uid=claim.uid, namespace="default", dish=claim.name))
         return dra.Prepared()
 
     async with node.running(driver(Doing(serve), effects=[Menu])) as agent:
-        await eventually(lambda: agent._unrecorded.has_looked)
+        await eventually(lambda: agent._unrecorded_effects.has_looked)
         await node.prepare(lunch)
         assert looks == [False]
-        assert await agent._unrecorded.look()
+        assert await agent._unrecorded_effects.look()
         assert node.effects() == [("menu", "applied", ["lunch"])]
         await node.unprepare(lunch)
         assert node.is_clean()

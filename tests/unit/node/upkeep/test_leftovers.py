@@ -67,11 +67,11 @@ async def test_the_unfinished_work_of_a_stopped_process_is_undone(
     node.given["leftovers_interval"] = 0.05
     resume, resumed, failures = ClaimRecovery.resume, list[ClaimRecovery](), list[StoreError]()
 
-    async def counted(unasked: ClaimRecovery) -> None:
+    async def counted(recovery: ClaimRecovery) -> None:
         if failures:
             raise failures.pop()
-        await resume(unasked)
-        resumed.append(unasked)
+        await resume(recovery)
+        resumed.append(recovery)
 
     monkeypatch.setattr(ClaimRecovery, "resume", counted)
     async with node.running(kitchen()):
