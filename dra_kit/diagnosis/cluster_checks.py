@@ -208,12 +208,12 @@ def driver_findings(
 
 
 def _failures(pods: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str]]:
-    """Yield pods with a failed container, its exit code, and the cause."""
+    """Yield pods with a failed container, its exit code, and the cause; it may just be starting again."""
     for pod in pods:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             state = status.get("state") or {}
             ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated")
-            if "running" not in state and ended and ended.get("exitCode"):
+            if not status.get("ready") and ended and ended.get("exitCode"):
                 yield pod, ended["exitCode"], _reason(str(ended.get("message") or ""))
 
 

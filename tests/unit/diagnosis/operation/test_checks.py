@@ -447,6 +447,7 @@ def ended(message: str | None, code: int = 2) -> dict[str, Any]:
         (ended("[1, 2]"), "exited with code 2: [1, 2]"),
         (ended(None, 137), "exited with code 137"),
         ({"state": ended("error: no oven")["lastState"]}, "exited with code 2: no oven"),
+        ({**ended("error: no oven"), "state": {"running": {}}, "ready": False}, "exited with code 2: no oven"),
     ],
 )
 def test_a_driver_without_slices_whose_pod_fails_says_why(status: dict[str, Any], text: str) -> None:
@@ -459,7 +460,7 @@ def test_a_driver_without_slices_whose_pod_fails_says_why(status: dict[str, Any]
 
 @pytest.mark.parametrize(
     "status",
-    [None, {}, {"containerStatuses": [{"state": {"running": {}}, "lastState": ended("error: before")["lastState"]}]}],
+    [None, {}, {"containerStatuses": [{**ended("error: before"), "state": {"running": {}}, "ready": True}]}],
 )
 def test_a_driver_without_slices_whose_pod_does_not_fail_is_looked_at_on_the_node(status: Any) -> None:
     pod = {"metadata": {"name": "pizza-node-x", "namespace": "pizza-system"}, "status": status}
