@@ -91,19 +91,24 @@ demo-gpu: install ## watch a fake GPU being partitioned for claims and restored
 	  -E 's (Pod|scheduler|kubelet .* calls|left|story)|^ +GPU_.*_UUID=|FAIL|failed'; \
 	code=$$?; [ $$code = 0 ] || tail -n 40 "$$folder/all"; rm -rf "$$folder"; exit $$code
 
-EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
+EXAMPLE ?= pizza-driver
+IN_EXAMPLE := $(MAKE) --directory examples/$(EXAMPLE) VIRTUAL_ENV=$(abspath $(VENV))
 
 .PHONY: kind-up
-kind-up: ## start a cluster in Docker (docs/how-to/kind.md)
-	$(EXAMPLE) kind-up
+kind-up: ## start a cluster in Docker (docs/how-to/kind.md; EXAMPLE=gpu-driver for that one)
+	$(IN_EXAMPLE) kind-up
 
 .PHONY: kind-demo
-kind-demo: install ## install the pizza driver in that cluster and run a pod with a pizza
-	$(EXAMPLE) image kind-load kind-demo
+kind-demo: install ## install the driver in that cluster and run a pod with a device
+	$(IN_EXAMPLE) image kind-load kind-demo
+
+.PHONY: test-kind
+test-kind: install ## run both examples and a new project in real clusters of kind (15 minutes; run it manually)
+	$(BIN)/python -m pytest -v tests/kind
 
 .PHONY: kind-down
 kind-down: ## delete that cluster
-	$(EXAMPLE) kind-down
+	$(IN_EXAMPLE) kind-down
 
 .PHONY: bench
 bench: install ## measure speed and memory against a real API server, with budgets (JSON=file, RIVAL=binary)

@@ -43,7 +43,7 @@ class NewProject:
 
     def make(self, *arguments: str) -> str:
         """What ``make`` says in the project, with the plane as the current cluster."""
-        words = ["make", "--directory", str(self.folder), *arguments]
+        words = ["make", "--directory", str(self.folder), "KUBE_CONTEXT=", *arguments]  # the current one
         variables = {
             **os.environ,
             "VIRTUAL_ENV": str(self.environment),

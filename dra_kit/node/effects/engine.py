@@ -315,7 +315,7 @@ class EffectReverter:
         logger.info("effect reverted", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
 
 
-FIRST_PAUSE = 0.1
+FIRST_PAUSE = 0.02
 """Seconds until an effect that is still coming up is retried, doubled each time."""
 LAST_PAUSE = 2.0
 

@@ -102,6 +102,19 @@ def test_linked_libraries_are_mounted_from_their_real_paths(node: Node) -> None:
     )
 
 
+def test_a_script_in_front_of_a_program_is_not_mounted_in_its_place(node: Node) -> None:
+    host = node.hardware.host
+    for folder, content in (
+        ("usr/bin", b"#!/bin/sh\nexec /usr/local/nvidia/bin/nvidia-smi"),
+        ("usr/local/nvidia/bin", b"\x7fELF"),
+    ):
+        (host / folder).mkdir(parents=True, exist_ok=True)
+        (host / folder / "nvidia-smi").unlink(missing_ok=True)
+        (host / folder / "nvidia-smi").write_bytes(content)
+    mounts = {mount.container_path: mount.host_path for mount in driver_files(replace(node.hardware, fake=False), ROOT)}
+    assert mounts["/usr/local/nvidia/bin/nvidia-smi"] == "/usr/local/nvidia/bin/nvidia-smi"
+
+
 def test_fake_libraries_are_mounted_from_their_real_paths(node: Node) -> None:
     assert all(Path(mount.host_path).exists() for mount in driver_files(node.hardware, Path("/")))
 

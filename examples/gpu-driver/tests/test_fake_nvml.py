@@ -1,5 +1,6 @@
 """What only the fake has: profiles, a state that outlives processes and not a reboot, and faults on order."""
 
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpu_driver.nvml.backend import ComputeMode, NvmlBackend, NvmlEvent, Placeme
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake import injection, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.nvml.fake.profile import Profile, _Part, load, names
 
 TABLES = {
@@ -287,3 +289,16 @@ def test_the_profiles_page_documents_every_field() -> None:
     page = Path(__file__).parents[1].joinpath("docs/profiles.md").read_text(encoding="utf-8")
     fields = {field.alias or name for part in _Part.__subclasses__() for name, field in part.model_fields.items()}
     assert {field for field in fields if f"`{field}`" not in page} == set()
+
+
+def test_fake_gpus_of_two_nodes_have_different_uuids_and_nvidia_smi_shows_them(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    for node in ("node-1", "node-2"):
+        hardware = fake_hardware("h100", tmp_path / node, node)
+        uuids = {gpu.uuid for gpu in hardware.nvml.gpus()}
+        assert len(uuids) == 8
+        assert not seen & uuids
+        seen |= uuids
+        command = [hardware.programs[0] / "nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]
+        shown = subprocess.run(command, env=hardware.environment, capture_output=True, text=True, check=True).stdout
+        assert {line.split(", ")[1] for line in shown.splitlines()} == uuids

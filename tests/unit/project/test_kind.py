@@ -27,6 +27,7 @@ case "$1 $2" in
   "info "*) echo '{{"CgroupVersion": "2", "MemoryLimit": true, "PidsLimit": true, "CPUShares": true}}' ;;
   "ps "* | "inspect "* | "network "*) ;;
   "image inspect") echo sha256:1 ;;
+  "save --output") : > "$3" ;;
   "run "*)
     # nodes start at once, and kind waits for none after the first that does not
     until [ "$(grep -c ^run {log})" = 2 ]; do sleep 0.05; done
@@ -79,6 +80,21 @@ def test_kind_takes_the_config_and_starts_its_nodes(project: Path, docker: Docke
     told = docker.make(project, "kind-up", "CLUSTER=here")
     assert "no node is started here" in told
     assert docker.started() == ["here-control-plane", "here-worker"]
+
+
+def test_the_demo_goes_to_the_cluster_of_kind_whatever_context_is_current(project: Path) -> None:
+    command = ["make", "--dry-run", "--directory", str(project), "kind-demo", "CLUSTER=here"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    talking = [line for line in lines if line.lstrip().startswith(("helm ", "kubectl ", "--values", "--kube-context"))]
+    assert [line for line in talking if "kubectl" in line and "--context kind-here" not in line] == []
+    assert any("--kube-context kind-here" in line for line in talking)
+
+
+def test_podman_loads_the_image_under_the_name_that_it_gives_it(project: Path) -> None:
+    command = ["make", "--dry-run", "--directory", str(project), "kind-load", "kind-demo", "DOCKER=podman", "IMAGE=a:1"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "KIND_EXPERIMENTAL_PROVIDER=podman kind load image-archive" in text
+    assert "--set image.repository=localhost/a " in text
 
 
 def test_a_mistake_in_the_config_would_be_seen(tmp_path: Path, docker: Docker) -> None:

@@ -88,14 +88,10 @@ def test_files_that_programs_read_can_be_read(answers: Answers) -> None:
 
 def test_cluster_of_kind_has_what_devices_need(answers: Answers) -> None:
     config: dict[str, Any] = yaml.safe_load((PROJECTS / answers.project / "kind" / "cluster.yaml").read_text())
-    assert config.keys() == {"kind", "apiVersion", "featureGates", "containerdConfigPatches", "nodes"}
+    assert config.keys() == {"kind", "apiVersion", "featureGates", "nodes"}
     assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
     assert config["featureGates"].keys() == FROM_1_34_TO_1_37
     assert set(config["featureGates"].values()) == {True}
-    for patch in config["containerdConfigPatches"]:
-        ((plugin, values),) = tomllib.loads(patch)["plugins"].items()
-        assert plugin in {"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
-        assert values == {"enable_cdi": True}
     assert [node["role"] for node in config["nodes"]] == ["control-plane", "worker"]
 
 

@@ -21,7 +21,8 @@ def open_hardware(context: dra.Context[Settings]) -> Hardware:
     """
     settings = context.settings
     if settings.fake_gpus:
-        return fake_hardware(settings.fake_gpus, settings.fake_folder or context.state_dir / "fake-gpus")
+        folder = settings.fake_folder or context.state_dir / "fake-gpus"
+        return fake_hardware(settings.fake_gpus, folder, context.node.name)
     root = driver_root(settings.host_root, settings.driver_root)
     library = find_library(root, settings.host_root)
     if library is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpu_driver.nvml.errors import NvmlError
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.hardware import FOLDER, PROFILE
+from gpu_driver.nvml.fake.hardware import FOLDER, NODE, PROFILE
 from gpu_driver.nvml.fake.profile import load
 
 _USAGE = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help."
@@ -15,7 +15,7 @@ _USAGE = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for
 
 def main() -> int:
     """Run it with the process's arguments; the exit code."""
-    profile = load(os.environ[PROFILE])
+    profile = load(os.environ[PROFILE], os.environ[NODE])
     nvml = FakeNvml(profile, Path(os.environ[FOLDER]))
     time.sleep(profile.timing.smi)
     match sys.argv[1:]:

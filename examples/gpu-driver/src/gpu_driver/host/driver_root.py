@@ -16,7 +16,7 @@ LIBRARIES = (
 """Folders below the driver's root in which its libraries may be."""
 _LINKS = 40
 """Links one behind the other that Linux follows."""
-_PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin")
+_PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin", "usr/local/nvidia/bin")
 
 
 def driver_root(host: Path, installed: Path) -> Path:

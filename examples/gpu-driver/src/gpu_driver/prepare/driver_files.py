@@ -41,7 +41,7 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
         _mount(on_host / folder.relative_to(root) / name, f"{_PROGRAMS_AT}/{name}")
         for folder in program_folders(root)
         for name in _PROGRAMS
-        if behind(folder / name, hardware.host).exists()
+        if _is_program(behind(folder / name, hardware.host))
     ]
     mounts: dict[str, dra.Mount] = {}
     for mount in (*libraries, *programs):
@@ -58,6 +58,15 @@ def _libraries(hardware: Hardware, root: Path, version: str) -> Iterator[dra.Mou
                 on_host = library if hardware.fake else "/" / library.relative_to(host)
                 for known in {name, library.name}:
                     yield _mount(on_host, f"{_LIBRARIES_AT}/{known}")
+
+
+def _is_program(path: Path) -> bool:
+    """Return whether this is a program; a script in front of one runs what no container has."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) != b"#!"
+    except OSError:
+        return False
 
 
 def _mount(source: Path, target: str) -> dra.Mount:

@@ -70,10 +70,11 @@ def _wait_for_end(daemon: "subprocess.Popen[bytes]", ending: threading.Event) ->
 
 def _comes_up(control: MpsControl, ending: threading.Event) -> bool:
     """Whether it answers; not when it has ended, or is to end, before it does."""
-    until = time.monotonic() + _COME_UP
+    until, pause = time.monotonic() + _COME_UP, 0.01  # a real daemon answers after some 20 ms
     while not control.answers():
-        if ending.wait(0.2):
+        if ending.wait(pause):
             return False
+        pause = min(pause * 2, 0.2)
         if time.monotonic() > until:
             raise MpsError(f"{PROGRAM} does not answer after {_COME_UP:.0f} s")
     return True

@@ -12,6 +12,7 @@ from gpu_driver.nvml.fake.profile import load
 
 PROFILE = "GPU_DRIVER_FAKE_PROFILE"
 FOLDER = "GPU_DRIVER_FAKE_FOLDER"
+NODE = "GPU_DRIVER_FAKE_NODE"
 """Variables by which the doubles of NVIDIA's programs find the GPUs."""
 
 _DOUBLES = {
@@ -20,13 +21,15 @@ _DOUBLES = {
 }
 
 
-def fake_hardware(profile: str, folder: Path) -> Hardware:
+def fake_hardware(profile: str, folder: Path, node: str = "") -> Hardware:
     """Make a node with a profile's GPUs; what is done to them stays in the folder.
+
+    With the name of a ``node``, their UUIDs are not those of another node with the same profile.
 
     Raises:
         ConfigurationError: the profile does not exist.
     """
-    nvml = FakeNvml(load(profile), folder)
+    nvml = FakeNvml(load(profile, node), folder)
     programs = folder / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     for name, module in _DOUBLES.items():
@@ -42,6 +45,7 @@ def fake_hardware(profile: str, folder: Path) -> Hardware:
         environment={
             PROFILE: profile,
             FOLDER: str(folder),
+            NODE: node,
             "PYTHONPATH": ":".join(filter(None, sys.path)),
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         },

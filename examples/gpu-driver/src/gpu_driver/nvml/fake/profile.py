@@ -3,6 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
+from uuid import NAMESPACE_DNS, uuid5
 
 import yaml
 from dra_kit import ConfigurationError
@@ -235,6 +236,14 @@ class Profile(_Part):
                 raise ValueError(f"{what} is of GPU {wanted!r}, which the profile does not have")
         return self
 
+    def on_node(self, name: str) -> Self:
+        """Return the profile with UUIDs and serial numbers that only the GPUs of this node have, as real ones do."""
+        gpus = []
+        for gpu in self.gpus:
+            own = uuid5(NAMESPACE_DNS, f"{gpu.uuid}/{name}")
+            gpus.append(gpu.model_copy(update={"uuid": f"GPU-{own}", "serial": f"{own.int % 10**13:013}"}))
+        return self.model_copy(update={"gpus": tuple(gpus)})
+
     def type_of(self, gpu: ProfileGpu) -> GpuType:
         """Return the GPU's type."""
         return self.gpu_types[gpu.type]
@@ -264,8 +273,10 @@ def names() -> list[str]:
     return sorted(item.name.removesuffix(".yaml") for item in files("gpu_driver").joinpath("profiles").iterdir())
 
 
-def load(profile: str) -> Profile:
+def load(profile: str, node: str = "") -> Profile:
     """Read a profile by its name or from a file.
+
+    With a ``node``, the GPUs of a named profile get UUIDs and serial numbers of their own there; those of a file stay.
 
     Raises:
         ConfigurationError: there is none, or it breaks a rule.
@@ -273,7 +284,8 @@ def load(profile: str) -> Profile:
     by_name = profile in names()
     source = files("gpu_driver").joinpath("profiles", f"{profile}.yaml") if by_name else Path(profile)
     try:
-        return Profile.model_validate(yaml.safe_load(source.read_text(encoding="utf-8")))
+        read = Profile.model_validate(yaml.safe_load(source.read_text(encoding="utf-8")))
+        return read.on_node(node) if by_name and node else read
     except OSError as error:
         raise ConfigurationError(
             f"--fake-gpus {profile}: {error.strerror}; give a file, or one of {', '.join(names())}"

@@ -1,0 +1,192 @@
+"""The examples and a new project in a real cluster of kind, by the lines of their READMEs: ``make test-kind``.
+
+``docker`` and ``kind`` of the PATH are used. If one is missing, a ``docker-in-netns`` tool is used, which
+``DRA_KIT_KIND`` or ``../shared/kind`` has. Without either, the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.find import find
+from tests.cluster.image import BASE_IMAGE, CannotBuild, fill_wheelhouse, make_base_image
+
+ROOT: Final = Path(__file__).parents[2]
+BASE: Final = "python:3.13-slim"
+_TOOL: Final = Path(os.environ.get("DRA_KIT_KIND", ROOT.parent / "shared" / "kind")) / "docker-in-netns"
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where nodes of kind start.
+
+    Attributes:
+        environment: variables of its commands.
+        offline: images are built of what is in the wheelhouse.
+    """
+
+    environment: dict[str, str]
+    offline: bool
+
+    def run(self, *command: str | Path, where: Path = ROOT) -> str:
+        """Return what a command printed; it must succeed."""
+        words = list(map(str, command))
+        result = subprocess.run(
+            words, cwd=where, env=self.environment, capture_output=True, text=True, check=False, timeout=1200
+        )
+        assert result.returncode == 0, f"{shlex.join(words)}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+        return result.stdout
+
+    def fill(self, project: Path) -> None:
+        """Give a project the wheels that its image is made of."""
+        wheelhouse = project / "wheelhouse"
+        shutil.rmtree(wheelhouse, ignore_errors=True)
+        if self.offline:
+            fill_wheelhouse(wheelhouse, ["nvidia-ml-py"] if project.name == "gpu-driver" else [])
+        else:
+            self.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheelhouse, ROOT)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    own = {**os.environ, "VIRTUAL_ENV": str(Path(sys.executable).parents[1])}
+    if shutil.which("docker") and shutil.which("kind"):
+        yield Machine(own, offline=False)
+        return
+    if not _TOOL.exists():
+        pytest.skip("NOT tested in kind: install docker and kind")
+    try:
+        make_base_image(find())
+    except CannotBuild as error:
+        pytest.skip(f"NOT tested in kind: {error}")
+    subprocess.run([_TOOL, "up"], check=True, timeout=600)
+    try:
+        lines = subprocess.run([_TOOL, "env"], capture_output=True, text=True, check=True).stdout
+        shell = subprocess.run(
+            ["/bin/bash", "-c", f"{lines} env -0"], capture_output=True, text=True, check=True, env=own
+        )
+        found = Machine(dict(item.split("=", 1) for item in shell.stdout.split("\0") if item), offline=True)
+        subprocess.run([_TOOL.with_name("build-node-image")], check=True, timeout=1200)
+        archive = Path(found.environment["KIND_WORK"]) / "base.tar"
+        archive.unlink(missing_ok=True)
+        found.run("buildah", "push", "--quiet", BASE_IMAGE, f"docker-archive:{archive}:docker.io/library/{BASE}")
+        found.run("docker", "load", "--quiet", "--input", archive)
+        yield found
+    finally:
+        subprocess.run([_TOOL, "down"], check=True, timeout=600)
+
+
+@dataclass(frozen=True)
+class KindCluster:
+    """A cluster of kind in which a project was deployed."""
+
+    machine: Machine
+    project: Path
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of the project."""
+        return self.project.name
+
+    def make(self, *targets: str) -> str:
+        """Return what ``make`` printed in the project."""
+        base = ["BASE_IMAGE=" + BASE] if self.machine.offline else []
+        return self.machine.run("make", *targets, *base, where=self.project)
+
+    def kubectl(self, *words: str) -> str:
+        """Return what kubectl printed in this cluster."""
+        return self.machine.run("kubectl", "--context", f"kind-{self.name}", *words)
+
+    def get(self, *words: str) -> Any:
+        """Return objects of this cluster."""
+        return json.loads(self.kubectl("get", *words, "--output", "json"))
+
+    def nodes_with_slices(self) -> set[str]:
+        """Return the names of the nodes that publish devices."""
+        return {item["spec"]["nodeName"] for item in self.get("resourceslices")["items"]}
+
+    def wait_until(self, what: str, check: Callable[[], bool], seconds: float = 300) -> None:
+        """Wait until a check is true."""
+        end = time.monotonic() + seconds
+        while not check():
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds:.0f} s: {what}\n{self.kubectl('get', 'pods,nodes', '-A')}")
+            time.sleep(1)
+
+
+@pytest.fixture
+def example(machine: Machine, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KindCluster]:
+    """One of the examples, in a copy of the checkout, so that nothing is left in this one."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "build", "dist", "*cache*", "wheelhouse")
+    )
+    cluster = KindCluster(machine, copy / "examples" / request.param)
+    machine.fill(cluster.project)
+    try:
+        yield cluster
+    finally:
+        cluster.make("kind-down")
+
+
+@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver"], indirect=True)
+def test_the_lines_of_an_examples_readme(example: KindCluster) -> None:
+    printed = example.make("kind-up", "image", "kind-load", "kind-demo")
+    assert "pod/demo condition met" in printed
+    assert example.nodes_with_slices() == {f"{example.name}-worker"}
+
+
+def test_a_new_project_on_three_nodes_survives_the_loss_of_one(machine: Machine, tmp_path: Path) -> None:
+    project = tmp_path / "led-driver"
+    machine.run(Path(sys.executable).with_name("dra-kit"), "new", "led-driver", "--defaults", "--directory", project)
+    config = project / "kind" / "cluster.yaml"
+    config.write_text(config.read_text() + "  - role: worker\n")
+    machine.fill(project)
+    cluster = KindCluster(machine, project)
+    workers = {"led-driver-worker", "led-driver-worker2"}
+    try:
+        assert "pod/demo condition met" in cluster.make("kind-up", "image", "kind-load", "kind-demo")
+        cluster.wait_until("both workers publish", lambda: cluster.nodes_with_slices() == workers)
+
+        lost = cluster.get("pod", "demo")["spec"]["nodeName"]
+        (other,) = workers - {lost}
+        machine.run("docker", "kill", lost)
+        replacement = tmp_path / "replacement.yaml"
+        documents = list(yaml.safe_load_all((project / "demo" / "pod.yaml").read_text()))
+        (pod,) = [document for document in documents if document["kind"] == "Pod"]
+        pod["metadata"]["name"] = "replacement"
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other}
+        replacement.write_text(yaml.safe_dump(pod))
+        cluster.kubectl("apply", "--filename", str(replacement))
+        cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pod/replacement")
+
+        machine.run("docker", "start", lost)
+        cluster.wait_until("the lost node is back", lambda: _is_ready(cluster.get("node", lost)))
+        cluster.wait_until("its devices are published", lambda: cluster.nodes_with_slices() == workers)
+        cluster.kubectl("delete", "pod", "demo", "replacement", "--timeout=120s")
+        pod["metadata"]["name"] = "again"
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": lost}
+        replacement.write_text(yaml.safe_dump(pod))
+        cluster.kubectl("apply", "--filename", str(replacement))
+        cluster.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/again")
+    finally:
+        cluster.make("kind-down")
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])
