@@ -14,10 +14,10 @@ from rich.text import Text
 
 from dra_kit.client.resources import PODS
 from dra_kit.kubelet.cdi.spec import SpecEdits
-from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name, taint_text
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
-from dra_kit.sandbox.views.tables import counter_lines, taint_texts
+from dra_kit.sandbox.views.tables import counter_lines
 from dra_kit.text import counted, escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"
@@ -81,7 +81,7 @@ def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
 def _device(device: Mapping[str, Any], holders: Sequence[str]) -> PaneRow:
     values = [f"{name}={_value(value)}" for name, value in device.get("attributes", {}).items()]
     values += [f"{name}={value['value']}" for name, value in device.get("capacity", {}).items()]
-    taints = taint_texts(device)
+    taints = [taint_text(taint) for taint in device.get("taints", [])]
     reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
     return PaneRow((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)

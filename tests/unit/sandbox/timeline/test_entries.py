@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
+
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -28,6 +30,7 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PodDeletionExplained,
     PodScheduled,
     PodUnschedulable,
     Record,
@@ -113,12 +116,12 @@ def test_claim_entries_show_requests() -> None:
     ]
     config = [{"opaque": {"driver": "dra.pasta"}}, {"opaque": {"driver": "dra.pizza"}}]
     item = {
-        "metadata": {"namespace": "default", "name": "lunch", "generateName": "lunch-"},
+        "metadata": {"namespace": "default", "name": "lunch"},
         "spec": {"devices": {"requests": requests, "constraints": constraints, "config": config}},
     }
 
     assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
-        "ResourceClaim lunch (made from a template) asks for devices",
+        "ResourceClaim lunch asks for devices",
         "request one: 2 devices of class pizza",
         "true",
         "request two/big: all devices of class pizza",
@@ -126,6 +129,39 @@ def test_claim_entries_show_requests() -> None:
         "devices of one differ in dra.pizza/dough",
         "config for driver dra.pasta, which does not run here: dra.pizza does not get it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "origin"),
+    [
+        (None, ""),  # a user's claim with a generated name
+        ({"resource.kubernetes.io/pod-claim-name": "pizza"}, " (made from a template)"),
+        ({"resource.kubernetes.io/extended-resource-claim": "true"}, " (made for extended resources)"),
+    ],
+)
+def test_claim_entry_shows_what_a_controller_made_it_for(annotations: dict[str, str] | None, origin: str) -> None:
+    metadata = {"namespace": "default", "name": "lunch-x7", "generateName": "lunch-", "annotations": annotations}
+    item = {"metadata": metadata, "spec": {}}
+
+    assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
+        f"ResourceClaim lunch-x7{origin} asks for devices"
+    ]
+
+
+def test_deletion_of_a_pod_is_shown_with_its_cause_once() -> None:
+    evicted = PodDeletionExplained(pod=GUEST, by="kubectl", cause="a request to the Eviction API", evicted=True)
+    leaving = changed(pod(phase="Running", deletionTimestamp="now"))
+
+    assert shown(changed(pod(), "ADDED"), evicted, leaving, changed(pod(), "DELETED"))[1:] == [
+        "Pod guest-0 is being deleted",
+        "evicted by kubectl: a request to the Eviction API",
+        "Pod guest-0 is gone",
+    ]
+    assert shown(changed(pod(), "ADDED"), PodDeletionExplained(pod=GUEST, by="kubectl"), changed(pod(), "DELETED"))[
+        1:
+    ] == ["Pod guest-0 is gone", "deleted by kubectl"]
+    own = PodDeletionExplained(pod=GUEST, by="dra-kit sandbox")
+    assert shown(changed(pod(), "ADDED"), own, leaving)[1:] == ["Pod guest-0 is being deleted"]
 
 
 def test_pod_entries_show_phases() -> None:

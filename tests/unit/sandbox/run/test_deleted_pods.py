@@ -1,0 +1,115 @@
+"""A run whose pods are deleted by others: it ends at once, and says who deleted them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dra_kit.author.target import load_driver
+from dra_kit.client.api import Client
+from dra_kit.client.resources import PODS
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.run.session import RunTask, SandboxSession
+from dra_kit.sandbox.views.live import LiveView
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import phase
+
+CASE: Final = Path(__file__).parents[3] / "data" / "cases" / "tolerated-noexecute"
+TIMEOUT: Final = 60.0
+"""Seconds that a run waits for pods of which it expects more."""
+
+
+async def run(*files: Path, then: Callable[[Sandbox], Coroutine[Any, Any, None]] | None = None) -> tuple[int, str]:
+    """Return the exit code of a run, and what it shows; ``then`` runs once the files are applied."""
+    shown, others = io.StringIO(), list[asyncio.Task[None]]()
+
+    def ready(sandbox: Sandbox) -> None:
+        if then is not None:
+            others.append(asyncio.create_task(then(sandbox)))
+
+    settings = SandboxSettings(webhook=False, controller=False)
+    task, driver = RunTask(files=files, timeout=TIMEOUT), SandboxDriver((load_driver(str(CASE / "cards.py")),))
+    begin = time.monotonic()
+    code = await SandboxSession([driver], settings, task, LiveView(shown), ready=ready).run()
+    await asyncio.gather(*others)
+    assert time.monotonic() - begin < TIMEOUT
+    return code, shown.getvalue()
+
+
+async def test_run_fails_at_once_if_its_pod_is_evicted() -> None:
+    code, text = await run(CASE / "without-effect.yaml")
+
+    assert code == 1
+    cause = (
+        "evicted by device-taint-eviction-controller: device card-0 of pool node-1 has taint "
+        "card.example.net/flaky:NoExecute, and request card of ResourceClaim risky tolerates it only for scheduling: a "
+        "toleration without effect prevents no eviction; add effect: NoExecute"
+    )
+    assert f"Pod brave is being deleted\n           {cause}\n" in text
+    assert f"not all pods succeeded\n           Pod default/brave was {cause}\n" in text
+    assert "no pod to wait for" not in text
+
+
+async def test_pod_that_tolerates_the_effect_is_not_evicted(tmp_path: Path) -> None:
+    quick = tmp_path / "order.yaml"
+    quick.write_text((CASE / "with-effect.yaml").read_text().replace("sleep 8", "true"))
+
+    code, text = await run(quick)
+
+    assert (code, "all pods succeeded" in text, "evicted" in text) == (0, True, False)
+
+
+def sleeper(tmp_path: Path, command: str, **pod: Any) -> Path:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "guest"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c", command]}],
+        },
+    }
+    path = tmp_path / "order.yaml"
+    path.write_text(yaml.safe_dump_all([body, *pod.values()]))
+    return path
+
+
+async def test_run_fails_if_a_client_deletes_its_pod(tmp_path: Path) -> None:
+    async def delete(sandbox: Sandbox) -> None:
+        await until(lambda: phase(sandbox, "guest") == "Running")
+        async with Client(sandbox.control_plane.credentials(), user_agent="kubectl/v1.37.1 (linux)") as kubectl:
+            await kubectl.delete(PODS, "guest", "default")
+
+    code, text = await run(sleeper(tmp_path, "sleep 300"), then=delete)
+
+    assert code == 1
+    assert "Pod guest is being deleted\n           deleted by kubectl\n" in text
+    assert "not all pods succeeded\n           Pod default/guest was deleted by kubectl\n" in text
+
+
+async def test_pod_that_is_deleted_after_it_succeeded_does_not_fail_the_run(tmp_path: Path) -> None:
+    async def delete(sandbox: Sandbox) -> None:
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+        async with Client(sandbox.control_plane.credentials(), user_agent="kubectl/v1.37.1 (linux)") as kubectl:
+            await kubectl.delete(PODS, "guest", "default")
+        (tmp_path / "go").touch()
+
+    slow = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
+        "spec": {"restartPolicy": "Never", "containers": [{
+            "name": "c", "image": "busybox",
+            "command": ["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"],
+        }]},
+    }  # fmt: skip
+    code, text = await run(sleeper(tmp_path, "true", other=slow), then=delete)
+
+    assert code == 0, text
+    assert "all pods succeeded" in text
