@@ -57,6 +57,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
+from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
@@ -186,6 +187,13 @@ class NodeAgent:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
         inventory.listen(lambda _: self._replugging.look_again())
+        # a driver that is being decommissioned has no inventory
+        found = inventory if self._decommission is None else CurrentInventory()
+        self._vanished = VanishedDevices(
+            self._store, found, cluster_pools=driver.cluster_provider is not None,
+            report=self._events.device_vanished,
+        )  # fmt: skip
+        news.prepared.listen(self._vanished.prepared)
         self._takeover = Takeover(
             self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
             clock=self._clock,
@@ -373,6 +381,7 @@ class NodeAgent:
             in_force=self._engine.is_in_force,
             publisher=self._publisher,
             inventory=self._advertised,
+            vanished=self._vanished,
             client=self._client,
             kubelet=kubelet,
             pod_uid=settings.pod_uid or "",

@@ -30,6 +30,7 @@ from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
 from dra_kit.node.slices import field_selector
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import StateStore
+from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import (
     DEVICE_INFO,
@@ -139,6 +140,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     in_force: Callable[[EffectRecord], bool]
     publisher: Publisher
     inventory: CurrentInventory
+    vanished: VanishedDevices
     client: Client
     kubelet: KubeletRegistration
     pod_uid: str
@@ -189,7 +191,9 @@ class NodeStatus:
         return document
 
     async def _devices(self) -> list[Any]:
-        return [use.to_json() for use in await self._view.prepared.in_use()]
+        gone = self._view.vanished.all()
+        uses = await self._view.prepared.in_use()
+        return [{**use.to_json(), "gone": (use.pool, use.device) in gone} for use in uses]
 
     async def _claims(self) -> list[Any]:
         return [
