@@ -19,7 +19,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure
@@ -164,7 +164,9 @@ class Screen:
         claims, pods = list(objects(RESOURCE_CLAIMS).values()), list(objects(PODS).values())
         reasons = {uid: "; ".join(map(str, causes)) for uid, causes in self._causes.items() if causes}
         return [
-            devices_pane(self._driver, objects(RESOURCE_SLICES).values(), claims),
+            devices_pane(
+                self._driver, objects(RESOURCE_SLICES).values(), claims, list(objects(DEVICE_TAINT_RULES).values())
+            ),
             claims_pane(claims, self._reasons(pods), self._calls.prepared),
             pods_pane(pods, self._got.by_uid, {**self._problems.by_uid, **reasons}),
             calls_pane(self._calls.newest_first),

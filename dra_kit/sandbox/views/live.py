@@ -44,6 +44,7 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.report import START_ERROR
+from dra_kit.sandbox.views.devices import DeviceEntries
 from dra_kit.sandbox.views.entries import EntryPrinter, ShortNames, ViewDetail, ViewEntry, count, lines, milliseconds
 from dra_kit.sandbox.views.tables import counter_lines, device_table, wrapped
 from dra_kit.text import escape_unprintable
@@ -202,6 +203,7 @@ class LiveView:
         self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
         self.names: Final = ShortNames()
         self._objects = ObjectEntries(self.names)
+        self._devices = DeviceEntries(self.names)
         self._calls = CallEntries(self.names)
         self._containers = ContainerEntries(self.names)
         self.cut_off: Final = asyncio.Event()
@@ -236,6 +238,7 @@ class LiveView:
                 self._objects.explain(record)
             case ObjectChanged():
                 yield from self._objects.read(record)
+                yield from self._devices.read(record)
                 if record.resource == PODS.full_name and record.change == "DELETED":
                     self._calls.forget(record.object["metadata"]["uid"])
             case _:

@@ -91,6 +91,52 @@ def test_devices_pane_shows_holders_and_taints() -> None:
     ]
 
 
+def test_devices_pane_shows_taints_of_rules() -> None:
+    taint = {"key": "oven", "effect": "NoExecute"}
+    selector = {"driver": "dra.pizza", "device": "pizza-1"}
+    rule = {"metadata": {"name": "recall"}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+    pane = devices_pane("dra.pizza", [piece(1, [{"name": "pizza-0"}, {"name": "pizza-1"}])], [], [rule])
+
+    assert cells(pane) == [("pizza-0", "free", ""), ("pizza-1", "free", "taint oven:NoExecute (recall)")]
+
+
+def half(name: str, memory: str = "4Gi") -> dict[str, Any]:
+    return {"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]}
+
+
+def test_devices_pane_shows_devices_that_counters_block() -> None:
+    counters = [{"name": "card", "counters": {"memory": {"value": "8Gi"}}}]
+    slices = [
+        piece(1, [], pool={"name": "node-1", "generation": 3, "resourceSliceCount": 2}, sharedCounters=counters),
+        piece(2, [half("a"), half("b"), half("whole", "8Gi")],
+              pool={"name": "node-1", "generation": 3, "resourceSliceCount": 2}),
+    ]  # fmt: skip
+
+    assert [row[:2] for row in cells(devices_pane("dra.pizza", slices, []))[1:]] == [
+        ("a", "free"), ("b", "free"), ("whole", "free"),
+    ]  # fmt: skip
+    assert cells(devices_pane("dra.pizza", slices, [claim("lunch", "a")]))[1:] == [
+        ("a", "lunch", ""),
+        ("b", "free", ""),
+        ("whole", "blocked", "counter memory of card has 4Gi left, 8Gi needed"),
+    ]
+    watching = claim("watch", "a")
+    watching["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    assert [row[:2] for row in cells(devices_pane("dra.pizza", slices, [watching]))[1:]] == [
+        ("a", "watch"), ("b", "free"), ("whole", "free"),
+    ]  # fmt: skip
+
+
+def test_devices_pane_shows_devices_in_use_that_are_not_published() -> None:
+    pane = devices_pane("dra.pizza", [piece(1, [{"name": "pizza-0"}])], [claim("lunch", "pizza-1")])
+
+    assert cells(pane) == [("pizza-0", "free", ""), ("pizza-1", "lunch", "in use and not published now")]
+    # while the slices of a new generation are written
+    half_written = {"name": "node-1", "generation": 4, "resourceSliceCount": 2}
+    assert len(cells(devices_pane("dra.pizza", [piece(1, [], pool=half_written)], [claim("lunch", "pizza-1")]))) == 1
+
+
 def test_devices_pane_shows_pools_and_counters_or_missing_slices() -> None:
     counters = [{"name": "card", "counters": {"memory": {"value": "8Gi"}}}]
     one = piece(1, [], sharedCounters=counters)

@@ -148,6 +148,61 @@ def test_claim_entry_shows_what_a_controller_made_it_for(annotations: dict[str, 
     ]
 
 
+def allocated(name: str, *devices: str) -> dict[str, Any]:
+    results = [{"driver": "dra.pizza", "pool": "node-1", "device": device, "request": "r"} for device in devices]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": {}, "status": status}
+
+
+def test_device_in_use_that_is_not_published_any_more_is_shown_once() -> None:
+    both, one = piece("a", number=2), piece("a", number=1)
+    allocation = ObjectChanged(change="MODIFIED", resource=CLAIMS, object=allocated("lunch", "pizza-1"))
+    shrunk, grown = (ObjectChanged(change="MODIFIED", resource=SLICES, object=item) for item in (one, both))
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=both)
+
+    found = shown(offer, allocation, shrunk, shrunk, grown)
+
+    remedy = (
+        "if it does not come back, delete the pod, or evict it with a DeviceTaintRule for driver dra.pizza, pool "
+        "node-1, device pizza-1 with effect NoExecute"
+    )
+    lost = "device pizza-1 of pool node-1 is in use by ResourceClaim lunch and not published now"
+    text = " ".join(found)
+    assert text.count(f"{lost} {remedy}") == text.count(lost) == 1
+    assert found[-1] == "device pizza-1 of pool node-1 is published again"
+
+
+def test_devices_that_counters_block_are_shown_with_the_counter() -> None:
+    item = piece("a", number=3)
+    item["spec"]["sharedCounters"] = [{"name": "oven", "counters": {"shelves": {"value": "2"}}}]
+    for device, need in zip(item["spec"]["devices"], ("1", "1", "2"), strict=True):
+        device["consumesCounters"] = [{"counterSet": "oven", "counters": {"shelves": {"value": need}}}]
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=item)
+    takes = [ObjectChanged(change="MODIFIED", resource=CLAIMS, object=allocated(name, device))
+             for name, device in (("lunch", "pizza-0"), ("dinner", "pizza-1"))]  # fmt: skip
+
+    before = shown(offer)
+    assert shown(offer, *takes)[len(before) :] == [
+        "pool node-1: 1 free device blocked by shared counters",
+        "pizza-2: counter shelves of oven has 1 left, 2 needed",
+    ]
+
+
+def test_device_taint_rule_is_shown_with_its_devices() -> None:
+    taint = {"key": "oven", "value": "cold", "effect": "NoExecute"}
+    spec = {"deviceSelector": {"driver": "dra.pizza", "device": "pizza-1"}, "taint": taint}
+    rule = {"metadata": {"name": "recall"}, "spec": spec}
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=piece("a", number=2))
+    name = "devicetaintrules.resource.k8s.io"
+    created, gone = (ObjectChanged(change=change, resource=name, object=rule) for change in ("ADDED", "DELETED"))
+
+    assert shown(offer, created, created, gone)[-3:] == [
+        "DeviceTaintRule recall taints 1 device with oven=cold:NoExecute",
+        "pizza-1 of pool node-1",
+        "DeviceTaintRule recall is gone: it taints no device any more",
+    ]
+
+
 def test_deletion_of_a_pod_is_shown_with_its_cause_once() -> None:
     evicted = PodDeletionExplained(pod=GUEST, by="kubectl", cause="a request to the Eviction API", evicted=True)
     leaving = changed(pod(phase="Running", deletionTimestamp="now"))
