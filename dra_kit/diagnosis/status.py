@@ -50,7 +50,7 @@ def _tables(document: ObjectView) -> Iterator[tuple[str, Sequence[str], list[lis
     rows = [[f"{item['namespace']}/{item['name']}", item["uid"], item["phase"]] for item in claims]
     yield "Claims under way", ("CLAIM", "UID", "PHASE"), rows
     rows = [
-        [item["effect"], ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
+        [_effect(item), ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
         for item in listed(document, "effects")
     ]
     yield "Effects", ("EFFECT", "TOUCHES", "STATE", "CLAIMS", "ERROR"), rows
@@ -288,7 +288,12 @@ def _of_devices(document: ObjectView) -> Iterator[str]:
 def _of_effects(document: ObjectView) -> Iterator[str]:
     for effect in listed(document, "effects"):
         if effect.get("error"):
-            yield f"effect {effect['effect']} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+            yield f"effect {_effect(effect)} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    """Return the title of an effect; releases that report none have only the id."""
+    return str(effect.get("title") or effect["effect"])
 
 
 def _of_state(document: ObjectView) -> Iterator[str]:

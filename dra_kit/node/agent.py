@@ -40,6 +40,7 @@ from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter
+from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
@@ -300,7 +301,9 @@ class NodeAgent:
             )  # fmt: skip
             finders.append(runner)
         hardware = HardwareHandle(driver, runner, keeper)
-        reverter = EffectReverter(store, classes, hardware, locks.effects)
+        known = self._inventory if self._decommission is None or self._decommission.has_code else CurrentInventory()
+        gone = GoneHardware(store, known, look_again=self._discovery.rescan)
+        reverter = EffectReverter(store, classes, hardware, locks.effects, gone)
         self._engine = engine = EffectEngine(
             store, classes, hardware, reverter, boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced
         )  # fmt: skip
@@ -379,6 +382,7 @@ class NodeAgent:
             prepared=in_use,
             store=self._store,
             in_force=self._engine.is_in_force,
+            title=self._classes.title,
             publisher=self._publisher,
             inventory=self._advertised,
             vanished=self._vanished,

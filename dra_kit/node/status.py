@@ -131,6 +131,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     Attributes:
         in_force: returns whether an effect is in force.
+        title: returns the text of an effect for people.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
     """
@@ -138,6 +139,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     prepared: DevicesInUse
     store: StateStore
     in_force: Callable[[EffectRecord], bool]
+    title: Callable[[EffectRecord], str]
     publisher: Publisher
     inventory: CurrentInventory
     vanished: VanishedDevices
@@ -211,6 +213,7 @@ class NodeStatus:
         return [
             {
                 "effect": record.effect,
+                "title": self._view.title(record),
                 "keys": list(record.keys),
                 "state": effect_state(record, in_force=self._view.in_force(record)),
                 "claims": [f"{claim.namespace}/{claim.name}" for claim in record.claims],
