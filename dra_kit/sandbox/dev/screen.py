@@ -23,7 +23,7 @@ from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, 
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure
-from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.cluster import USER_AGENT, Sandbox
 from dra_kit.sandbox.dev.panes import (
     CallHistory,
     ClaimEdits,
@@ -48,6 +48,7 @@ from dra_kit.sandbox.records import (
     DriverStarting,
     ManifestsApplied,
     ManifestsRefused,
+    PodDeletionExplained,
     Record,
 )
 from dra_kit.sandbox.timeline.report import PodProblems
@@ -106,6 +107,9 @@ class Screen:
                 self._refusal = ""
                 if message:
                     self.log(f"{time.strftime('%H:%M:%S')} manifests: {message}")
+            case PodDeletionExplained(pod=pod, by=by) if by not in {"", USER_AGENT}:
+                name = f"{pod.namespace}/{pod.name}".removeprefix("default/")
+                self.log(f"{time.strftime('%H:%M:%S')} Pod {name} is {record}")
             case ManifestsRefused(message=message):
                 self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message)}; not applied"
             case _:

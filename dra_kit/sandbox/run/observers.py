@@ -184,11 +184,17 @@ class FilesStory(RunObserver):
         return [pod for pod in pods if pod["metadata"]["uid"] not in over]
 
     def _shortfalls(self, made: Sequence[CreatedObject]) -> list[str]:
-        """Return what applied workloads lack."""
-        workloads = [item for item in made if item.resource in WORKLOADS]
-        objects = self._sandbox.informers.objects
-        known = (objects(item.resource).get((item.namespace or "", item.name), item.object) for item in workloads)
-        return [text for text in map(workload_shortfall, known) if text]
+        """Return what applied workloads lack, and why their pods were evicted."""
+        objects, found = self._sandbox.informers.objects, list[str]()
+        evicted = {pod["metadata"]["uid"]: (pod, cause) for pod, cause in self._shown.problems.evicted}
+        for item in (item for item in made if item.resource in WORKLOADS):
+            text = workload_shortfall(objects(item.resource).get((item.namespace or "", item.name), item.object))
+            if text:
+                pods = [pod for pod, _ in evicted.values()]
+                own = pods_of_workloads({item.uid}, objects(REPLICA_SETS).values(), pods)
+                causes = dict.fromkeys(evicted[pod["metadata"]["uid"]][1] for pod in own)
+                found.append("\n  ".join((text, *(f"a pod was {cause}" for cause in causes))))
+        return found
 
     def _refused(self, pods: Sequence[ObjectView]) -> set[str]:
         """Return UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dra_kit.client.resources import PODS
-from dra_kit.kubernetes.resource.objects import object_name
+from dra_kit.kubernetes.resource.objects import object_name, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -32,6 +32,7 @@ from dra_kit.sandbox.records import (
 from dra_kit.sandbox.stories.completion import status_problem
 
 _REMEMBERED: Final = 1_000  # pods that are deleted
+_EVICTIONS: Final = 100
 _OUTPUT: Final = 1 << 20  # bytes of one container
 _OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that are deleted
 
@@ -238,7 +239,9 @@ class PodProblems:
         self._problems: dict[str, str] = {}
         self.unprepared: set[str] = set()
         """UIDs of the pods whose last NodePrepareResources ended with an error."""
-        self._causes: dict[str, str] = {}
+        self.evicted: deque[tuple[ObjectView, str]] = deque(maxlen=_EVICTIONS)
+        """The pods that were evicted last, each with the cause."""
+        self._explained: dict[str, PodDeletionExplained] = {}
         self._deleted: dict[str, str] = {}
 
     @property
@@ -257,7 +260,7 @@ class PodProblems:
             case ObjectChanged(resource=PODS.full_name, object=pod):
                 self._pod_changed(pod, gone=record.change == "DELETED")
             case PodDeletionExplained(pod=pod):
-                self._causes[pod.uid] = str(record)
+                self._explained[pod.uid] = record
                 if record.evicted:
                     self._problems[pod.uid] = str(record)
             case PodScheduled(pod=pod):
@@ -286,8 +289,11 @@ class PodProblems:
         uid = pod["metadata"]["uid"]
         if uid not in self._deleted and (gone or "deletionTimestamp" in pod["metadata"]):
             phase = pod.get("status", {}).get("phase", "Pending")
+            explained = self._explained.pop(uid, None) or PodDeletionExplained(pod=pod_reference(pod))
+            if explained.evicted:
+                self.evicted.append((pod, str(explained)))
             failed = f" after it had failed: {status_problem(pod)}" if phase == "Failed" else ""
-            why = f"Pod {object_name(pod)} was {self._causes.pop(uid, 'deleted')}{failed}"
+            why = f"Pod {object_name(pod)} was {explained}{failed}"
             self._deleted[uid] = "" if phase == "Succeeded" else why
             if len(self._deleted) > _REMEMBERED:
                 del self._deleted[next(iter(self._deleted))]

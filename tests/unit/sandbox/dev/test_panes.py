@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -22,7 +23,15 @@ from dra_kit.sandbox.dev.panes import (
     log_pane,
     pods_pane,
 )
-from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted
+from dra_kit.sandbox.dev.screen import Screen
+from dra_kit.sandbox.records import (
+    PREPARE,
+    UNPREPARE,
+    AnsweredDevice,
+    CallEnded,
+    CallStarted,
+    PodDeletionExplained,
+)
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")
 GUEST = PodReference("default", "guest", "p-1")
@@ -89,6 +98,17 @@ def test_devices_pane_shows_holders_and_taints() -> None:
         ("pizza-0", "lunch, dinner", "dough=pan hot=true sizes=1,2"),
         ("pizza-1", "free", "taint oven=cold:NoSchedule; slices=8"),
     ]
+
+
+def test_screen_logs_who_deletes_a_pod() -> None:
+    screen = Screen(Console(file=io.StringIO()), "dra.pizza")
+    cause = "device pizza-0 of pool node-1 has taint oven:NoExecute"
+    screen.read(PodDeletionExplained(pod=GUEST, by="device-taint-eviction-controller", cause=cause, evicted=True))
+    screen.read(PodDeletionExplained(pod=GUEST, by="dra-kit sandbox"))
+
+    text = "\n".join(line.plain.rstrip() for line in screen.lines(160, 12))
+    assert f" Pod guest is evicted by device-taint-eviction-controller: {cause}\n" in text
+    assert text.count("Pod guest") == 1
 
 
 def test_devices_pane_shows_taints_of_rules() -> None:

@@ -26,7 +26,9 @@ TIMEOUT: Final = 60.0
 """Seconds that a run waits for pods of which it expects more."""
 
 
-async def run(*files: Path, then: Callable[[Sandbox], Coroutine[Any, Any, None]] | None = None) -> tuple[int, str]:
+async def run(
+    *files: Path, then: Callable[[Sandbox], Coroutine[Any, Any, None]] | None = None, timeout: float = TIMEOUT
+) -> tuple[int, str]:
     """Return the exit code of a run, and what it shows; ``then`` runs once the files are applied."""
     shown, others = io.StringIO(), list[asyncio.Task[None]]()
 
@@ -35,7 +37,7 @@ async def run(*files: Path, then: Callable[[Sandbox], Coroutine[Any, Any, None]]
             others.append(asyncio.create_task(then(sandbox)))
 
     settings = SandboxSettings(webhook=False, controller=False)
-    task, driver = RunTask(files=files, timeout=TIMEOUT), SandboxDriver((load_driver(str(CASE / "cards.py")),))
+    task, driver = RunTask(files=files, timeout=timeout), SandboxDriver((load_driver(str(CASE / "cards.py")),))
     begin = time.monotonic()
     code = await SandboxSession([driver], settings, task, LiveView(shown), ready=ready).run()
     await asyncio.gather(*others)
@@ -55,6 +57,24 @@ async def test_run_fails_at_once_if_its_pod_is_evicted() -> None:
     assert f"Pod brave is being deleted\n           {cause}\n" in text
     assert f"not all pods succeeded\n           Pod default/brave was {cause}\n" in text
     assert "no pod to wait for" not in text
+
+
+async def test_workload_whose_pods_are_evicted_fails_with_the_cause(tmp_path: Path) -> None:
+    device_class, claim, pod = yaml.safe_load_all((CASE / "without-effect.yaml").read_text())
+    template = {"metadata": {"labels": {"app": "brave"}}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    spec = {"selector": {"matchLabels": {"app": "brave"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "brave"}, "spec": spec}
+    order = tmp_path / "order.yaml"
+    order.write_text(yaml.safe_dump_all([device_class, claim, deployment]))
+
+    code, text = await run(order, timeout=3)
+
+    assert code == 1
+    assert (
+        "Deployment default/brave has 0 of 1 pods that are ready\n"
+        "             a pod was evicted by device-taint-eviction-controller: device card-0 of pool node-1 has taint "
+        "card.example.net/flaky:NoExecute, and request card of ResourceClaim risky tolerates it only for scheduling"
+    ) in text
 
 
 async def test_pod_that_tolerates_the_effect_is_not_evicted(tmp_path: Path) -> None:
