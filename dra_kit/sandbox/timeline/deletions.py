@@ -40,7 +40,8 @@ class DeletionRequests:
         """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
         await self._plugin.review(write, warnings)
         if write.operation == "DELETE" and write.kind.resource == PODS.full_name and not write.dry_run and write.old:
-            self._agents.setdefault(write.old["metadata"]["uid"], write.request.agent.partition("/")[0])
+            agent = write.request.agent.partition("/")[0].strip() or "a client without a name"
+            self._agents.setdefault(write.old["metadata"]["uid"], agent)
 
     def agent(self, uid: str) -> str:
         """Return the client that deletes a pod, as it names itself; empty if no request deletes it."""

@@ -13,13 +13,15 @@ import yaml
 
 from dra_kit.author.target import load_driver
 from dra_kit.client.api import Client
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, PODS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.records import PodDeletionExplained, Record
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import phase
+from tests.unit.sandbox.timeline.feeding import watched
 
 CASE: Final = Path(__file__).parents[3] / "data" / "cases" / "tolerated-noexecute"
 TIMEOUT: Final = 60.0
@@ -113,6 +115,50 @@ async def test_run_fails_if_a_client_deletes_its_pod(tmp_path: Path) -> None:
     assert code == 1
     assert "Pod guest is being deleted\n           deleted by kubectl\n" in text
     assert "not all pods succeeded\n           Pod default/guest was deleted by kubectl\n" in text
+
+
+async def deletion_of(make: Callable[[Client], Coroutine[Any, Any, None]]) -> PodDeletionExplained:
+    """Return the record of the first deletion of a pod that is not by the sandbox."""
+    found = list[PodDeletionExplained]()
+
+    def read(record: Record) -> None:
+        if isinstance(record, PodDeletionExplained):
+            found.append(record)
+
+    async with watched(read) as sandbox:
+        await make(sandbox.client)
+        await until(lambda: found)
+    return found[0]
+
+
+def plain(name: str, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "busybox", "command": ["sleep", "300"]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"metadata": {"name": name, "namespace": "default", **metadata}, "spec": spec}
+
+
+async def test_pod_of_a_deleted_namespace() -> None:
+    async def make(client: Client) -> None:
+        await client.create(NAMESPACES, {"metadata": {"name": "kitchen"}})
+        await client.create(PODS, plain("guest", namespace="kitchen"))
+        await client.delete(NAMESPACES, "kitchen")
+
+    found = await deletion_of(make)
+
+    assert str(found) == "deleted by namespace-controller: namespace kitchen is being deleted"
+
+
+async def test_pod_whose_owner_is_deleted() -> None:
+    async def make(client: Client) -> None:
+        owner = await client.create(CONFIG_MAPS, {"metadata": {"name": "menu", "namespace": "default"}})
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "menu", "uid": owner["metadata"]["uid"],
+                     "controller": True}  # fmt: skip
+        await client.create(PODS, plain("guest", ownerReferences=[reference]))
+        await client.delete(CONFIG_MAPS, "menu", "default")
+
+    found = await deletion_of(make)
+
+    assert str(found) == "deleted by generic-garbage-collector: its owner is ConfigMap menu, which is deleted"
 
 
 async def test_pod_that_is_deleted_after_it_succeeded_does_not_fail_the_run(tmp_path: Path) -> None:
