@@ -18,7 +18,7 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay
-from dra_kit.sandbox.run.undo import undo_effects
+from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
@@ -124,6 +124,9 @@ class SandboxSession:
         def show(number: int) -> None:
             self._view.entry(f"deleting pods to undo {counted(number, 'change')} of hardware", fg="yellow")
 
+        if self._shown.leftovers:  # the pods are deleted, and all of it is reported
+            self.remaining = await remaining_effects(sandbox)
+            return
         self.remaining = await undo_effects(sandbox, show)
         self._shown.leftovers.extend(self.remaining)
         self._shown.failures.extend(f"left over: {text}" for text in self.remaining)

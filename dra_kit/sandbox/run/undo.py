@@ -23,13 +23,13 @@ async def undo_effects(sandbox: Sandbox, begun: Callable[[int], None] = lambda _
 
     It takes at most ten seconds, and no time if there are none. ``begun`` is called with the number of changes.
     """
-    found = await _effects(sandbox)
+    found = await remaining_effects(sandbox)
     if found:
         begun(len(found))
         with suppress(DraKitError, TimeoutError):  # the cluster fails, or a driver cannot undo them
             async with asyncio.timeout(_UNDO_SECONDS):
                 await sandbox.or_fail(_release(sandbox))
-    return await _effects(sandbox)
+    return await remaining_effects(sandbox)
 
 
 async def _release(sandbox: Sandbox) -> None:
@@ -39,13 +39,14 @@ async def _release(sandbox: Sandbox) -> None:
             grace = _GRACE_SECONDS if resource == PODS else None
             with suppress(NotFound):
                 await sandbox.client.delete(resource, name, namespace, grace_period_seconds=grace)
-    remaining = await _effects(sandbox)
+    remaining = await remaining_effects(sandbox)
     while remaining:
         await asyncio.sleep(_POLL)
-        remaining = await _effects(sandbox)
+        remaining = await remaining_effects(sandbox)
 
 
-async def _effects(sandbox: Sandbox) -> list[str]:
+async def remaining_effects(sandbox: Sandbox) -> list[str]:
+    """Return the changes of hardware in force that would outlive the sandbox."""
     several = len(sandbox.nodes) > 1
     return [
         f"{text} on {node.name}" if several else text

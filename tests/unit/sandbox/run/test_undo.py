@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 import dra_kit as dra
 from dra_kit.sandbox.cluster import SandboxSettings
@@ -41,19 +42,25 @@ class Oven(dra.DeviceProvider):
         yield [dra.Device(name="pizza-0")]
 
 
-async def interrupted(tmp_path: Path, workload: dict[str, object]) -> tuple[SandboxSession, str]:
-    """Run until a pod with the effect runs, and interrupt that; return the session and what it showed."""
+def session_of(tmp_path: Path, workload: dict[str, object], shown: io.StringIO, task: RunTask) -> SandboxSession:
+    """Return a run of a workload whose claim changes the file ``oven``."""
 
     class Heater(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             await device.ensure(Mode(path=str(tmp_path / "oven")))
             return dra.Prepared(env={"A": "1"})
 
-    order, shown = tmp_path / "order.yaml", io.StringIO()
+    order = tmp_path / "order.yaml"
     order.write_text(yaml.safe_dump_all([CLASS, TEMPLATE, workload]))
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=Heater(), effects=[Mode]),))
     settings = SandboxSettings(webhook=False, controller=False)
-    session = SandboxSession([driver], settings, RunTask(files=(order,), keep=True), LiveView(shown))
+    return SandboxSession([driver], settings, replace(task, files=(order,)), LiveView(shown))
+
+
+async def interrupted(tmp_path: Path, workload: dict[str, object]) -> tuple[SandboxSession, str]:
+    """Run until a pod with the effect runs, and interrupt that; return the session and what it showed."""
+    shown = io.StringIO()
+    session = session_of(tmp_path, workload, shown, RunTask(keep=True))
     work = asyncio.create_task(session.run())
     await until(lambda: session.lasting or work.done())
     assert (tmp_path / "oven").read_text() == "hot"
@@ -94,3 +101,18 @@ async def test_effects_that_cannot_be_undone_are_named(tmp_path: Path, monkeypat
 
     assert session.remaining == [f'effect mode with {{"path":"{tmp_path}/oven"}}']
     assert session.exit_code == 1
+
+
+async def test_effect_that_a_run_leaves_behind_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.sandbox.run.session._CLEAN_SECONDS", 1.0)
+    (tmp_path / "broken").touch()
+    shown = io.StringIO()
+    # the pod has not succeeded before its claim is released
+    session = session_of(tmp_path, pod("guest", "true"), shown, RunTask(timeout=6.0))
+
+    assert await session.run() == 1
+
+    assert session.remaining == [f'effect mode with {{"path":"{tmp_path}/oven"}}']
+    assert "deleting pods to undo" not in shown.getvalue()
