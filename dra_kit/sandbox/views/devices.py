@@ -77,7 +77,10 @@ def allocation_results(claim: ObjectView) -> list[Any]:
 def _blocked(
     devices: Mapping[str, ObjectView], held: Collection[str], sets: Mapping[str, Mapping[str, ObjectView]]
 ) -> dict[str, str]:
-    """Return the free devices for which a counter has too little left."""
+    """Return the free devices for which a counter has too little left.
+
+    While a counter of the pool is overdrawn, no device that consumes counters can be allocated.
+    """
     left = {
         (name, counter): Quantity(value["value"])
         for name, counters in sets.items()
@@ -87,8 +90,12 @@ def _blocked(
         for counter_set, counter, amount in _demands(devices[name]):
             if (counter_set, counter) in left:
                 left[counter_set, counter] -= amount
+    overdrawn = next((f"counter {name} of {of} is overdrawn" for (of, name), rest in left.items() if rest.sign < 0), "")
     blocked: dict[str, str] = {}
     for name, device in devices.items():
+        if overdrawn and name not in held and device.get("consumesCounters"):
+            blocked[name] = overdrawn
+            continue
         for counter_set, counter, amount in _demands(device) if name not in held else ():
             rest = left.get((counter_set, counter))
             if rest is not None and rest < amount:

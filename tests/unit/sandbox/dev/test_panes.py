@@ -148,6 +148,16 @@ def test_devices_pane_shows_devices_that_counters_block() -> None:
     ]  # fmt: skip
 
 
+def test_overdrawn_counter_blocks_all_devices_with_counters() -> None:
+    counters = [{"name": name, "counters": {"memory": {"value": "8Gi"}}} for name in ("card", "other")]
+    far = {"name": "far", "consumesCounters": [{"counterSet": "other", "counters": {"memory": {"value": "1Gi"}}}]}
+    slices = [piece(1, [half("a", "6Gi"), half("b", "6Gi"), far, {"name": "plain"}], sharedCounters=counters)]
+
+    pane = devices_pane("dra.pizza", slices, [claim("lunch", "a"), claim("dinner", "b")])
+
+    assert cells(pane)[-2:] == [("far", "blocked", "counter memory of card is overdrawn"), ("plain", "free", "")]
+
+
 def test_devices_pane_shows_devices_in_use_that_are_not_published() -> None:
     pane = devices_pane("dra.pizza", [piece(1, [{"name": "pizza-0"}])], [claim("lunch", "pizza-1")])
 
