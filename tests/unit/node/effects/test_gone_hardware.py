@@ -16,6 +16,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.testing import unit
 from tests.support.api import eventually
+from tests.unit.node.claims.test_of_no_node import Warehouse, publish
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
 
@@ -76,6 +77,38 @@ async def test_effect_on_a_device_whose_folder_is_gone_is_forgotten(
     [record] = logged(caplog, FORGOTTEN)
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert str(card) in vars(record)["error"]
+
+
+async def test_missing_folder_of_another_name_keeps_the_effect(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounted = tmp_path / "mount"
+    mounted.mkdir()
+    (mounted / "clock").write_text("1200")
+    lunch = node.claim()
+    async with node.running(clocked(mounted / "clock")):
+        await node.prepare(lunch)
+        mounted.rename(tmp_path / "elsewhere")  # as in a pod that lacks a mount
+        with pytest.raises(dra.DraKitError, match=r"Clock\.revert raised FileNotFoundError"):
+            await node.unprepare(lunch)
+        (tmp_path / "elsewhere").rename(mounted)
+        await node.unprepare(lunch)
+        assert node.is_clean()
+    assert (mounted / "clock").read_text() == "1200"
+    assert not logged(caplog, FORGOTTEN)
+
+
+async def test_missing_file_of_a_device_of_a_cluster_wide_pool_keeps_the_effect(node: Node, card: Path) -> None:
+    publish(node, "disk-0")
+    far = node.claim("far", [{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(clocked(card, cluster_provider=Warehouse())):
+        await node.prepare(far)
+        card.unlink()
+        with pytest.raises(dra.DraKitError, match=r"Clock\.revert raised FileNotFoundError"):
+            await node.unprepare(far)
+        card.write_text("1200")
+        await node.unprepare(far)
+        assert node.is_clean()
 
 
 async def test_missing_file_of_a_present_device_is_an_error_until_the_inventory_lacks_it(
