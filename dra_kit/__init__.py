@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
+        HardwareGone,
         InvalidConfig,
         InvalidDevice,
         InvalidPrepared,
@@ -129,6 +130,7 @@ _HOMES = {
     "errors": (
         "ConfigurationError",
         "DraKitError",
+        "HardwareGone",
         "InvalidConfig",
         "InvalidDevice",
         "InvalidPrepared",
@@ -176,6 +178,7 @@ __all__ = [
     "Driver",
     "Effect",
     "EffectInForce",
+    "HardwareGone",
     "HealthRule",
     "HealthSource",
     "HealthUnknown",

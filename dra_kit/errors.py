@@ -9,7 +9,8 @@
     │   └── SandboxError            the sandbox's cluster or its driver does not start or does not exist
     ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
     │   ├── TransientError          a retry may help: the kubelet retries anyway
-    │   │   └── NotYet              an effect is not ready yet: retried soon, nothing is reverted
+    │   │   ├── NotYet              an effect is not ready yet: retried soon, nothing is reverted
+    │   │   └── HardwareGone        the hardware of an effect does not exist any more: nothing is left to revert
     │   └── PermanentError          a retry does not help until something changes
     │       ├── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
     │       └── InvalidPrepared     what prepare returns breaks a rule               (also a ValueError)
@@ -124,6 +125,17 @@ class NotYet(TransientError):
     """
 
     default_code = "not-yet"
+
+
+class HardwareGone(TransientError):
+    """Raised by an effect whose hardware does not exist any more, such as a card that was unplugged.
+
+    From ``apply``, the claim fails with this error. From ``revert``, nothing is left to undo: the effect is forgotten.
+    An ``OSError`` with ``ENODEV`` means the same, and so does a ``FileNotFoundError`` if the inventory lacks the device
+    or the folder of the device is missing.
+    """
+
+    default_code = "hardware-gone"
 
 
 class PermanentError(PrepareError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -196,7 +197,7 @@ NOT_IN_USE: Final = 3
 @click.option(
     "--source", type=click.Choice(["auto", "node", "cluster"]), default="auto", show_default=True,
     help="ask this node's drivers and kubelet, or the API server; auto asks the node if this machine is a node and "
-    "neither --kubeconfig nor --context is given",
+    "neither --kubeconfig nor --context nor KUBECONFIG names a cluster",
 )  # fmt: skip
 @kubelet_dir_option()
 @variable_option(
@@ -236,7 +237,10 @@ def who(  # noqa: PLR0917 - click passes them by name
       dra-kit who team-a/trainer-0
       kubectl exec ds/pizza-node -- dra-kit who GPU-8f3c2c4e-…
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    here = source == "node" or (source == "auto" and not (kubeconfig or context) and is_node(kubelet_dir))
+    named = kubeconfig or context or os.environ.get("KUBECONFIG")
+    here = source == "node" or (source == "auto" and not named and is_node(kubelet_dir))
+    if source == "auto" and not here and not (kubeconfig or context) and is_node(kubelet_dir):
+        click.echo("note: KUBECONFIG is set, so the API server is asked; --source node asks this node", err=True)
     if here:
         found = asyncio.run(on_node(kubelet_dir, cdi_dirs or (Path("/var/run/cdi"), Path("/etc/cdi"))))
     else:

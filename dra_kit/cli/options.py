@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import flags_of
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.text import escape_unprintable_json
+from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -212,6 +212,14 @@ def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print a JSON document, whose texts may come from other programs."""
     click.echo(escape_unprintable_json(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+def print_remaining(effects: Sequence[str]) -> None:
+    """Print the changes of hardware that a sandbox could not undo before it stopped."""
+    if effects:
+        click.echo("these changes of hardware remain; undo them manually:", err=True)
+        for text in effects:
+            click.echo(escape_unprintable(f"  {text}"), err=True)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,16 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
 from dra_kit.cli.app import INTERRUPTED
-from dra_kit.cli.options import LOG_LEVELS, TargetCommand, complete_target, is_help, path, target_of, variable_option
+from dra_kit.cli.options import (
+    LOG_LEVELS,
+    TargetCommand,
+    complete_target,
+    is_help,
+    path,
+    print_remaining,
+    target_of,
+    variable_option,
+)
 from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
@@ -234,13 +243,15 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     printer.entry(f"starting a cluster in this process, {_with_drivers([driver.name for _, driver in loaded])}")
     import asyncio  # print the line before the slow imports
 
-    from dra_kit.sandbox.run.detached import bounded_log
+    from dra_kit.sandbox.run.detached import bounded_log, report_remaining
     from dra_kit.sandbox.views.live import LiveView
 
     show_log(options["log_level"])
     view = LiveView(printer)
+    session = _session(ctx, options, view)
     with bounded_log():
-        code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
+        code = asyncio.run(run_interruptibly(session, view.cut_off))
+    report_remaining(session.remaining)
     ctx.exit(code)
 
 
@@ -394,3 +405,5 @@ async def run_interruptibly(session: SandboxSession | DevSession, reader_gone: a
             return _CUT_OFF
         click.echo("everything is stopped", err=True)
         return session.exit_code if session.lasting else INTERRUPTED
+    finally:
+        print_remaining(session.remaining)

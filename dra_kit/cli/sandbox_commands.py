@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dra_kit.cli.options import path
+from dra_kit.cli.options import path, print_remaining
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.directory import remove_abandoned
 from dra_kit.sandbox.run.detached import DetachedSandbox, RunningSandbox, running_in_background, running_sandboxes, stop
@@ -116,9 +116,10 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
             "--all"
         )
     for sandbox in found:
-        stop(sandbox)
+        remaining = stop(sandbox)
         remove_abandoned()  # in case it had to be killed
         click.echo(f"the sandbox of {sandbox.title} has stopped")
+        print_remaining(remaining)
 
 
 @click.command("list")

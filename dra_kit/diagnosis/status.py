@@ -34,7 +34,7 @@ def _lines(document: ObjectView) -> Iterator[str]:
     if others := listed(document, "others"):
         yield from _section("Processes", [_processes([document, *others])])
     yield from _section("Slices", list(_slices(document)))
-    uses = [DeviceUse.from_json(item) for item in listed(document, "devices")]
+    uses = sorted((DeviceUse.from_json(item), bool(item.get("gone"))) for item in listed(document, "devices"))
     yield from _section("Devices in use", [_devices(uses)] if uses else ["none"])
     for title, headings, rows in _tables(document):
         if rows:
@@ -50,7 +50,7 @@ def _tables(document: ObjectView) -> Iterator[tuple[str, Sequence[str], list[lis
     rows = [[f"{item['namespace']}/{item['name']}", item["uid"], item["phase"]] for item in claims]
     yield "Claims under way", ("CLAIM", "UID", "PHASE"), rows
     rows = [
-        [item["effect"], ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
+        [_effect(item), ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
         for item in listed(document, "effects")
     ]
     yield "Effects", ("EFFECT", "TOUCHES", "STATE", "CLAIMS", "ERROR"), rows
@@ -107,14 +107,15 @@ def _slices(document: ObjectView) -> Iterator[str]:
         yield f"last published: {slices['lastPublished']}"
 
 
-def _devices(uses: Sequence[DeviceUse]) -> str:
+def _devices(uses: Sequence[tuple[DeviceUse, bool]]) -> str:
+    """Return a row for each use; a device that is not in the inventory any more is marked."""
     headings = ("POOL", "DEVICE", "SHARE", "HARDWARE", "CLAIM", "POD", "CONTAINER")
     rows = [
         [
-            use.pool, use.device, use.share, ",".join(use.hardware_ids), f"{use.namespace}/{use.claim}", use.pod,
-            use.container,
+            use.pool, f"{use.device} (gone)" if gone else use.device, use.share, ",".join(use.hardware_ids),
+            f"{use.namespace}/{use.claim}", use.pod, use.container,
         ]
-        for use in sorted(uses)
+        for use, gone in uses
     ]  # fmt: skip
     return table(headings, rows)
 
@@ -185,6 +186,7 @@ def status_problems(document: ObjectView) -> list[str]:
         *_of_registration(document),
         *_of_parts(document),
         *_of_slices(document),
+        *_of_devices(document),
         *_of_effects(document),
         *_of_state(document),
     ]
@@ -267,10 +269,31 @@ def slice_differences(document: ObjectView) -> Iterator[str]:
             yield f"pool {pool} is not published as wanted; {'; '.join(differences)}"
 
 
+def _of_devices(document: ObjectView) -> Iterator[str]:
+    gone: dict[tuple[str, str], list[DeviceUse]] = {}
+    for item in listed(document, "devices"):
+        if item.get("gone"):
+            use = DeviceUse.from_json(item)
+            gone.setdefault((use.pool, use.device), []).append(use)
+    for (pool, device), uses in gone.items():
+        claims = ", ".join(dict.fromkeys(f"{use.namespace}/{use.claim}" for use in uses))
+        pods = ", ".join(dict.fromkeys(f"{use.namespace}/{use.pod}" for use in uses if use.pod))
+        yield (
+            f"device {pool}/{device} of claim {claims} is not in the inventory any more; if it does not come back, "
+            f"delete pod {pods or 'of the claim'}, or evict it with a DeviceTaintRule for driver "
+            f"{document.get('driver')}, pool {pool}, device {device} with effect NoExecute"
+        )
+
+
 def _of_effects(document: ObjectView) -> Iterator[str]:
     for effect in listed(document, "effects"):
         if effect.get("error"):
-            yield f"effect {effect['effect']} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+            yield f"effect {_effect(effect)} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    """Return the title of an effect; releases that report none have only the id."""
+    return str(effect.get("title") or effect["effect"])
 
 
 def _of_state(document: ObjectView) -> Iterator[str]:

@@ -40,6 +40,7 @@ from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter
+from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
@@ -57,6 +58,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
+from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
@@ -187,6 +189,13 @@ class NodeAgent:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
         inventory.listen(lambda _: self._repreparer.look_again())
+        # a driver that is being decommissioned has no inventory
+        found = inventory if self._decommission is None else CurrentInventory()
+        self._vanished = VanishedDevices(
+            self._store, found, cluster_pools=driver.cluster_provider is not None,
+            report=self._event_recorder.device_vanished,
+        )  # fmt: skip
+        claim_events.prepared.listen(self._vanished.prepared)
         self._takeover = Takeover(
             self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
             clock=self._clock,
@@ -293,7 +302,9 @@ class NodeAgent:
             )  # fmt: skip
             finders.append(runner)
         hardware = HardwareHandle(driver, runner, keeper)
-        reverter = EffectReverter(store, classes, hardware, locks.effects)
+        known = self._inventory if self._decommission is None or self._decommission.has_code else CurrentInventory()
+        gone = GoneHardware(store, known, look_again=self._discovery.rescan)
+        reverter = EffectReverter(store, classes, hardware, locks.effects, gone)
         self._effect_engine = engine = EffectEngine(
             store, classes, hardware, reverter, boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced
         )  # fmt: skip
@@ -372,8 +383,10 @@ class NodeAgent:
             prepared=in_use,
             store=self._store,
             in_force=self._effect_engine.is_in_force,
+            title=self._effect_classes.title,
             publisher=self._publisher,
             inventory=self._advertised,
+            vanished=self._vanished,
             client=self._client,
             kubelet=kubelet,
             pod_uid=settings.pod_uid or "",

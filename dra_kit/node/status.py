@@ -30,6 +30,7 @@ from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
 from dra_kit.node.slices import field_selector
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import StateStore
+from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import (
     DEVICE_INFO,
@@ -130,6 +131,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     Attributes:
         in_force: returns whether an effect is in force.
+        title: returns the text of an effect for people.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
     """
@@ -137,8 +139,10 @@ class NodeView(Struct, frozen=True, kw_only=True):
     prepared: DevicesInUse
     store: StateStore
     in_force: Callable[[EffectRecord], bool]
+    title: Callable[[EffectRecord], str]
     publisher: Publisher
     inventory: CurrentInventory
+    vanished: VanishedDevices
     client: Client
     kubelet: KubeletRegistration
     pod_uid: str
@@ -189,7 +193,9 @@ class NodeStatus:
         return document
 
     async def _devices(self) -> list[Any]:
-        return [use.to_json() for use in await self._view.prepared.in_use()]
+        gone = self._view.vanished.all()
+        uses = await self._view.prepared.in_use()
+        return [{**use.to_json(), "gone": (use.pool, use.device) in gone} for use in uses]
 
     async def _claims(self) -> list[Any]:
         return [
@@ -207,6 +213,7 @@ class NodeStatus:
         return [
             {
                 "effect": record.effect,
+                "title": self._view.title(record),
                 "keys": list(record.keys),
                 "state": effect_state(record, in_force=self._view.in_force(record)),
                 "claims": [f"{claim.namespace}/{claim.name}" for claim in record.claims],

@@ -65,6 +65,10 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     accounts: RoleAccounts | None = None
 
 
+USER_AGENT: Final = "dra-kit sandbox"
+"""The client that applies and deletes what a run asks for."""
+
+
 class SandboxObserver:
     """Is notified of events in the cluster when they happen; the methods of this base class are no-ops."""
 
@@ -149,7 +153,7 @@ class Sandbox:
         self.control_plane.listen_at(self.directory / "apiserver.sock")
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
-        self._client = await self.control_plane.connect("dra-kit sandbox")
+        self._client = await self.control_plane.connect(USER_AGENT)
         self.beginning = (await self._client.list(RESOURCE_CLAIMS)).resource_version
         self._write_kubeconfig()
         for observer in self._observers:

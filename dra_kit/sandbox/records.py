@@ -379,6 +379,26 @@ class PodExplained(TimelineRecord, frozen=True, kw_only=True):
     causes: tuple[str, ...]
 
 
+class PodDeletionExplained(TimelineRecord, frozen=True, kw_only=True):
+    """Who deletes a pod, and why; it comes before the change of the pod that shows the deletion.
+
+    Attributes:
+        by: the controller, or the client as its user agent names it; empty if it is not known.
+        cause: one sentence; empty if no more is known.
+        evicted: it has the condition ``DisruptionTarget``.
+    """
+
+    pod: PodReference
+    by: str = ""
+    cause: str = ""
+    evicted: bool = False
+
+    def __str__(self) -> str:
+        what = "evicted" if self.evicted else "deleted"
+        by = f" by {self.by}" if self.by else ""
+        return f"{what}{by}: {self.cause}" if self.cause else f"{what}{by}"
+
+
 Record: TypeAlias = (
     ClusterStarted
     | ClusterEnding
@@ -386,6 +406,7 @@ Record: TypeAlias = (
     | PodScheduled
     | PodUnschedulable
     | PodExplained
+    | PodDeletionExplained
     | PluginConnected
     | PluginDisconnected
     | SlicesWiped

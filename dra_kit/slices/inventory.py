@@ -181,6 +181,10 @@ class CurrentInventory:
         """Return the identity of a device; None if it is gone."""
         return self._identities.get((pool, name), _UNKNOWN)
 
+    def has(self, pool: str, name: str) -> bool:
+        """Return whether a device is in the latest inventory."""
+        return (pool, name) in self._index
+
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
         """Return whether a different device than the recorded one has its name; False if no device has it."""
         return identity_differs(recorded, self.identity(pool, name).hashes)

@@ -37,6 +37,7 @@ from dra_kit.node.deadlines import retry_window
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter
+from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord
@@ -106,7 +107,10 @@ class Bench:
         self._started = asyncio.Event()
         self._stopping = Stopping()
         classes, locks = EffectClasses(driver.effects), NamedLocks(directory / "effects.lock")
-        self._undoing = EffectReverter(self._store, classes, self._hardware, locks)
+        self._undoing = EffectReverter(
+            self._store, classes, self._hardware, locks,
+            GoneHardware(self._store, CurrentInventory(), look_again=lambda: None),  # a bench finds no devices
+        )  # fmt: skip
         self._engine = EffectEngine(
             self._store, classes, self._hardware, self._undoing, boot_id=_BOOT, locks=locks, replaced=lambda *_: None
         )

@@ -211,3 +211,9 @@ class ClaimReference:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def taint_text(taint: ObjectView) -> str:
+    """Return a device taint as kubectl writes taints of nodes: ``key=value:effect``."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"

@@ -36,6 +36,7 @@ class ClaimEventRecorder:
     def __init__(self, client: Client, driver: str, node_name: str, store: StateStore) -> None:
         self.recorder: EventRecorder = EventRecorder(client, controller=driver, instance=node_name)
         self._client = client
+        self._driver = driver
         self._node_name = node_name
         self._store = store
         self._looking: set[asyncio.Task[None]] = set()  # for the pods of claims
@@ -75,6 +76,16 @@ class ClaimEventRecorder:
         kind: _Kind = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
         self._report_with_pods(holders, kind, reason, "WatchHealth", note)
+
+    def device_vanished(self, pool: str, device: str, claims: Sequence[ClaimReference]) -> None:
+        """Report a device that claims use and the driver does not find any more."""
+        note = (
+            f"device {pool}/{device} is in use and not in the inventory of driver {self._driver} any more; running "
+            "containers keep what they were given. If the device does not come back, delete the pod so that it gets "
+            f"another device, or evict it with a DeviceTaintRule for driver {self._driver}, pool {pool}, device "
+            f"{device} with effect NoExecute"
+        )
+        self._report_with_pods(claims, "Warning", "DeviceGone", "Discover", note)
 
     def _report(self, claim: ClaimReference, reason: str, action: str, note: str, *, kind: _Kind = "Warning") -> None:
         regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)

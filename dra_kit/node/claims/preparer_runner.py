@@ -157,6 +157,7 @@ class PreparerRunner(Struct, frozen=True):
             if not result.admin_access:
                 check_replacements(entries)
         await self.started.wait()
+        self.effects.gone.preparing(claim.reference, ((result.pool, result.device) for result in claim.results))
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
         ordinary, admin = EffectRequests(ordinary_scope), EffectRequests(admin_scope)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dra_kit.author.calls import author_exc_info, call, describe_located_error
 from dra_kit.author.context import EffectInForce
 from dra_kit.author.effect import Effect
-from dra_kit.errors import ConfigurationError, DraKitError, NotYet, PermanentError, TransientError
+from dra_kit.errors import ConfigurationError, DraKitError, HardwareGone, NotYet, PermanentError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import HardwareHandle
 from dra_kit.node.deadlines import retry_deadline, run_to_completion
@@ -26,6 +26,7 @@ from dra_kit.node.effects.classes import (
     title_of,
     write_outcome,
 )
+from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.without_code import stored_undo
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.locks import NamedLocks
@@ -60,6 +61,7 @@ class EffectEngine:
         replaced: Replaced,
     ) -> None:
         self.reverter = reverter
+        self.gone: GoneHardware = reverter.gone
         self._store = store
         self._classes = classes
         self._hardware = hardware
@@ -196,6 +198,16 @@ class EffectEngine:
                 public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and the "
                 "driver retries it",
             ) from error
+        except Exception as error:
+            if not self.gone.is_cause(error, record.claims):
+                raise
+            where = f"{self.gone.names(record.claims)} does not exist any more"
+            remedy = "it can be applied when the device is back, or delete the pod to get another device"
+            raise HardwareGone(
+                f"effect {title_of(effect)} cannot be applied, because {where}: {cls.__name__}.apply raised "
+                f"{describe_located_error(error, cls.__module__)}; {remedy}",
+                public=f"effect {public_title(effect)} cannot be applied, because {where}; {remedy}",
+            ) from None
         hit(Failpoint.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)
         replaces = former is not None and text != former
@@ -211,7 +223,15 @@ class EffectEngine:
 class EffectReverter:
     """Reverts effects; the only place that calls ``revert``; ``locks`` are of what effects touch."""
 
-    def __init__(self, store: StateStore, classes: EffectClasses, hardware: HardwareHandle, locks: NamedLocks) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        classes: EffectClasses,
+        hardware: HardwareHandle,
+        locks: NamedLocks,
+        gone: GoneHardware,
+    ) -> None:
+        self.gone = gone
         self._store = store
         self._classes = classes
         self._hardware = hardware
@@ -247,6 +267,8 @@ class EffectReverter:
                 public=f"claim {claim}: {'; '.join(map(public_text, failures))}",
                 code=codes.pop() if len(codes) == 1 else "revert-failed",
             )
+        if not keep:
+            self.gone.released(claim)
 
     async def _release(self, record: EffectRecord, claim: ClaimReference) -> None:
         async with self._locks.hold_all(self._classes.touched(record)):
@@ -256,7 +278,7 @@ class EffectReverter:
             unneeded = await self._store.release_effect(record.number, claim.uid)
             hit(Failpoint.EFFECT_RELEASED)
             if unneeded is not None:
-                await self.revert(unneeded)
+                await self.revert(unneeded, last=claim)
 
     async def undo_unneeded(self) -> None:
         """Revert effects that no claim needs any more; a failure is reported, and retried when its keys are needed."""
@@ -274,15 +296,17 @@ class EffectReverter:
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
                         logger.warning("effect not reverted", extra=fields)
 
-    async def revert(self, record: EffectRecord) -> None:
+    async def revert(self, record: EffectRecord, *, last: ClaimReference | None = None) -> None:
         """Revert an effect and forget it, however long that takes; the caller holds its keys and locks.
+
+        An effect whose hardware does not exist any more is only forgotten. ``last`` is the claim that needed it last.
 
         Raises:
             TransientError: it could not be reverted, or another release of the driver stored it.
         """
-        await run_to_completion(self._revert(record))
+        await run_to_completion(self._revert(record, (*record.claims, *([last] if last is not None else ()))))
 
-    async def _revert(self, record: EffectRecord) -> None:
+    async def _revert(self, record: EffectRecord, claims: Sequence[ClaimReference]) -> None:
         effect, _ = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         cls = type(effect)
@@ -296,8 +320,11 @@ class EffectReverter:
             hit(Failpoint.EFFECT_REVERTED)
         except Exception as error:
             text = describe_located_error(error, cls.__module__)
+            if self.gone.is_cause(error, claims):
+                await self._forget(record, "effect not reverted, its hardware does not exist any more", error=text)
+                return
+            expected = isinstance(error, DraKitError) or record.error == text  # the same as the last time
             await self._store.revert_failed(record.number, text)
-            expected = isinstance(error, DraKitError)
             logger.warning(
                 "effect not reverted",
                 extra={"effect": self._classes.title(record), "error": text},
@@ -310,9 +337,13 @@ class EffectReverter:
                 public=f"effect {public_title(effect)} could not be reverted: {cls.__name__}.revert raised "
                 f"{describe_located_error(error, cls.__module__, public=True)}; it is retried",
             ) from error
+        await self._forget(record, "effect reverted")
+
+    async def _forget(self, record: EffectRecord, why: str, **fields: str) -> None:
         await self._store.forget_effect(record.number)
         hit(Failpoint.EFFECT_FORGOTTEN)
-        logger.info("effect reverted", extra={"effect": self._classes.title(record), "keys": list(record.keys)})
+        level = logging.WARNING if fields else logging.INFO
+        logger.log(level, why, extra={"effect": self._classes.title(record), "keys": list(record.keys), **fields})
 
 
 FIRST_PAUSE = 0.02

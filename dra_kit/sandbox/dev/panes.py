@@ -17,7 +17,8 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
-from dra_kit.sandbox.views.tables import counter_lines, taint_texts
+from dra_kit.sandbox.views.devices import PoolKey, PoolState, allocation_results, device_taints, pool_state
+from dra_kit.sandbox.views.tables import counter_lines
 from dra_kit.text import counted, escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"
@@ -44,13 +45,17 @@ class Pane(Struct, frozen=True):
     newest_last: bool = False
 
 
-def devices_pane(driver: str, slices: Iterable[ObjectView], claims: Iterable[ObjectView]) -> Pane:
-    """Return the devices of the driver, pool by pool, each with the claims that have it."""
+def devices_pane(
+    driver: str, slices: Iterable[ObjectView], claims: Sequence[ObjectView], rules: Sequence[ObjectView] = ()
+) -> Pane:
+    """Return the devices of the driver, pool by pool, each with the claims that have it, and what blocks it.
+
+    ``rules`` are the DeviceTaintRules of the cluster.
+    """
     own = sorted((item for item in slices if item["spec"]["driver"] == driver), key=_place)
     pools: dict[tuple[str, str], list[ObjectView]] = {}
     for item in own:
         pools.setdefault((item["spec"]["pool"]["name"], item["spec"].get("nodeName", "")), []).append(item)
-    holders = _holders(driver, claims)
     rows: list[PaneRow] = []
     for (pool, node), items in pools.items():
         pool_text = _pool(pool, node, items)
@@ -58,8 +63,11 @@ def devices_pane(driver: str, slices: Iterable[ObjectView], claims: Iterable[Obj
             rows.append(PaneRow((pool_text,), "bold"))
         counters = [one for item in items for one in item["spec"].get("sharedCounters", [])]
         rows += [PaneRow((f"counters {line}",), _FAINT) for line in counter_lines(counters)]
-        rows += [_device(device, holders.get((pool, device["name"]), ())) for item in items
+        state = pool_state((driver, pool), items, claims)
+        rows += [_device((driver, pool), device, state, rules) for item in items
                  for device in item["spec"].get("devices", [])]  # fmt: skip
+        rows += [PaneRow((name, _short_names(found), "in use and not published now"), _BAD)
+                 for name, found in state.vanished.items()]  # fmt: skip
     number = sum(len(item["spec"].get("devices", [])) for item in own)
     if not own:
         return Pane("Devices", (PaneRow(("no ResourceSlice is published",), _WAITS),))
@@ -78,13 +86,20 @@ def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
     return f"pool {name}{where}, generation {generation}, {counted(len(items), 'slice')}"
 
 
-def _device(device: Mapping[str, Any], holders: Sequence[str]) -> PaneRow:
+def _device(pool: PoolKey, device: ObjectView, state: PoolState, rules: Sequence[ObjectView]) -> PaneRow:
+    name = device["name"]
     values = [f"{name}={_value(value)}" for name, value in device.get("attributes", {}).items()]
     values += [f"{name}={value['value']}" for name, value in device.get("capacity", {}).items()]
-    taints = taint_texts(device)
-    reported = [*(f"taint {text}" for text in taints), " ".join(values)]
-    style = _NO_SCHEDULE if taints else _GOOD if holders else ""
-    return PaneRow((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
+    taints = device_taints((*pool, name), device, rules)
+    holders, blocked = state.holders.get(name, ()), state.blocked.get(name, "")
+    reported = [blocked, *(f"taint {text}" for text in taints), " ".join(values)]
+    style = _NO_SCHEDULE if taints else _GOOD if holders else _FAINT if blocked else ""
+    use = _short_names(holders) if holders else "blocked" if blocked else "free"
+    return PaneRow((name, use, "; ".join(filter(None, reported))), style)
+
+
+def _short_names(claims: Iterable[str]) -> str:
+    return ", ".join(name.removeprefix("default/") for name in claims)
 
 
 def _value(value: Mapping[str, Any]) -> str:
@@ -92,24 +107,6 @@ def _value(value: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         return ",".join(map(str, content))
     return str(content).lower() if isinstance(content, bool) else str(content)
-
-
-def _holders(driver: str, claims: Iterable[ObjectView]) -> dict[tuple[str, str], list[str]]:
-    """Return the claims that have each device, by pool and name."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for claim in claims:
-        for result in _results(claim):
-            if result["driver"] == driver:
-                holders = found.setdefault((result["pool"], result["device"]), [])
-                if (name := _name(claim)) not in holders:
-                    holders.append(name)
-    return found
-
-
-def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
-    allocation = claim.get("status", {}).get("allocation") or {}
-    results: Sequence[Mapping[str, Any]] = allocation.get("devices", {}).get("results", [])
-    return results
 
 
 def claims_pane(
@@ -125,7 +122,7 @@ def claims_pane(
 
 def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mapping[str, KubeletCall]) -> PaneRow:
     name, uid = _name(claim), claim["metadata"]["uid"]
-    devices = ", ".join(dict.fromkeys(str(result["device"]) for result in _results(claim)))
+    devices = ", ".join(dict.fromkeys(str(result["device"]) for result in allocation_results(claim)))
     call = prepared.get(uid)
     if "deletionTimestamp" in claim["metadata"]:
         return PaneRow((name, "deleting", devices), _WAITS)

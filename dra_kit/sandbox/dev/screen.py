@@ -19,11 +19,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure
-from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.cluster import USER_AGENT, Sandbox
 from dra_kit.sandbox.dev.panes import (
     CallHistory,
     ClaimEdits,
@@ -48,6 +48,7 @@ from dra_kit.sandbox.records import (
     DriverStarting,
     ManifestsApplied,
     ManifestsRefused,
+    PodDeletionExplained,
     Record,
 )
 from dra_kit.sandbox.timeline.report import PodProblems
@@ -106,6 +107,9 @@ class Screen:
                 self._refusal = ""
                 if message:
                     self.log(f"{time.strftime('%H:%M:%S')} manifests: {message}")
+            case PodDeletionExplained(pod=pod, by=by) if by not in {"", USER_AGENT}:
+                name = f"{pod.namespace}/{pod.name}".removeprefix("default/")
+                self.log(f"{time.strftime('%H:%M:%S')} Pod {name} is {record}")
             case ManifestsRefused(message=message):
                 self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message)}; not applied"
             case _:
@@ -164,7 +168,9 @@ class Screen:
         claims, pods = list(objects(RESOURCE_CLAIMS).values()), list(objects(PODS).values())
         reasons = {uid: "; ".join(map(str, causes)) for uid, causes in self._causes.items() if causes}
         return [
-            devices_pane(self._driver, objects(RESOURCE_SLICES).values(), claims),
+            devices_pane(
+                self._driver, objects(RESOURCE_SLICES).values(), claims, list(objects(DEVICE_TAINT_RULES).values())
+            ),
             claims_pane(claims, self._reasons(pods), self._calls.prepared),
             pods_pane(pods, self._got.by_uid, {**self._problems.by_uid, **reasons}),
             calls_pane(self._calls.newest_first),

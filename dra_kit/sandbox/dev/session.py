@@ -30,6 +30,7 @@ from dra_kit.sandbox.records import (
     ManifestsRefused,
     Record,
 )
+from dra_kit.sandbox.run.undo import undo_effects
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.views.live import LiveView
@@ -101,6 +102,8 @@ class DevSession:
         self._updates: RollingUpdater | None = None
         self._is_slow = False  # the code that is started now
         self._has_changed = False  # since the start of it
+        self.remaining: Sequence[str] = ()
+        """Changes of hardware that could not be undone at the end."""
         self._at_once: Counter[Path] = Counter()
 
     def submit(self, event: Event) -> None:
@@ -149,6 +152,7 @@ class DevSession:
                 try:
                     await sandbox.or_fail(self._work(sandbox, updates, watch))
                 finally:
+                    self.remaining = await undo_effects(sandbox)
                     await updates.stop()
         finally:
             await updates.stop()

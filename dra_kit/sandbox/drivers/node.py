@@ -7,7 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.log import OutputReader
@@ -193,6 +193,18 @@ class SandboxNode:
             of = f" of {driver}" if len(self.drivers) > 1 else ""
             for text in self._state_of(driver, directories):
                 yield f"{text}{of}"
+
+    def effects(self) -> list[str]:
+        """Return the changes that the drivers made for claims and that would outlive the sandbox, one text for each.
+
+        Programs and objects of the cluster, which can be undone without the driver's code, end with the sandbox.
+        """
+        found = []
+        for database in sorted(self.directory.glob("plugins/*/state.sqlite")):
+            with suppress(DraKitError):  # it cannot be read, which its driver logs
+                effects = dump_state(database)["effects"]
+                found += [f"effect {item['effect']} with {item['spec']}" for item in effects if not item["undo"]]
+        return found
 
     def _state_of(self, driver: str, directories: Mapping[str, Path]) -> Iterator[str]:
         try:

@@ -185,6 +185,13 @@ def report_failure(error: DraKitError) -> None:
         replace_private(Path(path), json.dumps({"error": str(error), "code": error.code}).encode())
 
 
+def report_remaining(texts: Sequence[str]) -> None:
+    """Report changes of hardware that remain to the process that stops this one; a no-op in the foreground."""
+    path = os.environ.get(STATE_VARIABLE)
+    if path and texts:
+        replace_private(Path(path), json.dumps({**_fields(Path(path)), "remaining": list(texts)}).encode())
+
+
 def running_in_background() -> list[DetachedSandbox]:
     """Return the sandboxes of this user in the background, oldest first; remove the records of those that ended.
 
@@ -198,12 +205,14 @@ def running_in_background() -> list[DetachedSandbox]:
     return [sandbox for sandbox in known if sandbox.runs]
 
 
-def stop(sandbox: DetachedSandbox) -> None:
-    """End a sandbox in the background and wait until it is gone."""
+def stop(sandbox: DetachedSandbox) -> list[str]:
+    """End a sandbox in the background and wait until it is gone; return the changes of hardware that remain."""
     with suppress(ProcessLookupError), ProcessHandle(sandbox.pid) as process:
         if sandbox.runs and not process.end(signal.SIGTERM, _STOP_SECONDS):
             process.end(signal.SIGKILL, _STOP_SECONDS)
+    remaining = _fields(sandbox.state).get("remaining")
     _forget(sandbox)
+    return list(map(str, remaining)) if isinstance(remaining, list) else []
 
 
 def _forget(sandbox: DetachedSandbox) -> None:

@@ -97,7 +97,7 @@ class FilesStory(RunObserver):
             await self._show_silent(pods)
             self._show_tried_again(pods)
         outcome = judge_pods(pods, self._shown.problems.by_uid, refused=self._refused(pods))
-        known = {pod["metadata"]["uid"] for pod in pods}
+        known = {*self._shown.problems.deleted, *(pod["metadata"]["uid"] for pod in pods)}
         complete = all(item.uid in known for item in made if item.resource == PODS) and not self._shortfalls(made)
         return PodsOutcome(outcome.settled and complete, outcome.failures)
 
@@ -107,7 +107,8 @@ class FilesStory(RunObserver):
         pods, lacking = self._pods(made), self._shortfalls(made)
         causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
         outcome = judge_pods(pods, self._shown.problems.by_uid, causes, self._refused(pods))
-        return PodsOutcome(outcome.settled and not lacking, (*outcome.failures, *lacking))
+        deleted = filter(None, map(self._shown.problems.deleted.get, [item.uid for item in made]))
+        return PodsOutcome(outcome.settled and not lacking, (*outcome.failures, *deleted, *lacking))
 
     # --- dra_kit.sandbox.stories.runner.StoryObserver
 
@@ -122,7 +123,7 @@ class FilesStory(RunObserver):
         pods = self._pods(self._made)
         if failure is not None:
             self._show(failure.outcome or PodsOutcome(settled=True, failures=(str(failure),)))
-        elif pods:
+        elif pods or any(item.resource == PODS for item in self._made):
             self._view.entry("all pods succeeded", bold=True, fg="green")
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in self._made)
@@ -176,16 +177,24 @@ class FilesStory(RunObserver):
         return causes
 
     def _pods(self, made: Sequence[CreatedObject]) -> list[ObjectView]:
-        """Return the applied pods, and those of applied workloads."""
-        objects = self._sandbox.informers.objects
-        return pods_of_workloads({item.uid for item in made}, objects(REPLICA_SETS).values(), objects(PODS).values())
+        """Return the applied pods, and those of applied workloads; applied pods only until they are deleted."""
+        objects, uids = self._sandbox.informers.objects, {item.uid for item in made}
+        over = uids & self._shown.problems.deleted.keys()
+        pods = pods_of_workloads(uids, objects(REPLICA_SETS).values(), objects(PODS).values())
+        return [pod for pod in pods if pod["metadata"]["uid"] not in over]
 
     def _shortfalls(self, made: Sequence[CreatedObject]) -> list[str]:
-        """Return what applied workloads lack."""
-        workloads = [item for item in made if item.resource in WORKLOADS]
-        objects = self._sandbox.informers.objects
-        known = (objects(item.resource).get((item.namespace or "", item.name), item.object) for item in workloads)
-        return [text for text in map(workload_shortfall, known) if text]
+        """Return what applied workloads lack, and why their pods were evicted."""
+        objects, found = self._sandbox.informers.objects, list[str]()
+        evicted = {pod["metadata"]["uid"]: (pod, cause) for pod, cause in self._shown.problems.evicted}
+        for item in (item for item in made if item.resource in WORKLOADS):
+            text = workload_shortfall(objects(item.resource).get((item.namespace or "", item.name), item.object))
+            if text:
+                pods = [pod for pod, _ in evicted.values()]
+                own = pods_of_workloads({item.uid}, objects(REPLICA_SETS).values(), pods)
+                causes = dict.fromkeys(evicted[pod["metadata"]["uid"]][1] for pod in own)
+                found.append("\n  ".join((text, *(f"a pod was {cause}" for cause in causes))))
+        return found
 
     def _refused(self, pods: Sequence[ObjectView]) -> set[str]:
         """Return UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""

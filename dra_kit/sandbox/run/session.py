@@ -18,6 +18,7 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay
+from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
@@ -26,6 +27,7 @@ from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.slices.publisher import NOT_PUBLISHED
+from dra_kit.text import counted
 
 _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
@@ -79,6 +81,8 @@ class SandboxSession:
         self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
         self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
+        self.remaining: Sequence[str] = ()
+        """Changes of hardware that could not be undone at the end."""
 
     @property
     def exit_code(self) -> int:
@@ -96,7 +100,10 @@ class SandboxSession:
         sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,))
         try:
             async with sandbox:
-                await sandbox.or_fail(self._work(sandbox))
+                try:
+                    await sandbox.or_fail(self._work(sandbox))
+                finally:
+                    await self._undo(sandbox)
         finally:
             seconds = time.monotonic() - begin
             self._shown.timeline.append(
@@ -112,6 +119,17 @@ class SandboxSession:
             self._shown.feed.close()
             self._write_report()
         return self.exit_code
+
+    async def _undo(self, sandbox: Sandbox) -> None:
+        def show(number: int) -> None:
+            self._view.entry(f"deleting pods to undo {counted(number, 'change')} of hardware", fg="yellow")
+
+        if self._shown.leftovers:  # the pods are deleted, and all of it is reported
+            self.remaining = await remaining_effects(sandbox)
+            return
+        self.remaining = await undo_effects(sandbox, show)
+        self._shown.leftovers.extend(self.remaining)
+        self._shown.failures.extend(f"left over: {text}" for text in self.remaining)
 
     async def _work(self, sandbox: Sandbox) -> None:
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])

@@ -43,6 +43,7 @@ from dra_kit.sandbox.records import (
     PodUnschedulable,
     Record,
 )
+from dra_kit.sandbox.timeline.deletions import PodDeletions
 from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile
 
 FILE: Final = "timeline.jsonl"
@@ -68,6 +69,7 @@ class TimelineFeed(SandboxObserver):
         self._sandbox: Sandbox | None = None
         self._drivers: tuple[str, ...] = ()
         self._outputs = ContainerOutputs()
+        self._deletions: PodDeletions | None = None
         # the start of each call in progress that is not reported as overdue, by node, driver and claims
         self._calls: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, CallStarted]] = {}
         self._expecting = asyncio.Event()  # there is something to look at again and again
@@ -84,6 +86,7 @@ class TimelineFeed(SandboxObserver):
         self._timeline.append(
             ClusterStarted(version=VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=self._drivers)
         )
+        self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
         for resource in sandbox.informers.resources:
             sandbox.informers.listen(resource, self._changed(resource))
         if self._driver_log:
@@ -167,6 +170,9 @@ class TimelineFeed(SandboxObserver):
             metadata = change.object["metadata"]
             if resource == PODS and (change.type == "DELETED" or "deletionTimestamp" in metadata):
                 self._take_rest(metadata["uid"])
+            if resource == PODS and self._deletions is not None:
+                for explanation in self._deletions.changed(change.object, gone=change.type == "DELETED"):
+                    self._timeline.append(explanation)
             self._timeline.append(ObjectChanged(change=change.type, resource=name, object=change.object))
 
         return changed

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dra_kit.client.resources import PODS
+from dra_kit.kubernetes.resource.objects import object_name, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -20,6 +21,7 @@ from dra_kit.sandbox.records import (
     ContainerStarted,
     ExitStatus,
     ObjectChanged,
+    PodDeletionExplained,
     PodExplained,
     PodScheduled,
     PodTerminating,
@@ -30,6 +32,7 @@ from dra_kit.sandbox.records import (
 from dra_kit.sandbox.stories.completion import status_problem
 
 _REMEMBERED: Final = 1_000  # pods that are deleted
+_EVICTIONS: Final = 100
 _OUTPUT: Final = 1 << 20  # bytes of one container
 _OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that are deleted
 
@@ -236,15 +239,30 @@ class PodProblems:
         self._problems: dict[str, str] = {}
         self.unprepared: set[str] = set()
         """UIDs of the pods whose last NodePrepareResources ended with an error."""
+        self.evicted: deque[tuple[ObjectView, str]] = deque(maxlen=_EVICTIONS)
+        """The pods that were evicted last, each with the cause."""
+        self._explained: dict[str, PodDeletionExplained] = {}
+        self._deleted: dict[str, str] = {}
 
     @property
     def by_uid(self) -> Mapping[str, str]:
         """The problem of each pod that has one; a live view."""
         return MappingProxyType(self._problems)
 
+    @property
+    def deleted(self) -> Mapping[str, str]:
+        """Why each of the newest deleted pods failed, by UID; empty for a pod that had succeeded. A live view."""
+        return MappingProxyType(self._deleted)
+
     def read(self, record: Record) -> None:
         """Take a record."""
         match record:
+            case ObjectChanged(resource=PODS.full_name, object=pod):
+                self._pod_changed(pod, gone=record.change == "DELETED")
+            case PodDeletionExplained(pod=pod):
+                self._explained[pod.uid] = record
+                if record.evicted:
+                    self._problems[pod.uid] = str(record)
             case PodScheduled(pod=pod):
                 self._problems.pop(pod.uid, None)
             case PodUnschedulable(pod=pod, message=message):
@@ -264,8 +282,21 @@ class PodProblems:
                     self.unprepared.discard(pod.uid)
             case ContainerStarted(container=container, exit=how) if how is not None and how.reason == START_ERROR:
                 self._problems[container.pod.uid] = f"container {container.name} cannot start: {how.message}"
-            case ObjectChanged(change="DELETED", resource=PODS.full_name, object=pod):
-                self._problems.pop(pod["metadata"]["uid"], None)
-                self.unprepared.discard(pod["metadata"]["uid"])
             case _:
                 pass
+
+    def _pod_changed(self, pod: ObjectView, *, gone: bool) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._deleted and (gone or "deletionTimestamp" in pod["metadata"]):
+            phase = pod.get("status", {}).get("phase", "Pending")
+            explained = self._explained.pop(uid, None) or PodDeletionExplained(pod=pod_reference(pod))
+            if explained.evicted:
+                self.evicted.append((pod, str(explained)))
+            failed = f" after it had failed: {status_problem(pod)}" if phase == "Failed" else ""
+            why = f"Pod {object_name(pod)} was {explained}{failed}"
+            self._deleted[uid] = "" if phase == "Succeeded" else why
+            if len(self._deleted) > _REMEMBERED:
+                del self._deleted[next(iter(self._deleted))]
+        if gone:
+            self._problems.pop(uid, None)
+            self.unprepared.discard(uid)

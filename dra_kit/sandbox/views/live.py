@@ -13,6 +13,9 @@ from typing import Any, Final, TextIO
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
+from dra_kit.kubernetes.scheduler.claim_controller import POD_CLAIM_ANNOTATION
+from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
+from dra_kit.sandbox.cluster import USER_AGENT
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.drivers.roles import HANGING_SECONDS
 from dra_kit.sandbox.records import (
@@ -35,14 +38,22 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PodDeletionExplained,
     PodScheduled,
     PodUnschedulable,
     Record,
 )
 from dra_kit.sandbox.timeline.report import START_ERROR
+from dra_kit.sandbox.views.devices import DeviceEntries
 from dra_kit.sandbox.views.entries import EntryPrinter, ShortNames, ViewDetail, ViewEntry, count, lines, milliseconds
 from dra_kit.sandbox.views.tables import counter_lines, device_table, wrapped
 from dra_kit.text import escape_unprintable
+
+_ORIGINS: Final = {
+    POD_CLAIM_ANNOTATION: " (made from a template)",
+    EXTENDED_CLAIM_ANNOTATION: " (made for extended resources)",
+}
+"""Annotations of claims that controllers create."""
 
 
 class ObjectEntries:
@@ -53,6 +64,7 @@ class ObjectEntries:
         self._slices: dict[str, str] = {}  # what each slice offers, as last shown
         self._classes: dict[str, Any] = {}  # the spec of each
         self._pods: dict[str, tuple[str | None, bool]] = {}  # phase of each, and whether it is deleted, by UID
+        self._deletions: dict[str, PodDeletionExplained] = {}  # of pods, by UID
 
     def read(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         """Yield what is shown of a change."""
@@ -108,7 +120,8 @@ class ObjectEntries:
         if record.change != "ADDED":
             return
         claim = record.object
-        made = " (made from a template)" if "generateName" in claim["metadata"] else ""
+        annotations = claim["metadata"].get("annotations") or {}
+        made = next((text for name, text in _ORIGINS.items() if name in annotations), "")
         asked = claim["spec"].get("devices", {})
         details = lines([*_requests(asked), *map(_constraint, asked.get("constraints", []))])
         title = f"ResourceClaim {self._names.short(object_name(claim))}{made} asks for devices"
@@ -127,8 +140,10 @@ class ObjectEntries:
         pod, uid = record.object, record.object["metadata"]["uid"]
         name = f"Pod {self._names.short(object_name(pod))}"
         if record.change == "DELETED":
-            self._pods.pop(uid, None)
-            yield ViewEntry(f"{name} is gone")
+            _, deleted = self._pods.pop(uid, (None, False))
+            cause = self._deletion_cause(uid)
+            self._deletions.pop(uid, None)
+            yield ViewEntry(f"{name} is gone", () if deleted else cause)
             return
         phase, deleted = pod.get("status", {}).get("phase"), "deletionTimestamp" in pod["metadata"]
         before, self._pods[uid] = self._pods.get(uid), (phase, deleted)
@@ -138,7 +153,17 @@ class ObjectEntries:
             if phase != before[0] and not deleted:
                 yield ViewEntry(f"{name} is {phase}", colour="red" if phase == "Failed" else "green")
             if deleted and not before[1]:
-                yield ViewEntry(f"{name} is being deleted")
+                cause = self._deletion_cause(uid)
+                yield ViewEntry(f"{name} is being deleted", cause, "yellow" if cause else "")
+
+    def explain(self, deletion: PodDeletionExplained) -> None:
+        """Show this with the deletion of the pod, which follows."""
+        self._deletions[deletion.pod.uid] = deletion
+
+    def _deletion_cause(self, uid: str) -> tuple[ViewDetail, ...]:
+        """Return who deletes a pod, and why; empty if that is the sandbox, or is not known."""
+        deletion = self._deletions.get(uid)
+        return lines([str(deletion)]) if deletion and deletion.by not in {"", USER_AGENT} else ()
 
     def is_deleted(self, pod_uid: str) -> bool:
         """Return whether a pod is being deleted, or is gone."""
@@ -178,6 +203,7 @@ class LiveView:
         self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
         self.names: Final = ShortNames()
         self._objects = ObjectEntries(self.names)
+        self._devices = DeviceEntries(self.names)
         self._calls = CallEntries(self.names)
         self._containers = ContainerEntries(self.names)
         self.cut_off: Final = asyncio.Event()
@@ -208,8 +234,11 @@ class LiveView:
             case ClusterEnding(calls=calls) if calls:
                 title = f"waiting up to {HANGING_SECONDS:.0f} s for the driver's code"
                 yield ViewEntry(title, lines(calls), "yellow", bold=True)
+            case PodDeletionExplained():
+                self._objects.explain(record)
             case ObjectChanged():
                 yield from self._objects.read(record)
+                yield from self._devices.read(record)
                 if record.resource == PODS.full_name and record.change == "DELETED":
                     self._calls.forget(record.object["metadata"]["uid"])
             case _:

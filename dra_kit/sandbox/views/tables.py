@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import TextWrapper
 from typing import Any, Final, TypeAlias
 
+from dra_kit.kubernetes.resource.objects import taint_text
 from dra_kit.text import align_columns
 
 _ROWS: Final = 16
@@ -81,7 +82,7 @@ def _rows(devices: Sequence[Mapping[str, Any]]) -> _Rows:
         amounts = {key: str(value["value"]) for key, value in device.get("capacity", {}).items()}
         row = [device["name"], *(attributes.get(name, "-") for name in names)]
         row += [amounts.get(name, "-") for name in capacities]
-        rows.append([*row, ", ".join(taint_texts(device)) or "-"] if tainted else row)
+        rows.append([*row, ", ".join(map(taint_text, device.get("taints", []))) or "-"] if tainted else row)
     return rows
 
 
@@ -113,14 +114,6 @@ def _in_common(rows: _Rows) -> dict[int, str]:
     """Return the columns, but for the first, that have one value for several devices."""
     columns = list(zip(*rows[1:], strict=True))
     return {i: cells[0] for i, cells in enumerate(columns) if i and len(cells) > 1 and len(set(cells)) == 1}
-
-
-def taint_texts(device: Mapping[str, Any]) -> list[str]:
-    """Return taints as kubectl writes those of nodes."""
-    return [
-        f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
-        for taint in device.get("taints", [])
-    ]
 
 
 def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import textwrap
+import time
 
 import pytest
 
@@ -50,6 +52,51 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert kitchen.left_behind() == []
     assert not sleeping(kitchen.nap)
     assert "no sandbox is running in the background" in kitchen.run("down", code=2)
+
+
+EFFECT = """
+    class Mode(dra.Effect[None], id="mode"):
+        def keys(self):
+            return ["oven"]
+
+        def apply(self, previous):
+            pathlib.Path("oven").write_text("hot")
+
+        def revert(self, outcome):
+            if pathlib.Path("broken").exists():
+                raise dra.TransientError("the oven is locked")
+            pathlib.Path("oven").write_text("cold")
+"""
+
+
+def with_effect(text: str) -> str:
+    """A driver whose claims change the file ``oven``."""
+    head = "import dra_kit as dra"
+    text = text.replace(head, f"import pathlib\n\n{head}\n{textwrap.dedent(EFFECT)}", 1)
+    text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Mode]")
+    last = "        return dra.Prepared("
+    return text.replace(last, f"        device.ensure(Mode()).result()\n{last}")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_down_undoes_changes_of_hardware_or_names_them(kitchen: Kitchen, *, broken: bool) -> None:
+    driver = kitchen.directory / "pizzeria.py"
+    driver.write_text(with_effect(driver.read_text()))
+    kitchen.order(pod("guest", "sleep", kitchen.nap, restart="Always"))
+    kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach")
+    oven = kitchen.directory / "oven"
+    end = time.monotonic() + 60
+    while not oven.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    if broken:
+        (kitchen.directory / "broken").touch()
+
+    text = kitchen.run("down")
+
+    remain = "these changes of hardware remain; undo them manually:\n  effect mode with {}\n"
+    assert (oven.read_text(), remain in text) == (("hot", True) if broken else ("cold", False))
+    assert "the sandbox of dra.pizza has stopped" in text
 
 
 def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Kitchen) -> None:

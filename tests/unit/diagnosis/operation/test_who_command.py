@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from contextlib import closing
@@ -52,8 +53,6 @@ def who(*arguments: object) -> Result:
 async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path, wanted: str) -> None:
     with api_server(tmp_path) as kubeconfig:
         await filled(kubeconfig)
-        import asyncio
-
         found = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "-o", "json", wanted)
         nothing = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "GPU-1")
         elsewhere = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "-n", "other")
@@ -63,6 +62,23 @@ async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path,
     assert nothing.exit_code == 3
     assert nothing.stderr == ("no device of GPU-1 is in use; hardware ids are only known on the device's node\n")
     assert elsewhere.exit_code == 3
+
+
+async def test_cluster_of_the_environment_is_asked_on_a_node_with_other_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "kubelet/plugins/dra.pasta/ops.sock"
+    link.parent.mkdir(parents=True)
+    link.with_name("ops-1.sock").touch()
+    link.symlink_to("ops-1.sock")
+    with api_server(tmp_path) as kubeconfig:
+        await filled(kubeconfig)
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        answer = await asyncio.to_thread(who, "--kubelet-dir", tmp_path / "kubelet", "-o", "json")
+    assert answer.exit_code == 0, answer.output
+    [use] = json.loads(answer.stdout)["devices"]
+    assert use["driver"] == "dra.pizza"
+    assert answer.stderr == "note: KUBECONFIG is set, so the API server is asked; --source node asks this node\n"
 
 
 def test_missing_sources_on_a_node_are_named(tmp_path: Path) -> None:

@@ -74,6 +74,27 @@ async def test_status_lists_effects_and_their_claims(node: Node) -> None:
         assert (await status(node))["effects"] == []
 
 
+async def test_status_shows_the_title_of_an_effect(node: Node) -> None:
+    class Titled(Heat, id="titled"):
+        def title(self) -> str:
+            return f"the {self.oven} oven at {self.temperature} °C"
+
+    class Baker(dra.Preparer):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            await device.ensure(Titled(oven="left", temperature=200))
+            return dra.Prepared(env={"A": "1"})
+
+    kitchen()
+    async with node.running(driver(Baker(), effects=[Titled])):
+        await node.prepare(node.claim())
+        document = await status(node)
+    [effect] = document["effects"]
+    assert (effect["effect"], effect["title"]) == ("titled", "the left oven at 200 °C")
+    assert "  the left oven at 200 °C   left      in_force   default/lunch   -" in status_text(document)
+    del effect["title"]
+    assert "  titled   left      in_force   default/lunch   -" in status_text(document), "of an older release"
+
+
 async def test_status_lists_each_failure_once_with_its_code(node: Node) -> None:
     def refuse(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         raise dra.PermanentError("the oven is cold; heat it", code="cold-oven")

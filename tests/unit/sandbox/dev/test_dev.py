@@ -86,6 +86,21 @@ def test_new_code_takes_over_and_reverts_effects(desk: Desk) -> None:
     assert times(desk.text, "cold is pizza-0") == 1
 
 
+def test_effects_are_reverted_when_the_user_quits(desk: Desk) -> None:
+    text = DRIVER.replace("    def prepare(", "    async def prepare(").replace(
+        "        print(f", "        await device.ensure(Heat(oven=device.name))\n        print(f"
+    )
+    text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Heat]")
+    desk.file.write_text(text.replace("class Oven", EFFECT + "\n\nclass Oven"))
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    assert desk.end() == 0
+
+    assert times(desk.text, "cold is pizza-0") == 1
+    assert desk.text.endswith("everything is stopped\n")
+
+
 def test_new_code_serves_new_pods(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)

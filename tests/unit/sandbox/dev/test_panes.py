@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -22,7 +23,15 @@ from dra_kit.sandbox.dev.panes import (
     log_pane,
     pods_pane,
 )
-from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted
+from dra_kit.sandbox.dev.screen import Screen
+from dra_kit.sandbox.records import (
+    PREPARE,
+    UNPREPARE,
+    AnsweredDevice,
+    CallEnded,
+    CallStarted,
+    PodDeletionExplained,
+)
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")
 GUEST = PodReference("default", "guest", "p-1")
@@ -89,6 +98,73 @@ def test_devices_pane_shows_holders_and_taints() -> None:
         ("pizza-0", "lunch, dinner", "dough=pan hot=true sizes=1,2"),
         ("pizza-1", "free", "taint oven=cold:NoSchedule; slices=8"),
     ]
+
+
+def test_screen_logs_who_deletes_a_pod() -> None:
+    screen = Screen(Console(file=io.StringIO()), "dra.pizza")
+    cause = "device pizza-0 of pool node-1 has taint oven:NoExecute"
+    screen.read(PodDeletionExplained(pod=GUEST, by="device-taint-eviction-controller", cause=cause, evicted=True))
+    screen.read(PodDeletionExplained(pod=GUEST, by="dra-kit sandbox"))
+
+    text = "\n".join(line.plain.rstrip() for line in screen.lines(160, 12))
+    assert f" Pod guest is evicted by device-taint-eviction-controller: {cause}\n" in text
+    assert text.count("Pod guest") == 1
+
+
+def test_devices_pane_shows_taints_of_rules() -> None:
+    taint = {"key": "oven", "effect": "NoExecute"}
+    selector = {"driver": "dra.pizza", "device": "pizza-1"}
+    rule = {"metadata": {"name": "recall"}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+    pane = devices_pane("dra.pizza", [piece(1, [{"name": "pizza-0"}, {"name": "pizza-1"}])], [], [rule])
+
+    assert cells(pane) == [("pizza-0", "free", ""), ("pizza-1", "free", "taint oven:NoExecute (recall)")]
+
+
+def half(name: str, memory: str = "4Gi") -> dict[str, Any]:
+    return {"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": memory}}}]}
+
+
+def test_devices_pane_shows_devices_that_counters_block() -> None:
+    counters = [{"name": "card", "counters": {"memory": {"value": "8Gi"}}}]
+    slices = [
+        piece(1, [], pool={"name": "node-1", "generation": 3, "resourceSliceCount": 2}, sharedCounters=counters),
+        piece(2, [half("a"), half("b"), half("whole", "8Gi")],
+              pool={"name": "node-1", "generation": 3, "resourceSliceCount": 2}),
+    ]  # fmt: skip
+
+    assert [row[:2] for row in cells(devices_pane("dra.pizza", slices, []))[1:]] == [
+        ("a", "free"), ("b", "free"), ("whole", "free"),
+    ]  # fmt: skip
+    assert cells(devices_pane("dra.pizza", slices, [claim("lunch", "a")]))[1:] == [
+        ("a", "lunch", ""),
+        ("b", "free", ""),
+        ("whole", "blocked", "counter memory of card has 4Gi left, 8Gi needed"),
+    ]
+    watching = claim("watch", "a")
+    watching["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    assert [row[:2] for row in cells(devices_pane("dra.pizza", slices, [watching]))[1:]] == [
+        ("a", "watch"), ("b", "free"), ("whole", "free"),
+    ]  # fmt: skip
+
+
+def test_overdrawn_counter_blocks_all_devices_with_counters() -> None:
+    counters = [{"name": name, "counters": {"memory": {"value": "8Gi"}}} for name in ("card", "other")]
+    far = {"name": "far", "consumesCounters": [{"counterSet": "other", "counters": {"memory": {"value": "1Gi"}}}]}
+    slices = [piece(1, [half("a", "6Gi"), half("b", "6Gi"), far, {"name": "plain"}], sharedCounters=counters)]
+
+    pane = devices_pane("dra.pizza", slices, [claim("lunch", "a"), claim("dinner", "b")])
+
+    assert cells(pane)[-2:] == [("far", "blocked", "counter memory of card is overdrawn"), ("plain", "free", "")]
+
+
+def test_devices_pane_shows_devices_in_use_that_are_not_published() -> None:
+    pane = devices_pane("dra.pizza", [piece(1, [{"name": "pizza-0"}])], [claim("lunch", "pizza-1")])
+
+    assert cells(pane) == [("pizza-0", "free", ""), ("pizza-1", "lunch", "in use and not published now")]
+    # while the slices of a new generation are written
+    half_written = {"name": "node-1", "generation": 4, "resourceSliceCount": 2}
+    assert len(cells(devices_pane("dra.pizza", [piece(1, [], pool=half_written)], [claim("lunch", "pizza-1")]))) == 1
 
 
 def test_devices_pane_shows_pools_and_counters_or_missing_slices() -> None:

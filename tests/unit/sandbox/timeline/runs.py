@@ -20,6 +20,7 @@ from dra_kit.sandbox.records import (
     ContainerStarted,
     ExitStatus,
     ObjectChanged,
+    PodDeletionExplained,
     PodExplained,
     PodScheduled,
     PodTerminating,
@@ -103,6 +104,7 @@ def records() -> st.SearchStrategy[Sequence[Record]]:
         st.builds(output, st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9), number, attempt,
                   late=st.booleans()),
         st.builds(ended, number, attempt, st.integers(0, 1)),
+        st.builds(lambda number, text: PodDeletionExplained(pod=who(number), by=text, cause=text), number, message),
         st.builds(lambda number: PodTerminating(node="node-1", pod=who(number)), number),
     )  # fmt: skip
     begin = ClusterStarted(version="v1.37.1", kubeconfig="/k", drivers=("dra.pizza",))

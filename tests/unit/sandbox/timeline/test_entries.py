@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
+
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -28,6 +30,7 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PodDeletionExplained,
     PodScheduled,
     PodUnschedulable,
     Record,
@@ -113,12 +116,12 @@ def test_claim_entries_show_requests() -> None:
     ]
     config = [{"opaque": {"driver": "dra.pasta"}}, {"opaque": {"driver": "dra.pizza"}}]
     item = {
-        "metadata": {"namespace": "default", "name": "lunch", "generateName": "lunch-"},
+        "metadata": {"namespace": "default", "name": "lunch"},
         "spec": {"devices": {"requests": requests, "constraints": constraints, "config": config}},
     }
 
     assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
-        "ResourceClaim lunch (made from a template) asks for devices",
+        "ResourceClaim lunch asks for devices",
         "request one: 2 devices of class pizza",
         "true",
         "request two/big: all devices of class pizza",
@@ -126,6 +129,94 @@ def test_claim_entries_show_requests() -> None:
         "devices of one differ in dra.pizza/dough",
         "config for driver dra.pasta, which does not run here: dra.pizza does not get it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "origin"),
+    [
+        (None, ""),  # a user's claim with a generated name
+        ({"resource.kubernetes.io/pod-claim-name": "pizza"}, " (made from a template)"),
+        ({"resource.kubernetes.io/extended-resource-claim": "true"}, " (made for extended resources)"),
+    ],
+)
+def test_claim_entry_shows_what_a_controller_made_it_for(annotations: dict[str, str] | None, origin: str) -> None:
+    metadata = {"namespace": "default", "name": "lunch-x7", "generateName": "lunch-", "annotations": annotations}
+    item = {"metadata": metadata, "spec": {}}
+
+    assert shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=item)) == [
+        f"ResourceClaim lunch-x7{origin} asks for devices"
+    ]
+
+
+def allocated(name: str, *devices: str) -> dict[str, Any]:
+    results = [{"driver": "dra.pizza", "pool": "node-1", "device": device, "request": "r"} for device in devices]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": {}, "status": status}
+
+
+def test_device_in_use_that_is_not_published_any_more_is_shown_once() -> None:
+    both, one = piece("a", number=2), piece("a", number=1)
+    allocation = ObjectChanged(change="MODIFIED", resource=CLAIMS, object=allocated("lunch", "pizza-1"))
+    shrunk, grown = (ObjectChanged(change="MODIFIED", resource=SLICES, object=item) for item in (one, both))
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=both)
+
+    found = shown(offer, allocation, shrunk, shrunk, grown)
+
+    remedy = (
+        "if it does not come back, delete the pod, or evict it with a DeviceTaintRule for driver dra.pizza, pool "
+        "node-1, device pizza-1 with effect NoExecute"
+    )
+    lost = "device pizza-1 of pool node-1 is in use by ResourceClaim lunch and not published now"
+    text = " ".join(found)
+    assert text.count(f"{lost} {remedy}") == text.count(lost) == 1
+    assert found[-1] == "device pizza-1 of pool node-1 is published again"
+
+
+def test_devices_that_counters_block_are_shown_with_the_counter() -> None:
+    item = piece("a", number=3)
+    item["spec"]["sharedCounters"] = [{"name": "oven", "counters": {"shelves": {"value": "2"}}}]
+    for device, need in zip(item["spec"]["devices"], ("1", "1", "2"), strict=True):
+        device["consumesCounters"] = [{"counterSet": "oven", "counters": {"shelves": {"value": need}}}]
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=item)
+    takes = [ObjectChanged(change="MODIFIED", resource=CLAIMS, object=allocated(name, device))
+             for name, device in (("lunch", "pizza-0"), ("dinner", "pizza-1"))]  # fmt: skip
+
+    before = shown(offer)
+    assert shown(offer, *takes)[len(before) :] == [
+        "pool node-1: 1 free device blocked by shared counters",
+        "pizza-2: counter shelves of oven has 1 left, 2 needed",
+    ]
+
+
+def test_device_taint_rule_is_shown_with_its_devices() -> None:
+    taint = {"key": "oven", "value": "cold", "effect": "NoExecute"}
+    spec = {"deviceSelector": {"driver": "dra.pizza", "device": "pizza-1"}, "taint": taint}
+    rule = {"metadata": {"name": "recall"}, "spec": spec}
+    offer = ObjectChanged(change="ADDED", resource=SLICES, object=piece("a", number=2))
+    name = "devicetaintrules.resource.k8s.io"
+    created, gone = (ObjectChanged(change=change, resource=name, object=rule) for change in ("ADDED", "DELETED"))
+
+    assert shown(offer, created, created, gone)[-3:] == [
+        "DeviceTaintRule recall taints 1 device with oven=cold:NoExecute",
+        "pizza-1 of pool node-1",
+        "DeviceTaintRule recall is gone: it taints no device any more",
+    ]
+
+
+def test_deletion_of_a_pod_is_shown_with_its_cause_once() -> None:
+    evicted = PodDeletionExplained(pod=GUEST, by="kubectl", cause="a request to the Eviction API", evicted=True)
+    leaving = changed(pod(phase="Running", deletionTimestamp="now"))
+
+    assert shown(changed(pod(), "ADDED"), evicted, leaving, changed(pod(), "DELETED"))[1:] == [
+        "Pod guest-0 is being deleted",
+        "evicted by kubectl: a request to the Eviction API",
+        "Pod guest-0 is gone",
+    ]
+    assert shown(changed(pod(), "ADDED"), PodDeletionExplained(pod=GUEST, by="kubectl"), changed(pod(), "DELETED"))[
+        1:
+    ] == ["Pod guest-0 is gone", "deleted by kubectl"]
+    own = PodDeletionExplained(pod=GUEST, by="dra-kit sandbox")
+    assert shown(changed(pod(), "ADDED"), own, leaving)[1:] == ["Pod guest-0 is being deleted"]
 
 
 def test_pod_entries_show_phases() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import yaml
 
 import dra_kit as dra
 from dra_kit.author.target import load_driver
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -165,3 +166,44 @@ def test_multiline_message_does_not_look_like_an_entry() -> None:
         r"             0.00 s all pods succeeded\r\x1b[A",
     ]
     assert r"a name\n  0.00 s" in shown.getvalue()
+
+
+async def test_pod_of_a_device_that_is_gone_is_evicted_by_a_taint_rule() -> None:
+    class Ovens(dra.DeviceProvider):
+        names: ClassVar[list[str]] = ["pizza-0", "pizza-1"]
+
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield [dra.Device(name=name) for name in self.names]
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared(env={"A": "1"})
+
+    shown, provider = io.StringIO(), Ovens()
+    driver = dra.Driver("dra.pizza", provider=provider, preparer=Waiter())
+    async with watched(LiveView(shown).read, driver=SandboxDriver((driver,))) as sandbox:
+        await sandbox.client.create(PODS, pod("guest", "lunch", "sleep", "300"))
+        await until(lambda: phase(sandbox, "guest") == "Running")
+        provider.names[:] = ["pizza-1"]
+        provider.context.rescan()
+        lost = "device pizza-0 of pool node-1 is in use by ResourceClaim lunch and not published now"
+        await until(lambda: lost in shown.getvalue())
+        rule = {
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "lost"},
+            "spec": {
+                "deviceSelector": {"driver": "dra.pizza", "pool": "node-1", "device": "pizza-0"},
+                "taint": {"key": "example.com/lost", "effect": "NoExecute"},
+            },
+        }  # fmt: skip
+        await sandbox.client.create(DEVICE_TAINT_RULES, rule)
+        await until(lambda: "Pod guest is gone" in shown.getvalue())
+    text = shown.getvalue()
+    assert (
+        "DeviceTaintRule lost taints 1 device with example.com/lost:NoExecute\n           pizza-0 of pool node-1\n"
+        in text
+    )
+    assert (
+        "Pod guest is being deleted\n           evicted by device-taint-eviction-controller: device pizza-0 of pool "
+        "node-1 has taint example.com/lost:NoExecute from DeviceTaintRule lost, and request pizza of ResourceClaim "
+        "lunch does not tolerate it\n"
+    ) in text

@@ -18,6 +18,7 @@ from dra_kit.sandbox.records import (
     CallEnded,
     CallStarted,
     ExitStatus,
+    PodDeletionExplained,
     PodExplained,
     PodScheduled,
     PodTerminating,
@@ -98,6 +99,15 @@ def test_deleted_pod_is_reported_with_its_last_state() -> None:
     assert (found["phase"], found["node"], found["message"]) == ("Running", "node-1", "")
     [container] = found["containers"]
     assert (container["reason"], container["exitCode"], container["output"]) == ("Running", None, "one\n")
+
+
+def test_evicted_pod_is_reported_with_the_cause() -> None:
+    evicted = PodDeletionExplained(pod=who(), by="kubectl", cause="a request to the Eviction API", evicted=True)
+    leaving = changed(pod(phase="Running", deletionTimestamp="now"))
+
+    found = pod_of(changed(pod(), "ADDED"), evicted, leaving, changed(pod(), "DELETED"))
+
+    assert found["message"] == "evicted by kubectl: a request to the Eviction API"
 
 
 def test_deleted_pod_is_reported_if_the_kubelet_sees_the_deletion_first() -> None:
