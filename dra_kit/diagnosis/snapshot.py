@@ -153,6 +153,8 @@ def _loaded(document: dict[str, Any], where: str) -> ObjectView:
         # invalid structure is reported when the model is created
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             set_defaults(stored, kind.name, V1, NO_TIME)
+    if kind.name == "Event" and stored["apiVersion"] == "v1":
+        stored = {**stored, "regarding": stored["involvedObject"], "note": stored["message"]}
     return stored
 
 

@@ -334,7 +334,17 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
         for kind, fields in TYING_VOLUMES.items()
         if volume.get(kind) is not None
     ]
+    volumes += [
+        {"name": volume["name"], "hostPath": {"path": path}}
+        for volume in spec.get("volumes") or ()
+        if is_plugin_path(path := (volume.get("hostPath") or {}).get("path") or "")
+    ]
     return saved | ({"volumes": volumes} if volumes else {})
+
+
+def is_plugin_path(path: str) -> bool:
+    """Return whether a host path is a folder of kubelet plugins, which the pods of drivers mount."""
+    return not {"plugins", "plugins_registry"}.isdisjoint(path.split("/"))
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,6 +384,32 @@ def container_statuses(pod: ObjectView) -> list[Mapping[str, Any]]:
     """Return the statuses of a pod's init containers, then of its regular ones."""
     status = pod.get("status") or {}
     return [entry for field_ in _CONTAINER_STATUSES for entry in status.get(field_) or ()]
+
+
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that are not failures."""
+
+
+def failing_containers(pod: ObjectView) -> list[str]:
+    """Return each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
+    return [
+        f"container {entry.get('name', '')}: {text}" for entry in container_statuses(pod) if (text := _failure(entry))
+    ]
+
+
+def _failure(entry: Mapping[str, Any]) -> str:
+    state, before = entry.get("state") or {}, entry.get("lastState") or {}
+    waiting, ended = state.get("waiting"), state.get("terminated")
+    if waiting and waiting.get("reason", "") not in _STARTING:
+        text = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
+        return "; ".join((text, *_ended(before.get("terminated"))))
+    return "".join(_ended(ended)) if ended and ended.get("exitCode") else ""
+
+
+def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
+    if terminated:
+        reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
+        yield f"it exited with code {terminated.get('exitCode', 0)}{reason}"
 
 
 def _document_key(document: ObjectView) -> tuple[str, str]:

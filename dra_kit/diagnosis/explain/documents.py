@@ -114,6 +114,7 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "outcome": explanation.outcome,
         "node": explanation.node,
         "problems": [*explanation.foreword, *explanation.problems],
+        "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),
         "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
         "fittingNodes": list(explanation.fitting),

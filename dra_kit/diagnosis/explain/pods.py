@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes
-from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, container_statuses, model_of_claim
+from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, failing_containers, model_of_claim
 from dra_kit.diagnosis.explain.deletion import PodDeletion, driver_warnings, pod_deletion
-from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of, pod_to_examine
 from dra_kit.diagnosis.explain.extended_resources import (
     ExtendedResource,
     ResourceProvision,
@@ -90,10 +90,18 @@ class _PodExplainer:
                 outcome, problems = "not-running", (*failures, *self._of_devices(failures, claims))
             elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
                 outcome = "bypassed"
-            problems += tuple(driver_warnings(self._drivers(node, claims)))
-            resources = self._resources(self._loads())
+            drivers = self._drivers(node, claims)
+            problems += tuple(driver_warnings(drivers))
+            working = [each for each in drivers if not each.problem] if outcome == "not-prepared" else []
             return PodExplanation(
-                self._name, outcome, node, tuple(claims), problems, events=events, resources=resources
+                self._name,
+                outcome,
+                node,
+                tuple(claims),
+                problems,
+                events=events,
+                resources=self._resources(self._loads()),
+                remedies=tuple(pod_to_examine(self._cluster, each) for each in working),
             )
         return self._unscheduled(claims, events)
 
@@ -373,32 +381,6 @@ def _amount(milli: int) -> str:
     return str(Quantity(f"{milli}m"))
 
 
-_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons of waiting containers that are not failures."""
-
-
-def failing_containers(pod: ObjectView) -> list[str]:
-    """Return each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
-    return [
-        f"container {entry.get('name', '')}: {text}" for entry in container_statuses(pod) if (text := _failure(entry))
-    ]
-
-
-def _failure(entry: Mapping[str, Any]) -> str:
-    state, before = entry.get("state") or {}, entry.get("lastState") or {}
-    waiting, ended = state.get("waiting"), state.get("terminated")
-    if waiting and waiting.get("reason", "") not in _STARTING:
-        text = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
-        return "; ".join((text, *_ended(before.get("terminated"))))
-    return "".join(_ended(ended)) if ended and ended.get("exitCode") else ""
-
-
-def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
-    if terminated:
-        reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
-        yield f"it exited with code {terminated.get('exitCode', 0)}{reason}"
-
-
 _DEFAULT: Final = "default-scheduler"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -519,6 +501,7 @@ class PodExplanation(Struct, frozen=True):
         foreword: what the reader must know first, one sentence each.
         not_looked_at: unchecked conditions that may still prevent it from running, a few words each.
         deletion: what its deletion waits for; None if it is not being deleted.
+        remedies: what to do.
     """
 
     name: str
@@ -533,6 +516,7 @@ class PodExplanation(Struct, frozen=True):
     foreword: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
     deletion: PodDeletion | None = None
+    remedies: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:

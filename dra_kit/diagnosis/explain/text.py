@@ -289,7 +289,8 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     _render_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
-    for remedy in explanation.deletion.remedies if explanation.deletion is not None else ():
+    of_deletion = explanation.deletion.remedies if explanation.deletion is not None else ()
+    for remedy in (*explanation.remedies, *of_deletion):
         page.line(f"→ {remedy}", indent=2, colour="yellow")
     if not explanation.good or explanation.outcome == "fits":
         for event in explanation.events:

@@ -12,6 +12,8 @@ from dra_kit.cli.app import cli
 
 Document = dict[str, Any]
 
+CASES = Path(__file__).parents[3] / "data" / "cases"
+"""Folders with saved objects and manifests of users."""
 DRIVER = "dra.pizza"
 CHEESE = f'device.attributes["{DRIVER}"].cheese'
 
