@@ -18,7 +18,7 @@ from dra_kit.cli.options import credentials_of, output_option, path, print_json,
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
 from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
-from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
     ExplainSubject,
     SubjectKind,
@@ -133,7 +133,7 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
         if not subjects:
             raise click.UsageError("-f: the files have no Pod, ResourceClaim or ResourceClaimTemplate to explain.")
         objects = objects.with_(given)
-        return _print_explanations(objects, objects.cluster(), subjects, options)
+        return _print_explanations(objects, objects.cluster(), subjects, options, in_order=True)
     cluster = objects.cluster()
     if wanted[0][1]:
         return _print_explanations(
@@ -162,7 +162,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
         _KINDS_OF_CLAIM if only_claims else KINDS,
         all_events=options["all_namespaces"],
         ended=tuple(name for kind, name in wanted if kind == "pod" and name),
-        only_drivers=only_claims,
+        only_claims=only_claims,
     )
     return await read_live(credentials, scope, alpha=options["alpha"]), namespace
 
@@ -183,10 +183,12 @@ def _print_explanations(
     options: Mapping[str, Any],
     *,
     nothing: str = "",
+    in_order: bool = False,
 ) -> int:
     as_json = options["output"] == "json"
     templates = _templates(objects, options)
     explainer = ClaimExplainer(cluster)
+    sequence = PodSequence(explainer)  # pods of manifests compete, if these are applied together
     width = shutil.get_terminal_size((100, 24)).columns
     page = ReportWriter(width, colour=sys.stdout.isatty(), everything=options["everything"])
     documents: list[dict[str, Any]] = []
@@ -197,7 +199,11 @@ def _print_explanations(
         page.line()
         explainer.renew_budget()
         if subject.kind == "pod":
-            pod = explain_pod(explainer, pod_of(cluster, subject))
+            pod = (
+                sequence.explain(pod_of(cluster, subject))
+                if in_order
+                else explain_pod(explainer, pod_of(cluster, subject))
+            )
             verdicts.append((pod.good, pod.undecided))
             documents.append(pod_document(pod)) if as_json else render_pod(page, pod)
         else:

@@ -77,10 +77,10 @@ def load(path: Path) -> ClusterDocuments:
         ConfigurationError: the path is not a snapshot, or contains no ResourceSlices or other objects.
     """
     documents: dict[str, list[ObjectView]] = {}
-    index = SnapshotIndex()
+    index, complete = SnapshotIndex(), False
     for name, content in _contents(path):
         if Path(name).name == INDEX_FILE:
-            index = _index(f"{path}: {name}", content)
+            index, complete = _index(f"{path}: {name}", content), True
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
         for where, document in read_objects(SourceFile.of(content, named), SNAPSHOTS):
@@ -88,7 +88,8 @@ def load(path: Path) -> ClusterDocuments:
                 documents.setdefault(document["kind"], []).append(_loaded(document, where))
     if not documents:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
-    return ClusterDocuments(documents, index.version, index.alpha, index.gaps)
+    read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
+    return ClusterDocuments(read, index.version, index.alpha, index.gaps)
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:

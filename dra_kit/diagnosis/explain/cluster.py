@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from pydantic import ValidationError
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
@@ -19,7 +19,14 @@ from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import (
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -73,6 +80,7 @@ class ClusterView:
         gates: the scheduler's feature gates.
         version: the Kubernetes release, for display.
         gaps: the missing rights.
+        pods_of: the only namespace of which all pods were read; empty for all.
 
     Attributes:
         slices: all ResourceSlices.
@@ -92,8 +100,10 @@ class ClusterView:
         gates: AllocatorRules,
         version: str = "",
         gaps: Iterable[MissingRight] = (),
+        pods_of: str = "",
     ) -> None:
         self._documents = documents
+        self._pods_of = pods_of
         self.gates = gates
         self.version = version
         self.gaps: tuple[MissingRight, ...] = tuple(gaps)
@@ -115,6 +125,40 @@ class ClusterView:
             taint_rules=self.rules,
             claims=self.claims.values(),
         )
+
+    def assume(
+        self,
+        pod: ObjectView,
+        node: str,
+        allocated: Iterable[tuple[ResourceClaim, AllocationResult]],
+        reserved: Iterable[ResourceClaim],
+    ) -> None:
+        """Record that a pod is scheduled to a node, for the pods that are explained after it.
+
+        Args:
+            pod: with a namespace and a UID.
+            node: name of the node.
+            allocated: its claims that get devices there.
+            reserved: its claims that already have devices.
+        """
+        metadata = pod["metadata"]
+        consumer = ResourceClaimConsumerReference(resource="pods", name=metadata["name"], uid=metadata["uid"])
+        changed = {"metadata": {key: value for key, value in metadata.items() if key != "uid"}}
+        placed = {**pod, **changed, "spec": {**pod["spec"], "nodeName": node}}
+        key = _document_key(pod)
+        others = [each for each in self.documents("Pod") if _document_key(each) != key]
+        self._documents = {**self._documents, "Pod": [*others, placed]}
+        for claim, allocation in allocated:
+            self.snapshot.allocate(allocation)
+            status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
+            self.claims[claim.metadata.namespace, claim.metadata.name] = claim.model_copy(update={"status": status})
+        for claim in reserved:
+            if all(each.uid != consumer.uid for each in claim.status.reserved_for):
+                consumers = {"reserved_for": (*claim.status.reserved_for, consumer)}
+                status = claim.status.model_copy(update=consumers)
+                self.claims[claim.metadata.namespace, claim.metadata.name] = claim.model_copy(update={"status": status})
+        for name in ("holders", "pods"):
+            self.__dict__.pop(name, None)
 
     def documents(self, kind: str) -> Sequence[ObjectView]:
         """Return all objects of a kind as JSON."""
@@ -150,6 +194,31 @@ class ClusterView:
     def node_names(self) -> frozenset[str]:
         """Names of the nodes."""
         return frozenset(node.name for node in self.nodes)
+
+    def knows_pods(self, namespace: str) -> bool:
+        """Return whether all pods of a namespace were read, so that others do not exist."""
+        return "Pod" in self._documents and self.gap("Pod") is None and self._pods_of in {"", namespace}
+
+    @cached_property
+    def pods(self) -> Mapping[tuple[str, str], ObjectView]:
+        """The pods by namespace and name."""
+        return {_document_key(pod): pod for pod in self.documents("Pod")}
+
+    @cached_property
+    def published(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """The names of the devices of each complete pool, by driver and pool."""
+        newest: dict[tuple[str, str], list[LazySlice]] = {}
+        for slice_ in self.slices:
+            known = newest.setdefault((slice_.spec.driver, slice_.spec.pool.name), [])
+            if not known or slice_.spec.pool.generation == known[0].spec.pool.generation:
+                known.append(slice_)
+            elif slice_.spec.pool.generation > known[0].spec.pool.generation:
+                known[:] = [slice_]
+        return {
+            pool: frozenset(name for slice_ in slices for name in slice_.names)
+            for pool, slices in newest.items()
+            if len(slices) == slices[0].spec.pool.resource_slice_count
+        }
 
     @cached_property
     def holders(self) -> Mapping[DeviceID, Sequence[DeviceHolder]]:
@@ -232,7 +301,10 @@ _ANNOTATIONS: Final = frozenset(
 )
 _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
-    "schedulerName", "topologySpreadConstraints", "schedulingGroup",
+    "schedulerName", "topologySpreadConstraints", "schedulingGroup", "priority",
+)  # fmt: skip
+_POD_STATUS: Final = (
+    "phase", "conditions", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus",
 )  # fmt: skip
 TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
     "persistentVolumeClaim": ("claimName",), "csi": ("driver",),
@@ -254,12 +326,14 @@ class ClusterDocuments(Struct, frozen=True):
         documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
         alpha: whether the alpha features of resource.k8s.io are on.
+        pods_of: the only namespace of which all pods were read; empty for all.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
     version: str
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = field(default=())
+    pods_of: str = ""
 
     def cluster(self) -> ClusterView:
         """Create the models.
@@ -276,7 +350,7 @@ class ClusterDocuments(Struct, frozen=True):
             )
         except ValueError as error:
             raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
-        return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps)
+        return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps, pods_of=self.pods_of)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
         """Return a view of these objects and others, which replace those of the same kind and name."""
@@ -286,7 +360,7 @@ class ClusterDocuments(Struct, frozen=True):
             merged[kind] = [
                 document for document in merged.get(kind, ()) if _document_key(document) not in keys
             ] + list(found)
-        return ClusterDocuments(merged, self.version, self.alpha, self.gaps)
+        return structs.replace(self, documents=merged)
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
@@ -355,7 +429,7 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    saved = _only(status, ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"))
+    saved = _only(status, _POD_STATUS)
     for field_ in _CONTAINER_STATUSES:
         if status.get(field_):
             saved[field_] = [_container_status(entry) for entry in status[field_]]
@@ -421,3 +495,14 @@ def role_words(container: ObjectView) -> list[str]:
     """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     return ["decommission"] if "decommission" in words[:3] else []  # an interpreter and dra-kit may come before it
+
+
+_NAMES: Final = 3
+
+
+def named(nodes: Collection[str]) -> str:
+    """Return ``n1, n2 and n3``; of many nodes the first ones."""
+    names = sorted(nodes)
+    if len(names) <= _NAMES:
+        return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.explain.allocated import pending_release
 from dra_kit.diagnosis.explain.capacity import PoolCounters, capacity_reasons
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.matching import SelectorMismatches
@@ -161,12 +162,18 @@ class DeviceJudge:
         by = ", ".join(claims) or "a claim"
         yield Reason(
             ReasonKind.ALLOCATED,
-            f"allocated to {by}",
+            f"allocated to {', '.join(map(self._holder, claims)) or by}",
             brief="allocated",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},
         )
+
+    def _holder(self, key: str) -> str:
+        """Return the name of a claim, and whether it should release its devices."""
+        namespace, _, name = key.partition("/")
+        release = pending_release(self.cluster, self.cluster.claims[namespace, name])
+        return f"{key} ({release.brief})" if release is not None else key
 
 
 class _OnNode:

@@ -7,12 +7,12 @@ from typing import Any
 
 from dra_kit.diagnosis.explain.cluster import MissingRight
 from dra_kit.diagnosis.explain.deletion import PodDeletion
-from dra_kit.diagnosis.explain.pods import PodExplanation
 from dra_kit.diagnosis.explain.verdicts import (
     ClaimExplanation,
     DeviceVerdict,
     JudgedChoice,
     NodeOutcome,
+    PodExplanation,
     Reason,
     summarize,
 )
@@ -28,6 +28,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         "namespace": explanation.claim.metadata.namespace,
         "name": explanation.claim.metadata.name,
         "outcome": explanation.outcome,
+        "release": explanation.release,
         "blockers": list(explanation.blockers),
         "nearest": [
             {"change": miss.change, "request": miss.request, "devices": miss.devices, "enough": miss.enough}
@@ -113,6 +114,7 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "name": name,
         "outcome": explanation.outcome,
         "node": explanation.node,
+        "after": [{"name": pod.name, "node": pod.node} for pod in explanation.after],
         "problems": [*explanation.foreword, *explanation.problems],
         "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),

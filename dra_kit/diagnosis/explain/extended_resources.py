@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.diagnosis.explain.claims import named
-from dra_kit.diagnosis.explain.cluster import model_of_claim
+from dra_kit.diagnosis.explain.cluster import model_of_claim, named
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.claims import extended_resources
 from dra_kit.kubernetes.scheduler.nodes import pod_requests

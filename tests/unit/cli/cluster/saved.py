@@ -79,7 +79,7 @@ def claim(name: str, *selectors: str, held: tuple[str, str] | None = None, **mor
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [held[0]]}]}]
         document["status"] = {
             "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}},
-            "reservedFor": [{"resource": "pods", "name": "guest", "uid": "1"}],
+            "reservedFor": [{"resource": "pods", "name": "guest", "uid": "uid-guest"}],
         }
     return document
 

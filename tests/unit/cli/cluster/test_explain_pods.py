@@ -96,7 +96,7 @@ def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
     code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
-    assert "claim food is allocated elsewhere (1 node)" in text
+    assert "claim food has its devices on node-1 (1 node)" in text
 
 
 def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
