@@ -14,22 +14,27 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, first_problem, reduced
+from dra_kit.diagnosis.explain.workloads import Manifests, Workload
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
+from dra_kit.kubernetes.manifests.pod_templates import pod_templates
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
 from dra_kit.kubernetes.resource.new_object import (
     NO_TIME,
+    POD_SPECS,
     ManifestKind,
     check_new_object,
     complete_new_object,
     set_defaults,
 )
+from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -41,11 +46,13 @@ from dra_kit.kubernetes.resource.schema.types import (
     zero,
 )
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.values.json import Object, ObjectView
+from dra_kit.kubernetes.values.json import Object, ObjectView, value_at
 
 
-def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
-    """Return manifests of the kinds that explanations read, as an API server would store them.
+def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> Manifests:
+    """Return manifests of the kinds that explanations read, as an API server would store them, and their pods.
+
+    Pods are those of workloads, too: of any object that has a pod template.
 
     Args:
         paths: YAML or JSON files, or folders with such files; ``-`` is standard input.
@@ -57,14 +64,68 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
         Invalid: an API server would reject an object; lists the fields.
     """
     found: dict[str, list[ObjectView]] = {}
+    workloads: list[Workload] = []
     for path in paths:
         for file in source_files(path):
             for where, document in read_objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
-                    continue  # other objects of an application
-                found.setdefault(kind, []).append(_stored(document, where, namespace, alpha=alpha))
-    return found
+                    workloads += _workloads(document, where, namespace, alpha=alpha)
+                    continue
+                stored = _stored(document, where, namespace, alpha=alpha)
+                found.setdefault(kind, []).append(stored)
+                if kind == "Pod":
+                    workloads.append(Workload(kind, *object_key(stored), stored))
+    return Manifests(found, workloads)
+
+
+def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Iterator[Workload]:
+    """Yield the pods that an object creates; those of an object of an unknown controller are one for each template."""
+    kind, metadata, spec = document["kind"], document["metadata"], document.get("spec") or {}
+    known = kind in POD_SPECS
+    name = str(metadata.get("name") or metadata.get("generateName") or "pod").rstrip("-")
+    namespace = str(metadata.get("namespace") or namespace)
+    for number, template in enumerate(pod_templates(document)):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-0" if known else f"{name}-{number}-0",
+                "namespace": namespace,
+                "labels": template.metadata.get("labels") or {},
+            },
+            "spec": {**template.spec, "volumes": [*(template.spec.get("volumes") or ()), *_claimed_volumes(spec)]},
+        }
+        yield Workload(
+            kind,
+            namespace,
+            name,
+            _stored(pod, where, namespace, alpha=alpha, checked=known),
+            "" if known else template.path,
+            _replicas(kind, spec),
+            kind == "DaemonSet",
+            parse_label_selector(spec["selector"]) if known and isinstance(spec.get("selector"), dict) else None,
+        )
+
+
+def _claimed_volumes(spec: Object) -> list[Object]:
+    """Return the volumes that the controller of a StatefulSet adds to its pods."""
+    names = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates") or ()]
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+
+
+def _replicas(kind: str, spec: Object) -> int:
+    """Return how many pods a workload creates at first, at least one."""
+    job = value_at(spec, ("jobTemplate", "spec")) or {} if kind == "CronJob" else spec
+    match kind:
+        case "Job" | "CronJob":
+            parallelism = job.get("parallelism", 1)
+            count = min(parallelism, job.get("completions", parallelism))
+        case "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet":
+            count = spec.get("replicas", 1)
+        case _:
+            count = 1
+    return max(count, 1) if isinstance(count, int) else 1
 
 
 def load(path: Path) -> ClusterDocuments:
@@ -126,7 +187,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, read_file(path, SNAPSHOTS)
 
 
-def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> ObjectView:
+def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool, checked: bool = True) -> ObjectView:
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
@@ -135,10 +196,11 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
-    if strictness.problems:
+    if strictness.problems and checked:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
-    refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
+    if checked:
+        refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}

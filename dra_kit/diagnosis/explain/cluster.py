@@ -27,6 +27,7 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
+from dra_kit.kubernetes.scheduler.nodes import NodeLoad, node_loads
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -148,6 +149,8 @@ class ClusterView:
         key = _document_key(pod)
         others = [each for each in self.documents("Pod") if _document_key(each) != key]
         self._documents = {**self._documents, "Pod": [*others, placed]}
+        if node in self.loads:
+            self.loads[node].add(placed)
         for claim, allocation in allocated:
             self.snapshot.allocate(allocation)
             status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
@@ -203,6 +206,12 @@ class ClusterView:
     def pods(self) -> Mapping[tuple[str, str], ObjectView]:
         """The pods by namespace and name."""
         return {_document_key(pod): pod for pod in self.documents("Pod")}
+
+    @cached_property
+    def loads(self) -> Mapping[str, NodeLoad]:
+        """The nodes by name, with the requests of their pods."""
+        placed = [(pod["spec"]["nodeName"], pod) for pod in self.documents("Pod") if pod["spec"].get("nodeName")]
+        return node_loads(self.documents("Node"), placed)
 
     @cached_property
     def published(self) -> Mapping[tuple[str, str], frozenset[str]]:

@@ -16,6 +16,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     Reason,
     summarize,
 )
+from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 
@@ -134,6 +135,25 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
             for claim in explanation.claims
         ],
     }
+
+
+def workload_documents(explanation: WorkloadExplanation) -> list[dict[str, Any]]:
+    """Return the explanation of a pod as JSON, or that of a workload, and those of its pods."""
+    pods = [pod_document(each) for each in explanation.explained]
+    workload = explanation.workload
+    if workload.kind == "Pod":
+        return pods
+    whole = {
+        "kind": "workload",
+        "workload": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "path": workload.path,
+        "pods": explanation.count,
+        "placed": [{"name": pod.name, "node": pod.node} for pod in explanation.placed],
+        "text": explanation.text,
+    }
+    return [whole, *pods]
 
 
 def _deletion(deletion: PodDeletion) -> dict[str, Any]:

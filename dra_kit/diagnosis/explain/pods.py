@@ -12,7 +12,7 @@ from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import failing_containers, model_of_claim
 from dra_kit.diagnosis.explain.deletion import driver_warnings, pod_deletion
 from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of, pod_to_examine
-from dra_kit.diagnosis.explain.unscheduled import UnscheduledPod, loads_of, resources_of
+from dra_kit.diagnosis.explain.unscheduled import UnscheduledPod, resources_of
 from dra_kit.diagnosis.explain.verdicts import (
     ClaimExplanation,
     PlacedPod,
@@ -53,13 +53,29 @@ class PodSequence:
         self._explainer = explainer
         self._placed: list[PlacedPod] = []
 
-    def explain(self, pod: ObjectView) -> PodExplanation:
-        """Explain the next pod; errors are those of :func:`explain_pod`."""
-        each = _PodExplainer(self._explainer, pod, self._explainer.explain)
+    def explain(self, pod: ObjectView) -> tuple[PodExplanation, PlacedPod | None]:
+        """Explain the next pod, and assume that it is scheduled if it can be; errors as for :func:`explain_pod`."""
+        return self._explain(pod, self._explainer.explain)
+
+    def place(self, pod: ObjectView) -> PlacedPod | None:
+        """Assume that the next pod is scheduled, if it can be; errors as for :func:`explain_pod`."""
+        return self._explain(pod, _unexplained)[1]
+
+    def _explain(
+        self, pod: ObjectView, explain: Callable[[ResourceClaim], ClaimExplanation]
+    ) -> tuple[PodExplanation, PlacedPod | None]:
+        each = _PodExplainer(self._explainer, pod, explain)
         explanation = replace(each.explain(), after=tuple(self._placed))
-        if each.unscheduled is not None and explanation.outcome in {"fits", "devices-fit"}:
-            self._placed.append(PlacedPod(explanation.name, each.unscheduled.place(explanation.fitting)))
-        return explanation
+        if each.unscheduled is None or explanation.outcome not in {"fits", "devices-fit"}:
+            return explanation, None
+        placed = PlacedPod(explanation.name, each.unscheduled.place(explanation.fitting))
+        self._placed.append(placed)
+        return explanation, placed
+
+
+def _unexplained(claim: ResourceClaim) -> ClaimExplanation:
+    """Return a claim without judging devices for it."""
+    return ClaimExplanation(claim, "fits" if claim.status.allocation is None else "allocated")
 
 
 class _PodExplainer:
@@ -112,7 +128,7 @@ class _PodExplainer:
                 tuple(claims),
                 problems,
                 events=events,
-                resources=resources_of(self._pod, self._cluster, loads_of(self._cluster)),
+                resources=resources_of(self._pod, self._cluster, self._cluster.loads),
                 remedies=tuple(pod_to_examine(self._cluster, each) for each in working),
             )
         self.unscheduled = UnscheduledPod(self._explainer, self._pod, claims, self._explain_claim)

@@ -32,6 +32,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     SuggestedChange,
     summarize,
 )
+from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_kit.text import counted, escape_unprintable
@@ -318,6 +319,26 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     if not explanation.good or explanation.outcome == "fits":
         for event in explanation.events:
             page.line(f"reported: {event}", indent=2)
+
+
+def render_workload(page: ReportWriter, explanation: WorkloadExplanation) -> None:
+    """Write the explanation of a workload: those of its pods, then the verdict on all of them."""
+    workload = explanation.workload
+    if workload.kind != "Pod":
+        note = "; how many it creates is not known, so one is explained" if workload.path else ""
+        page.line(f"{workload.title}: {counted(explanation.count, 'pod')}{note}", bold=True)
+    for each in explanation.explained:
+        page.line()
+        render_pod(page, each)
+    if workload.kind == "Pod":
+        return
+    page.line()
+    if explanation.undecided:
+        page.line(f"? {explanation.text}", colour="yellow", bold=True)
+    elif explanation.good:
+        page.good(explanation.text)
+    else:
+        page.bad(explanation.text)
 
 
 def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) -> None:

@@ -32,18 +32,11 @@ from dra_kit.diagnosis.explain.verdicts import (
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, parse_label_selector
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal, object_name
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
-from dra_kit.kubernetes.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection, pod_requests
+from dra_kit.kubernetes.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_rejection, pod_requests
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 
 _SHOWN: Final = 3
-
-
-def loads_of(cluster: ClusterView) -> dict[str, NodeLoad]:
-    """Return the nodes with the requests of their pods."""
-    pods = cluster.documents("Pod")
-    placed = [(pod["spec"]["nodeName"], pod) for pod in pods if pod["spec"].get("nodeName")]
-    return node_loads(cluster.documents("Node"), placed)
 
 
 def resources_of(pod: ObjectView, cluster: ClusterView, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
@@ -76,7 +69,7 @@ class UnscheduledPod:
         self._explainer = explainer
         self._cluster = explainer.cluster
         self._pod = pod
-        self._loads = loads_of(self._cluster)
+        self._loads = self._cluster.loads
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
         classes = self._cluster.documents("DeviceClass")

@@ -112,7 +112,7 @@ def test_as_many_pods_fit_as_there_are_devices(devices: list[int], count: int) -
     )
     sequence = PodSequence(ClaimExplainer(view))
 
-    outcomes = [sequence.explain(each).outcome for each in pods]
+    outcomes = [sequence.explain(each)[0].outcome for each in pods]
 
     free = sum(devices)
     assert outcomes == ["fits"] * min(free, count) + ["does-not-fit"] * max(count - free, 0)
