@@ -82,6 +82,7 @@ class ClusterView:
         version: the Kubernetes release, for display.
         gaps: the missing rights.
         pods_of: the only namespace of which all pods were read; empty for all.
+        extended_resources: whether DeviceClasses provide extended resources (feature gate DRAExtendedResource).
 
     Attributes:
         slices: all ResourceSlices.
@@ -102,8 +103,10 @@ class ClusterView:
         version: str = "",
         gaps: Iterable[MissingRight] = (),
         pods_of: str = "",
+        extended_resources: bool = True,
     ) -> None:
         self._documents = documents
+        self.extended_resources: bool = extended_resources
         self._pods_of = pods_of
         self.gates = gates
         self.version = version
@@ -197,6 +200,11 @@ class ClusterView:
     def node_names(self) -> frozenset[str]:
         """Names of the nodes."""
         return frozenset(node.name for node in self.nodes)
+
+    @property
+    def extended_classes(self) -> Sequence[ObjectView]:
+        """The DeviceClasses that may provide extended resources."""
+        return self.documents("DeviceClass") if self.extended_resources else ()
 
     def knows_pods(self, namespace: str) -> bool:
         """Return whether all pods of a namespace were read, so that others do not exist."""
@@ -325,6 +333,8 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
+_EXTENDED_RESOURCES: Final = 36
+"""The first minor release in which DRAExtendedResource is on by default; it is locked from 1.37."""
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
@@ -359,10 +369,31 @@ class ClusterDocuments(Struct, frozen=True):
             )
         except ValueError as error:
             raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
-        return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps, pods_of=self.pods_of)
+        return ClusterView(
+            self.documents,
+            gates=gates,
+            version=self.version,
+            gaps=self.gaps,
+            pods_of=self.pods_of,
+            extended_resources=self.extended_resources,
+        )
+
+    @property
+    def extended_resources(self) -> bool:
+        """Whether the feature gate DRAExtendedResource is on: the default from 1.36, or a class has a name."""
+        release = _VERSION.match(self.version)
+        if self.alpha or release is None or int(release["release"].partition(".")[2]) >= _EXTENDED_RESOURCES:
+            return True
+        classes = self.documents.get("DeviceClass", ())
+        return any((document.get("spec") or {}).get("extendedResourceName") for document in classes)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
-        """Return a view of these objects and others, which replace those of the same kind and name."""
+        """Return a view of these objects and others, which replace those of the same kind and name.
+
+        DeviceClasses lose the names of extended resources if the API server would drop them.
+        """
+        if not self.extended_resources:
+            documents = {**documents, "DeviceClass": list(map(_unextended, documents.get("DeviceClass", ())))}
         merged = {kind: list(found) for kind, found in self.documents.items()}
         for kind, found in documents.items():
             keys = {_document_key(document) for document in found}
@@ -370,6 +401,11 @@ class ClusterDocuments(Struct, frozen=True):
                 document for document in merged.get(kind, ()) if _document_key(document) not in keys
             ] + list(found)
         return structs.replace(self, documents=merged)
+
+
+def _unextended(device_class: ObjectView) -> ObjectView:
+    spec = {key: value for key, value in device_class["spec"].items() if key != "extendedResourceName"}
+    return {**device_class, "spec": spec}
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _SHOWN: Final = 3
 
 def resources_of(pod: ObjectView, cluster: ClusterView, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
     """Return what provides the extended resources of a pod."""
-    return tuple(provided_resources(pod, cluster.documents("DeviceClass"), _allocatable(cluster, loads)))
+    return tuple(provided_resources(pod, cluster, _allocatable(cluster, loads)))
 
 
 def _allocatable(cluster: ClusterView, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
@@ -72,8 +72,7 @@ class UnscheduledPod:
         self._loads = self._cluster.loads
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
-        classes = self._cluster.documents("DeviceClass")
-        self._provisions = provisions(pod, classes, _allocatable(self._cluster, self._loads))
+        self._provisions = provisions(pod, self._cluster.extended_classes, _allocatable(self._cluster, self._loads))
         for provision in self._provisions:
             if provision.claim is not None:
                 self._claims.append(PodClaimExplanation("", "", explain(provision.claim)))
