@@ -143,7 +143,9 @@ def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
 def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
     objects, namespace = _objects(options, wanted)
     if not wanted:
-        return _explain_manifests(objects, read_manifests(files, namespace, alpha=objects.alpha), options)
+        slices = objects.documents.get("ResourceSlice", ())
+        manifests = read_manifests(files, namespace, alpha=objects.alpha, slices=slices)
+        return _explain_manifests(objects, manifests, options)
     cluster = objects.cluster()
     if wanted[0][1]:
         return _explain_subjects(

@@ -7,7 +7,8 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,9 +48,12 @@ from dra_kit.kubernetes.resource.schema.types import (
 )
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
 from dra_kit.kubernetes.values.json import Object, ObjectView, value_at
+from dra_kit.text import counted
 
 
-def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> Manifests:
+def read_manifests(
+    paths: Iterable[Path], namespace: str, *, alpha: bool, slices: Iterable[ObjectView] = ()
+) -> Manifests:
     """Return manifests of the kinds that explanations read, as an API server would store them, and their pods.
 
     Pods are those of workloads, too: of any object that has a pod template.
@@ -58,6 +62,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> Man
         paths: YAML or JSON files, or folders with such files; ``-`` is standard input.
         namespace: the namespace of objects without one.
         alpha: whether the alpha features of resource.k8s.io are on.
+        slices: of the cluster; the errors name their attributes.
 
     Raises:
         ConfigurationError: a document cannot be read; names file, document and problem.
@@ -72,7 +77,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> Man
                 if kind not in KINDS:
                     workloads += _workloads(document, where, namespace, alpha=alpha)
                     continue
-                stored = _stored(document, where, namespace, alpha=alpha)
+                stored = _stored(document, where, namespace, alpha=alpha, slices=slices)
                 found.setdefault(kind, []).append(stored)
                 if kind == "Pod":
                     workloads.append(Workload(kind, *object_key(stored), stored))
@@ -187,7 +192,15 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, read_file(path, SNAPSHOTS)
 
 
-def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool, checked: bool = True) -> ObjectView:
+def _stored(
+    document: dict[str, Any],
+    where: str,
+    namespace: str,
+    *,
+    alpha: bool,
+    checked: bool = True,
+    slices: Iterable[ObjectView] = (),
+) -> ObjectView:
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
@@ -200,11 +213,38 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
     if checked:
-        refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
+        gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+        refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}
     return {**stored, "apiVersion": V1} if kind.model is not None else stored
+
+
+def _qualified(obj: Object, slices: Iterable[ObjectView]) -> str:
+    """Return the full names of published attributes whose names constraints of a claim give without a domain."""
+    spec = obj.get("spec") or {}
+    devices = value_at(spec, ("spec", "devices")) or spec.get("devices")
+    devices = devices if isinstance(devices, dict) else {}  # a list in slices
+    names = {str(each.get(rule) or "") for each in devices.get("constraints") or () for rule in _CONSTRAINTS}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in sorted(names) if name and "/" not in name}
+    for slice_ in slices if counts else ():
+        driver = slice_["spec"]["driver"]
+        for device in slice_["spec"].get("devices") or ():
+            for name in device.get("attributes") or ():
+                full = name if "/" in name else f"{driver}/{name}"
+                if (found := counts.get(full.partition("/")[2])) is not None:
+                    found[full] += 1
+    hints = [
+        f"; {name} is published as "
+        + " and ".join(f"{full} ({counted(n, 'device')})" for full, n in found.most_common())
+        for name, found in counts.items()
+        if found
+    ]
+    return "".join(hints)
+
+
+_CONSTRAINTS: Final = ("matchAttribute", "distinctAttribute")
 
 
 def _loaded(document: dict[str, Any], where: str) -> ObjectView:
@@ -333,8 +373,24 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 """Metadata that is not validated; only the presence of deletionTimestamp matters."""
 
 
-def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
+def refuse_invalid(
+    kind: ManifestKind,
+    obj: Object,
+    gates: FeatureGates,
+    api_version: str,
+    where: str,
+    *,
+    advice: Callable[[], str] = str,
+) -> None:
     """Raise the error of an API server if a new object, sent in ``api_version``, is invalid.
+
+    Args:
+        kind: its kind.
+        obj: the object with defaults.
+        gates: of the API server.
+        api_version: its version as sent.
+        where: its file and position.
+        advice: returns what to add to the error, beginning with a semicolon.
 
     Raises:
         Invalid: the object is invalid; the error lists the fields.
@@ -344,7 +400,8 @@ def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_ver
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
-            f"{where}: the API server would reject {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
+            f"{where}: the API server would reject {kind.name} {name}: {'; '.join(texts)}{advice()}; dra-kit "
+            "lint shows where",
             status=422,
             reason="Invalid",
             causes=tuple(texts.values()),

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.allocated import late_holders, pending_release, unready_devices, vanished_devices
+from dra_kit.diagnosis.explain.caveats import caveats, evicting_taints, evictions, evicts
 from dra_kit.diagnosis.explain.cluster import ClusterView, named
 from dra_kit.diagnosis.explain.conditions import compared, conditions
 from dra_kit.diagnosis.explain.devices import judge_devices
@@ -88,7 +89,7 @@ class ClaimExplainer:
             missed = ("which nodes exist, and their labels", *self.cluster.not_known)
             return replace(explanation, not_looked_at=missed)
         if explanation.finds_devices:
-            return replace(explanation, not_looked_at=self.cluster.not_known)
+            return self._with_caveats(replace(explanation, not_looked_at=self.cluster.not_known))
         try:
             return self._with_advice(explanation)
         except WorkBudgetExceeded:
@@ -97,7 +98,8 @@ class ClaimExplainer:
     def _allocated(self, claim: ResourceClaim) -> ClaimExplanation:
         """Explain a claim that has devices, or gets none because it is being deleted."""
         release = pending_release(self.cluster, claim)
-        problems = [*unready_devices(claim), *vanished_devices(self.cluster, claim)]
+        cluster = self.cluster
+        problems = [*unready_devices(claim), *vanished_devices(cluster, claim), *evicting_taints(cluster, claim)]
         remedies = (*(release.remedies if release is not None else ()), *(each.remedy for each in problems))
         return ClaimExplanation(
             claim,
@@ -116,6 +118,22 @@ class ClaimExplainer:
             return "devices-fit" if self.cluster.not_known else "fits"
         return "unknown" if self.cluster.has_devices_for_unknown_nodes else "does-not-fit"
 
+    def _with_caveats(self, explanation: ClaimExplanation) -> ClaimExplanation:
+        """Add what is special about the devices of a claim that finds some, and whether its pods are evicted."""
+        fitting = explanation.fitting_nodes
+        allocations = [allocation for outcome in fitting for allocation in outcome.allocations or ()]
+        results = [result for allocation in allocations for result in allocation.devices.results]
+        # equal nodes have equal devices
+        evicted = list({each.remedy: each for each in evictions(self.cluster, results)}.values())
+        problems = [*caveats(self.cluster, explanation.requests), *evicted]
+        if evicted and all(evicts(self.cluster, outcome) for outcome in fitting):
+            explanation = replace(explanation, outcome="evicted", not_looked_at=())
+        return replace(
+            explanation,
+            blockers=tuple(dict.fromkeys(each.text for each in problems)),
+            remedies=tuple(dict.fromkeys(each.remedy for each in problems)),
+        )
+
     def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
         """Add the blockers of a claim, and the changes that would help."""
         claim, requests = explanation.claim, explanation.requests
@@ -126,7 +144,7 @@ class ClaimExplainer:
                 claim, requests, AllocationTrials(self.cluster, self._evaluator, self._budget)
             )
         wrong, remedies = wrong_selectors(self.cluster, requests)
-        late = list(late_holders(self.cluster, holders_of(requests)))
+        late = [*late_holders(self.cluster, holders_of(requests)), *caveats(self.cluster, requests)]
         sentences = tuple(dict.fromkeys((*wrong, *blockers, *(each.text for each in late))))
         remedies = tuple(dict.fromkeys((*remedies, *filter(None, (each.remedy for each in late)))))
         explanation = replace(explanation, blockers=sentences, remedies=remedies)

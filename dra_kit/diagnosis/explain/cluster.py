@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -222,8 +223,8 @@ class ClusterView:
         return node_loads(self.documents("Node"), placed)
 
     @cached_property
-    def published(self) -> Mapping[tuple[str, str], frozenset[str]]:
-        """The names of the devices of each complete pool, by driver and pool."""
+    def newest_slices(self) -> Mapping[tuple[str, str], Sequence[LazySlice]]:
+        """The slices of the newest generation of each pool, by driver and pool."""
         newest: dict[tuple[str, str], list[LazySlice]] = {}
         for slice_ in self.slices:
             known = newest.setdefault((slice_.spec.driver, slice_.spec.pool.name), [])
@@ -231,11 +232,29 @@ class ClusterView:
                 known.append(slice_)
             elif slice_.spec.pool.generation > known[0].spec.pool.generation:
                 known[:] = [slice_]
+        return newest
+
+    @cached_property
+    def published(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """The names of the devices of each complete pool, by driver and pool."""
         return {
             pool: frozenset(name for slice_ in slices for name in slice_.names)
-            for pool, slices in newest.items()
+            for pool, slices in self.newest_slices.items()
             if len(slices) == slices[0].spec.pool.resource_slice_count
         }
+
+    @cached_property
+    def repeated_pools(self) -> Mapping[tuple[str, str], tuple[Sequence[str], str]]:
+        """The nodes that publish one pool, and a device that several of them have, by driver and pool."""
+        found: dict[tuple[str, str], tuple[Sequence[str], str]] = {}
+        for pool, slices in self.newest_slices.items():
+            nodes = list(dict.fromkeys(slice_.spec.node_name for slice_ in slices if slice_.spec.node_name))
+            if len(nodes) > 1:
+                counts = Counter(name for slice_ in slices if slice_.spec.node_name for name in slice_.names)
+                name, number = max(counts.items(), key=lambda item: item[1], default=("", 0))
+                if number > 1:
+                    found[pool] = nodes, name
+        return found
 
     @cached_property
     def holders(self) -> Mapping[DeviceID, Sequence[DeviceHolder]]:

@@ -323,6 +323,9 @@ class _OnNode:
             yield from counters.reasons(device)
 
 
+_WITH_EFFECT: Final = " (effect: NoExecute)"
+
+
 def _taint(taint: DeviceTaint, rule: str) -> Reason:
     shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     by = f" (by DeviceTaintRule {rule})" if rule else ""
@@ -331,7 +334,8 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
         f"tainted {shown}{by}",
         brief="tainted",
         found=shown,
-        remedy=f"with a toleration of the taint {taint.key}",
+        # without the effect, pods are scheduled and evicted
+        remedy=f"with a toleration of the taint {taint.key}{_WITH_EFFECT if taint.effect == 'NoExecute' else ''}",
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
     )
 

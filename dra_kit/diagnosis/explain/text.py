@@ -89,6 +89,13 @@ def _render_unallocated(page: ReportWriter, explanation: ClaimExplanation) -> No
         page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
 
 
+def _render_problems(page: ReportWriter, explanation: ClaimExplanation) -> None:
+    """List what is wrong with the devices of a claim that has or finds some."""
+    for problem in explanation.blockers:
+        page.line(f"! {problem}", indent=2, colour="yellow")
+    _render_remedies(page, explanation)
+
+
 def _render_remedies(page: ReportWriter, explanation: ClaimExplanation) -> None:
     for remedy in explanation.remedies:
         page.line(f"→ {remedy}", indent=2, colour="yellow")
@@ -195,7 +202,9 @@ def _names(page: ReportWriter, names: Sequence[str]) -> str:
 
 def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
     where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
-    if explanation.undecided:
+    if explanation.outcome == "evicted":
+        page.bad(f"{explanation.key} finds devices {where}, and its pods are evicted")
+    elif explanation.undecided:
         page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
     else:
         page.good(f"{explanation.key} fits {where}")
@@ -208,6 +217,7 @@ def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: 
                 page.line(f"kube-scheduler then waits until the driver sets the condition {name}", indent=4)
     if len(shown) < len(fitting):
         page.line(f"… and likewise on {counted(len(fitting) - len(shown), 'more node')}", indent=2)
+    _render_problems(page, explanation)
 
 
 def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
@@ -221,9 +231,7 @@ def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocat
         page.line(f"reserved for {', '.join(reserved)}" if reserved else "not reserved: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
-    for problem in explanation.blockers:
-        page.line(f"! {problem}", indent=2, colour="yellow")
-    _render_remedies(page, explanation)
+    _render_problems(page, explanation)
 
 
 def _render_drivers(page: ReportWriter, drivers: Sequence[DriverOnNode]) -> None:
@@ -282,6 +290,7 @@ _VERDICTS: Final = {
     "unknown": "may find its devices on nodes that are not known",
     "waits": "waits for a claim",
     "binding": "waits for its devices to become ready on {where}",
+    "evicted": "is evicted as soon as it is scheduled to {where}",
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",
     "stopped": "would take too much work to explain",

@@ -177,6 +177,8 @@ class UnscheduledPod:
         if any(each.outcome == "error" for each in known):
             return "error"
         if fitting:
+            if any(each.outcome == "evicted" for each in known):
+                return "evicted"
             return "binding" if any(unready_devices(each.claim) for each in known) else "fits"
         return "unknown" if any(each.outcome == "unknown" for each in known) else "does-not-fit"
 

@@ -170,7 +170,7 @@ class SuggestedChange(Struct, frozen=True):
 
 
 Outcome: TypeAlias = Literal[
-    "allocated", "deleting", "stale", "fits", "devices-fit", "unknown", "does-not-fit", "error", "stopped"
+    "allocated", "deleting", "stale", "fits", "evicted", "devices-fit", "unknown", "does-not-fit", "error", "stopped"
 ]
 
 
@@ -179,7 +179,8 @@ class ClaimExplanation(Struct, frozen=True):
 
     Attributes:
         outcome: ``allocated``: it has devices; ``deleting``: it is being deleted; ``stale``: it has devices, and is
-            reserved only for pods that are gone; ``fits``: some node has devices for it; ``devices-fit``: the same, as
+            reserved only for pods that are gone; ``fits``: some node has devices for it; ``evicted``: the same, but for
+            these devices its pods are evicted; ``devices-fit``: the same, as
             far as is known; ``unknown``: the result depends on nodes that could not be read; ``error``: the scheduler
             fails on every node; ``stopped``: the search took too much work.
         requests: the requests of the claim; empty if it is allocated.
@@ -226,7 +227,7 @@ class ClaimExplanation(Struct, frozen=True):
     @property
     def finds_devices(self) -> bool:
         """Whether the claim has devices, or finds some as far as is known."""
-        return self.allocated or self.good or self.outcome == "devices-fit"
+        return self.allocated or self.good or self.outcome in {"devices-fit", "evicted"}
 
     @property
     def fitting_nodes(self) -> tuple[NodeOutcome, ...]:
@@ -236,7 +237,7 @@ class ClaimExplanation(Struct, frozen=True):
 
 PodOutcome: TypeAlias = Literal[
     "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
-    "waits", "binding", "does-not-fit", "error", "stopped", "ending", "terminating",
+    "waits", "binding", "evicted", "does-not-fit", "error", "stopped", "ending", "terminating",
 ]  # fmt: skip
 
 
@@ -278,7 +279,8 @@ class PodExplanation(Struct, frozen=True):
 
     Attributes:
         name: ``namespace/name``.
-        outcome: ``waits``: for a claim; ``binding``: for binding conditions of its devices; ``bypassed``: it has a node
+        outcome: ``waits``: for a claim; ``binding``: for binding conditions of its devices; ``evicted``: it can be
+            scheduled, and is then evicted from its devices; ``bypassed``: it has a node
             and no devices; ``not-prepared``: it has a node and devices, which the kubelet cannot prepare;
             ``not-running``: its devices are prepared, and a container fails; ``devices-fit``: its devices allow it to
             run, but not everything was checked; ``unknown``: the result depends on nodes that could not be read;
