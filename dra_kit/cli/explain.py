@@ -172,7 +172,7 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
     objects = without_former_pods(objects, manifests.workloads).with_({**manifests.objects, "Pod": pods})
     cluster = objects.cluster()
     explainer = ClaimExplainer(cluster)
-    report, sequence = _Report(objects, cluster, options), PodSequence(explainer)
+    report, sequence = _Report(objects, cluster, options), PodSequence(explainer, objects.cluster)
     for workload in manifests.workloads:
         report.add_workload(explain_workload(sequence, workload, explainer))
     return report.finish()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.allocated import CONSUMERS_MAX, is_full
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
-from dra_kit.diagnosis.explain.cluster import failing_containers, model_of_claim
+from dra_kit.diagnosis.explain.cluster import ClusterView, failing_containers, model_of_claim, named
 from dra_kit.diagnosis.explain.deletion import driver_warnings, pod_deletion
 from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of, pod_to_examine
 from dra_kit.diagnosis.explain.unscheduled import UnscheduledPod, resources_of
@@ -47,15 +48,31 @@ def explain_pod(explainer: ClaimExplainer, pod: ObjectView) -> PodExplanation:
 
 
 class PodSequence:
-    """Explains pods in order; each sees the devices, cpu and memory that the pods before it take."""
+    """Explains pods in order; each sees the devices, cpu and memory that the pods before it take.
 
-    def __init__(self, explainer: ClaimExplainer) -> None:
+    Args:
+        explainer: of the cluster, which is changed.
+        unchanged: returns the cluster without the pods.
+    """
+
+    def __init__(self, explainer: ClaimExplainer, unchanged: Callable[[], ClusterView]) -> None:
         self._explainer = explainer
+        self._unchanged = unchanged
         self._placed: list[PlacedPod] = []
 
     def explain(self, pod: ObjectView) -> tuple[PodExplanation, PlacedPod | None]:
         """Explain the next pod, and assume that it is scheduled if it can be; errors as for :func:`explain_pod`."""
-        return self._explain(pod, self._explainer.explain)
+        explanation, placed = self._explain(pod, self._explainer.explain)
+        if self._placed and explanation.outcome == "does-not-fit":
+            alone = _PodExplainer(self._alone, pod, _unexplained).explain().fitting
+            if alone:
+                text = f"without the pods before it, it could run on {named(alone)}"
+                explanation = replace(explanation, problems=(*explanation.problems, text))
+        return explanation, placed
+
+    @cached_property
+    def _alone(self) -> ClaimExplainer:
+        return ClaimExplainer(self._unchanged())
 
     def place(self, pod: ObjectView) -> PlacedPod | None:
         """Assume that the next pod is scheduled, if it can be; errors as for :func:`explain_pod`."""

@@ -62,7 +62,7 @@ class Workload(Struct, frozen=True):
         if self.kind == "Pod":
             return [self.pod]
         specs: list[Mapping[str, Any]] = [self.pod["spec"]] * self.replicas
-        if self.per_node:
+        if self.per_node and cluster.knows_nodes:
             specs = list(_daemon_specs(self.pod, cluster))
         prefix = self.pod["metadata"]["name"].removesuffix("0")
         return [
@@ -107,20 +107,20 @@ class WorkloadExplanation(Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """Whether all pods can run."""
-        return all(each.good for each in self.explained)
+        """Whether all pods can run, and there is one."""
+        return bool(self.count) and all(each.good for each in self.explained)
 
     @property
     def undecided(self) -> bool:
         """Whether all pods may run, or may not."""
-        return not self.good and all(each.good or each.undecided for each in self.explained)
+        return bool(self.count) and not self.good and all(each.good or each.undecided for each in self.explained)
 
     @property
     def text(self) -> str:
         """A sentence about all pods."""
         title = self.workload.title
         if not self.count:
-            return f"{title} creates no pod: no node is suitable"
+            return f"{title} creates no pod: its node selector, affinity and tolerations suit no node"
         nodes = Counter(pod.node for pod in self.placed)
         where = ", ".join(f"{number} on {node}" for node, number in nodes.most_common(_SHOWN))
         where += f" and {counted(len(nodes) - _SHOWN, 'more node')}" if len(nodes) > _SHOWN else ""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.pods import PodSequence
 from tests.unit.cli.cluster.saved import (
     CASES,
@@ -43,7 +44,7 @@ def test_pods_of_one_file_compete_for_devices(tmp_path: Path) -> None:
     assert "✓ pod default/b can run on node-2" in text
     assert "pod default/c comes after default/a on node-1, default/b on node-2" in text
     assert "✗ rustica allocated to default/a-food-*" in text
-    assert "✗ pod default/c cannot be scheduled" in text
+    assert "✗ pod default/c cannot be scheduled without the pods before it, it could run on node-1 and node-2" in text
 
 
 def test_pods_of_one_file_compete_for_cpu(tmp_path: Path) -> None:
@@ -103,14 +104,17 @@ def test_as_many_pods_fit_as_there_are_devices(devices: list[int], count: int) -
         if number_of_devices
     ]
     pods = [pod(f"pod-{number}", template="one") for number in range(count)]
-    view = cluster(
-        *slices,
-        classes=[device_class(name="pizza")],
-        nodes=[node(name) for name in names],
-        Pod=pods,
-        ResourceClaimTemplate=[template("one")],
-    )
-    sequence = PodSequence(ClaimExplainer(view))
+
+    def view() -> ClusterView:
+        return cluster(
+            *slices,
+            classes=[device_class(name="pizza")],
+            nodes=[node(name) for name in names],
+            Pod=pods,
+            ResourceClaimTemplate=[template("one")],
+        )
+
+    sequence = PodSequence(ClaimExplainer(view()), view)
 
     outcomes = [sequence.explain(each)[0].outcome for each in pods]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api import Api
-from tests.unit.cli.cluster.saved import CASES, KITCHEN, Document, claim, explained, pod, run, save, words
+from tests.unit.cli.cluster.saved import CASES, KITCHEN, Document, claim, explained, pod, run, save, slice_of, words
 
 BINDING = CASES / "waits-for-a-binding-condition" / "cluster"
 STUCK = CASES / "claim-that-does-not-go" / "cluster"
@@ -239,3 +239,28 @@ def test_scheduled_pod_whose_claim_does_not_exist_waits_for_it(tmp_path: Path) -
 
     assert code == 3
     assert "claim food: ResourceClaim lunch does not exist, so the kubelet waits for it\n" in text
+
+
+def test_device_in_use_that_its_driver_no_longer_publishes_is_marked(tmp_path: Path) -> None:
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    guest["status"] = {"phase": "Running"}
+    held = claim("lunch", held=("node-1", "calzone"))
+
+    code, text = explained(tmp_path, guest, held, what=("pod", "guest"))
+
+    assert code == 0
+    text = words(text)
+    assert "! device calzone of dra.pizza is in use, and its pool node-1 no longer has it" in text
+    assert "→ if the hardware is gone, delete pod guest, which has it: the claim then releases it" in text
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_device_is_not_missed_while_its_pool_is_incomplete(tmp_path: Path, count: int) -> None:
+    published = slice_of("node-1", rustica="cheddar")
+    published["spec"]["pool"]["resourceSliceCount"] = count
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    saved = save(tmp_path / "c.yaml", published, guest, claim("lunch", held=("node-1", "calzone")))
+
+    text = run("explain", "claim", "lunch", "--from", saved).output
+
+    assert ("no longer has it" in words(text)) == (count == 1)

@@ -123,6 +123,15 @@ def test_daemon_set_has_a_pod_for_each_suitable_node(tmp_path: Path) -> None:
     assert "✗ 2 of 3 pods of DaemonSet default/serve can run: 1 on node-1, 1 on node-2\n" in result.output
 
 
+def test_daemon_set_without_a_suitable_node_creates_no_pod(tmp_path: Path) -> None:
+    document = workload("DaemonSet", template=pod_template(nodeSelector={"oven": "stone"}))
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, document)
+
+    assert code == 3
+    assert "✗ DaemonSet default/serve creates no pod: its node selector, affinity and tolerations suit no node" in text
+
+
 def test_pod_templates_of_custom_resources_are_explained(tmp_path: Path) -> None:
     jobs = [{"name": name, "template": {"spec": {"template": pod_template()}}} for name in ("a", "b", "c")]
     job_set = {
