@@ -109,6 +109,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
             "" if known else template.path,
             _replicas(kind, spec),
             kind == "DaemonSet",
+            not template.is_embedded,
             parse_label_selector(spec["selector"]) if known and isinstance(spec.get("selector"), dict) else None,
         )
 

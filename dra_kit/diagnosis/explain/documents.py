@@ -119,7 +119,10 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "problems": [*explanation.foreword, *explanation.problems],
         "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),
-        "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
+        "rejections": {
+            node: [*explanation.rejections.get(node, ()), *explanation.elsewhere.get(node, ())]
+            for node in (*explanation.rejections, *explanation.elsewhere)
+        },
         "fittingNodes": list(explanation.fitting),
         "events": list(map(str, explanation.events)),
         **({"deletion": _deletion(explanation.deletion)} if explanation.deletion is not None else {}),
@@ -152,6 +155,7 @@ def workload_documents(explanation: WorkloadExplanation) -> list[dict[str, Any]]
         "pods": explanation.count,
         "placed": [{"name": pod.name, "node": pod.node} for pod in explanation.placed],
         "text": explanation.text,
+        "note": explanation.note,
     }
     return [whole, *pods]
 

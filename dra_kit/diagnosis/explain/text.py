@@ -315,10 +315,12 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     _render_claims(page, explanation.claims)
     for resource in explanation.resources:
         page.line(resource.text)
-    rejections = explanation.rejections or {}
-    if rejections:
+    if rejections := explanation.rejections:
         nodes = counted(len(rejections), "node")
         page.line(f"{nodes} unsuitable for this pod, regardless of devices: {_reasons(rejections.values())}", bold=True)
+    if elsewhere := explanation.elsewhere:
+        nodes = counted(len(elsewhere), "node")
+        page.line(f"{nodes} cannot use the devices of its claims: {_reasons(elsewhere.values())}", bold=True)
     _render_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
@@ -348,6 +350,8 @@ def render_workload(page: ReportWriter, explanation: WorkloadExplanation) -> Non
         page.good(explanation.text)
     else:
         page.bad(explanation.text)
+    if explanation.note:
+        page.line(f"! {explanation.note}", indent=2, colour="yellow")
 
 
 def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) -> None:

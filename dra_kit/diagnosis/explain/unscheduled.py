@@ -77,24 +77,28 @@ class UnscheduledPod:
             if provision.claim is not None:
                 self._claims.append(PodClaimExplanation("", "", explain(provision.claim)))
         self._rejections: dict[str, tuple[str, ...]] = {}
+        self._elsewhere: dict[str, tuple[str, ...]] = {}
         self._tied: dict[str, list[PodClaimExplanation]] = {}  # nodes that only the devices of claims exclude
         for provision in self._provisions:
             for name in provision.nodes:
                 if name in self._loads:
                     self._examine(self._loads[name], provision.resources)
-        self._open = [node.name for node in self._cluster.nodes if node.name not in self._rejections]
+        unsuitable = {*self._rejections, *self._elsewhere}
+        self._open = [node.name for node in self._cluster.nodes if node.name not in unsuitable]
 
     def _examine(self, load: NodeLoad, provided: frozenset[str]) -> None:
-        """Find out why a node is unsuitable for the pod, regardless of devices."""
+        """Find out why a node is unsuitable for the pod, regardless of devices, or cannot use those of its claims."""
         requests = pod_requests(self._pod)
         rejection = node_rejection(self._pod, load, requests, provided)
-        found = list(_in_numbers(rejection, self._pod, load, requests)) if rejection is not None else []
+        if rejection is not None:
+            self._rejections[load.node.name] = tuple(_in_numbers(rejection, self._pod, load, requests))
         elsewhere = [claim for claim in self._claims if _is_allocated_elsewhere(claim, load.node)]
-        if elsewhere and not found:
+        if not elsewhere:
+            return
+        places = tuple(f"claim {_named(each)} has its devices on {self._place(each)}" for each in elsewhere)
+        self._elsewhere[load.node.name] = places
+        if rejection is None:
             self._tied[load.node.name] = elsewhere
-        found += [f"claim {_named(each)} has its devices on {self._place(each)}" for each in elsewhere]
-        if found:
-            self._rejections[load.node.name] = tuple(found)
 
     def fitting(self) -> tuple[str, ...]:
         """Return the names of the suitable nodes that have all devices which the pod needs there.
@@ -163,6 +167,7 @@ class UnscheduledPod:
             claims=tuple(claims),
             problems=tuple(problems),
             rejections=self._rejections,
+            elsewhere=self._elsewhere,
             fitting=fitting,
             events=events,
             resources=resources_of(self._pod, self._cluster, self._loads),

@@ -287,6 +287,7 @@ class PodExplanation(Struct, frozen=True):
             ``stopped``: the search took too much work.
         problems: other reasons why it does not run than the devices of one claim, one sentence each.
         rejections: why nodes are unsuitable regardless of its devices, by node name.
+        elsewhere: the claims whose devices nodes cannot use, and where these are, by node name.
         fitting: nodes on which it could run.
         events: the latest reports of controllers, scheduler and kubelet.
         resources: extended resources that it requests.
@@ -302,7 +303,8 @@ class PodExplanation(Struct, frozen=True):
     node: str = ""
     claims: tuple[PodClaimExplanation, ...] = ()
     problems: tuple[str, ...] = ()
-    rejections: Mapping[str, tuple[str, ...]] | None = None
+    rejections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fitting: tuple[str, ...] = ()
     events: tuple[ReportedEvent, ...] = ()
     resources: tuple[ExtendedResource, ...] = ()

@@ -40,6 +40,7 @@ class Workload(Struct, frozen=True):
         path: path of the pod template in an object whose controller is not known; empty for others.
         replicas: how many pods it creates; 1 if unknown.
         per_node: it creates one pod for each suitable node.
+        is_partial: only containers and claims of its pods are known.
         selector: selects its pods; None if it does not say.
     """
 
@@ -50,6 +51,7 @@ class Workload(Struct, frozen=True):
     path: str = ""
     replicas: int = 1
     per_node: bool = False
+    is_partial: bool = False
     selector: LabelSelector | None = None
 
     @property
@@ -127,6 +129,18 @@ class WorkloadExplanation(Struct, frozen=True):
         number = f"{len(self.placed)} of {counted(self.count, 'pod')}"
         return f"{number} of {title} can run{f': {where}' if where else ''}"
 
+    @property
+    def note(self) -> str:
+        """A sentence about claims that its pods share; empty without any."""
+        entries = self.workload.pod["spec"].get("resourceClaims") or ()
+        shared = [each["resourceClaimName"] for each in entries if each.get("resourceClaimName")]
+        if self.count < 2 or not shared:
+            return ""
+        return (
+            f"all pods share ResourceClaim {' and '.join(shared)} and its devices; with resourceClaimTemplateName each "
+            "pod gets devices of its own"
+        )
+
 
 _SHOWN: Final = 3
 
@@ -142,6 +156,9 @@ def explain_workload(sequence: PodSequence, workload: Workload, explainer: Claim
             placed.append(found)
             continue
         explanation, found = sequence.explain(pod)
+        if workload.is_partial and explanation.outcome == "fits":
+            missed = (f"node selectors, cpu and memory of the pods of a {workload.kind}",)
+            explanation = replace(explanation, outcome="devices-fit", not_looked_at=missed)
         explained.append(explanation)
         if found is not None:
             placed.append(found)

@@ -82,7 +82,8 @@ def test_replicas_that_share_a_claim_need_a_template() -> None:
     assert "the pod must run where the devices of claim gpu are, and only other nodes are suitable (n2)" in text
     assert "→ pods that share ResourceClaim the-gpu share its devices, and run where these are; with" in text
     assert "resourceClaimTemplateName instead of resourceClaimName this pod gets devices of its own" in text
-    assert text.endswith("✗ 1 of 2 pods of Deployment default/serve can run: 1 on n1")
+    assert "✗ 1 of 2 pods of Deployment default/serve can run: 1 on n1" in text
+    assert "! all pods share ResourceClaim the-gpu and its devices; with resourceClaimTemplateName each pod" in text
 
 
 def test_live_pod_of_replicas_that_share_a_claim_needs_a_template() -> None:
@@ -147,6 +148,23 @@ def test_pod_templates_of_custom_resources_are_explained(tmp_path: Path) -> None
     assert "JobSet default/train (spec.replicatedJobs[0].template.spec.template.spec): 1 pod; how many" in words(text)
     assert "✓ pod default/train-0-0 can run on node-1, node-2\n" in text
     assert "✗ pod default/train-2-0 cannot be scheduled\n" in text
+
+
+def test_pods_of_another_shape_are_explained_as_far_as_they_are_known(tmp_path: Path) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "cheddar"}]
+    devices = {"gpus": [{"name": "g", "claimName": "gpu", "requestName": "pizza"}]}
+    machine = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm"},
+        "spec": {"template": {"spec": {"resourceClaims": claims, "domain": {"devices": devices}}}},
+    }
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, machine)
+
+    assert code == 4
+    text = words(text)
+    assert "? pod default/vm-0-0 finds its devices on node-1, node-2; not examined: node selectors, cpu and" in text
 
 
 def test_volume_claims_of_a_stateful_set_are_not_examined(tmp_path: Path) -> None:
