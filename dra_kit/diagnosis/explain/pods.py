@@ -23,7 +23,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     ReportedEvent,
 )
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
-from dra_kit.kubernetes.resource.objects import PodClaim, is_deleted, is_terminal, pod_claims
+from dra_kit.kubernetes.resource.objects import PodClaim, is_deleted, is_terminal, object_key, pod_claims
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
 from dra_kit.kubernetes.values.json import ObjectView
@@ -234,14 +234,18 @@ class _PodExplainer:
             return self._from_template(entry.name)
         claim = self._cluster.claims.get((self._namespace, name))
         if claim is None:
-            hint = did_you_mean(name, self._names("ResourceClaim"))
-            return PodClaimExplanation(entry.name, f"ResourceClaim {name} does not exist{hint}")
+            return PodClaimExplanation(entry.name, self._missing("ResourceClaim", name))
         problem = f"ResourceClaim {name} is being deleted" if claim.metadata.deletion_timestamp else ""
         return PodClaimExplanation(entry.name, problem, self._explain_claim(claim))
 
-    def _names(self, kind: str) -> list[str]:
-        metadata = (document["metadata"] for document in self._cluster.documents(kind))
-        return [each["name"] for each in metadata if each.get("namespace", "") == self._namespace]
+    def _missing(self, kind: str, name: str) -> str:
+        """Return that an object does not exist, and where one of the same or a similar name is."""
+        keys = [object_key(document) for document in self._cluster.documents(kind)]
+        others = [namespace for namespace, other in keys if other == name]
+        if others:
+            return f"{kind} {name} is in namespace {others[0]}, and pods only use those of their own, {self._namespace}"
+        hint = did_you_mean(name, [other for namespace, other in keys if namespace == self._namespace])
+        return f"{kind} {name} does not exist{hint}"
 
     def _from_template(self, entry: str) -> PodClaimExplanation:
         source = next(item for item in self._pod["spec"]["resourceClaims"] if item["name"] == entry)
@@ -249,8 +253,7 @@ class _PodExplainer:
         template = self._cluster.find("ResourceClaimTemplate", self._namespace, name)
         if template is None:
             gap = self._cluster.gap("ResourceClaimTemplate")
-            hint = did_you_mean(name, self._names("ResourceClaimTemplate"))
-            problem = gap.text if gap is not None else f"ResourceClaimTemplate {name} does not exist{hint}"
+            problem = gap.text if gap is not None else self._missing("ResourceClaimTemplate", name)
             return PodClaimExplanation(entry, problem)
         document = claim_from_template(self._pod, entry, template)
         document["metadata"]["name"] = f"{document['metadata']['generateName']}*"

@@ -90,6 +90,17 @@ def test_a_misspelt_claim_or_template_is_known_by_the_nearest_of_the_namespace(t
     assert '✗ ResourceClaimTemplate one-piza does not exist; did you mean "one-pizza"?\n' in text
 
 
+def test_template_of_another_namespace_is_found_there(tmp_path: Path) -> None:
+    file = CASES / "template-in-another-namespace" / "pod.yaml"
+
+    result = run("explain", "-f", file, "--from", save(tmp_path / "cluster.yaml", *KITCHEN))
+
+    assert result.exit_code == 3
+    text = words(result.output)
+    assert "✗ ResourceClaimTemplate one-tray-with-lid is in namespace oven-a, and pods only use those of" in text
+    assert "did you mean" not in text
+
+
 def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
 
