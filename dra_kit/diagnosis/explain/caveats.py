@@ -86,6 +86,12 @@ def evictions(cluster: ClusterView, results: Iterable[DeviceRequestAllocationRes
             )
 
 
+def has_open_toleration(request: JudgedRequest) -> bool:
+    """Return whether a toleration of a request has no effect; others prevent evictions, or admit no such device."""
+    choices = [judged.choice for judged in request.choices if judged.choice is not None]
+    return any(not toleration.effect for choice in choices for toleration in choice.tolerations)
+
+
 def evicts(cluster: ClusterView, outcome: NodeOutcome) -> bool:
     """Return whether a pod that gets these devices is evicted."""
     results = (result for allocation in outcome.allocations or () for result in allocation.devices.results)

@@ -8,8 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_kit.diagnosis.explain.allocated import late_holders, pending_release, unready_devices, vanished_devices
-from dra_kit.diagnosis.explain.caveats import caveats, evicting_taints, evictions, evicts
+from dra_kit.diagnosis.explain.allocated import (
+    ClaimProblem,
+    late_holders,
+    pending_release,
+    unready_devices,
+    vanished_devices,
+)
+from dra_kit.diagnosis.explain.caveats import caveats, evicting_taints, evictions, evicts, has_open_toleration
 from dra_kit.diagnosis.explain.cluster import ClusterView, named
 from dra_kit.diagnosis.explain.conditions import compared, conditions
 from dra_kit.diagnosis.explain.devices import judge_devices
@@ -121,10 +127,12 @@ class ClaimExplainer:
     def _with_caveats(self, explanation: ClaimExplanation) -> ClaimExplanation:
         """Add what is special about the devices of a claim that finds some, and whether its pods are evicted."""
         fitting = explanation.fitting_nodes
-        allocations = [allocation for outcome in fitting for allocation in outcome.allocations or ()]
-        results = [result for allocation in allocations for result in allocation.devices.results]
-        # equal nodes have equal devices
-        evicted = list({each.remedy: each for each in evictions(self.cluster, results)}.values())
+        evicted: list[ClaimProblem] = []
+        if any(map(has_open_toleration, explanation.requests)):  # allocations are created on first access
+            allocations = [allocation for outcome in fitting for allocation in outcome.allocations or ()]
+            results = [result for allocation in allocations for result in allocation.devices.results]
+            # equal nodes have equal devices
+            evicted += {each.remedy: each for each in evictions(self.cluster, results)}.values()
         problems = [*caveats(self.cluster, explanation.requests), *evicted]
         if evicted and all(evicts(self.cluster, outcome) for outcome in fitting):
             explanation = replace(explanation, outcome="evicted", not_looked_at=())
