@@ -321,9 +321,9 @@ def snapshot(
 
     PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
-    conditions of pods, and why containers do not run, but no commands, environments or images; Events of the namespace,
-    or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps. Opaque configuration of claims and
-    classes is saved unchanged. Only you can read the files.
+    conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
+    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
+    Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
 
     \b
       dra-kit snapshot cluster.tar.gz

@@ -156,6 +156,9 @@ class UnscheduledPod:
             outcome, missed = "stopped", ("which nodes have devices for all its claims", *missed)
         elif outcome == "fits" and missed:
             outcome = "devices-fit"
+        elif outcome == "binding":  # kube-scheduler has selected the node
+            selected = (self._pod.get("status") or {}).get("nominatedNodeName")
+            fitting = tuple(name for name in fitting if name == selected) or fitting
         claims, remedies = self._claims, tuple[str, ...]()
         if outcome == "does-not-fit":
             problems += [*self._why_not(), *self._full_claims(), *self._never_preempted(known)]

@@ -50,6 +50,19 @@ def test_pod_can_run_once_binding_conditions_are_true(tmp_path: Path) -> None:
     assert "✓ pod default/guest can run on node-1\n" in text
 
 
+def test_pod_waits_on_the_node_that_kube_scheduler_selected(tmp_path: Path) -> None:
+    held = with_conditions(hot="False")
+    del held["status"]["allocation"]["nodeSelector"]
+    guest = pod("guest", claim="lunch")
+
+    _, anywhere = explained(tmp_path, held, guest, what=("pod", "guest"))
+    guest["status"] = {"phase": "Pending", "nominatedNodeName": "node-2"}
+    _, text = explained(tmp_path, held, guest, what=("pod", "guest"))
+
+    assert "waits for its devices to become ready on node-1, node-2\n" in anywhere
+    assert "waits for its devices to become ready on node-2\n" in text
+
+
 def test_binding_condition_that_is_false_is_shown_with_the_reason_of_the_driver(tmp_path: Path) -> None:
     code, text = explained(tmp_path, with_conditions(hot="False"), pod("guest", claim="lunch"), what=("pod", "guest"))
 
