@@ -156,7 +156,7 @@ def load(path: Path) -> ClusterDocuments:
     if not documents:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
-    return ClusterDocuments(read, index.version, index.alpha, index.gaps)
+    return ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:

@@ -61,7 +61,7 @@ class PendingRelease(Struct, frozen=True):
     @property
     def brief(self) -> str:
         """The same in a few words."""
-        return "being deleted" if self.kind == "deleting" else "reserved for a pod that no longer exists"
+        return "being deleted" if self.kind == "deleting" else "reserved for a pod that is gone"
 
 
 def consumers(cluster: ClusterView, claim: ResourceClaim) -> list[Consumer]:
@@ -108,7 +108,7 @@ def _fate(cluster: ClusterView, claim: ResourceClaim, consumer: ResourceClaimCon
         return ""
     pod = cluster.pods.get((namespace, consumer.name))
     if pod is None:
-        return "no longer exists"
+        return "no longer exists" if cluster.complete else "no longer exists, or was not saved"
     if pod["metadata"].get("uid", consumer.uid) != consumer.uid:
         return "no longer exists (another pod has its name)"
     return "has ended" if is_terminal(pod) else ""

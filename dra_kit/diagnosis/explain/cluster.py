@@ -83,6 +83,7 @@ class ClusterView:
         version: the Kubernetes release, for display.
         gaps: the missing rights.
         pods_of: the only namespace of which all pods were read; empty for all.
+        complete: whether all objects were read that exist; not from files that a person saved.
         extended_resources: whether DeviceClasses provide extended resources (feature gate DRAExtendedResource).
 
     Attributes:
@@ -104,9 +105,11 @@ class ClusterView:
         version: str = "",
         gaps: Iterable[MissingRight] = (),
         pods_of: str = "",
+        complete: bool = True,
         extended_resources: bool = True,
     ) -> None:
         self._documents = documents
+        self.complete: bool = complete
         self.extended_resources: bool = extended_resources
         self._pods_of = pods_of
         self.gates = gates
@@ -365,6 +368,7 @@ class ClusterDocuments(Struct, frozen=True):
         version: the Kubernetes release: ``1.37``.
         alpha: whether the alpha features of resource.k8s.io are on.
         pods_of: the only namespace of which all pods were read; empty for all.
+        complete: whether all objects were read that exist; not from files that a person saved.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
@@ -372,6 +376,7 @@ class ClusterDocuments(Struct, frozen=True):
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = field(default=())
     pods_of: str = ""
+    complete: bool = True
 
     def cluster(self) -> ClusterView:
         """Create the models.
@@ -394,6 +399,7 @@ class ClusterDocuments(Struct, frozen=True):
             version=self.version,
             gaps=self.gaps,
             pods_of=self.pods_of,
+            complete=self.complete,
             extended_resources=self.extended_resources,
         )
 

@@ -196,9 +196,10 @@ class _PodExplainer:
                 yield (
                     f"claim {claim.entry} is neither allocated nor reserved for the pod, which only kube-scheduler does"
                 )
-            elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
+            elif (selector := allocation.node_selector) is not None and not node_selector_matches(selector, node):
                 bad = True
-                yield f"claim {claim.entry} is allocated for other nodes"
+                others = [each.name for each in self._cluster.nodes if node_selector_matches(selector, each)]
+                yield f"claim {claim.entry} has its devices on {named(others) if others else 'another node'}"
         if bad:
             hostname = node.labels.get(_HOSTNAME, name)
             yield (

@@ -66,7 +66,7 @@ def test_a_pod_on_another_node_than_its_devices_never_starts(tmp_path: Path) -> 
     code, text = explained(tmp_path, *documents, what=("pod", "guest"))
 
     assert code == 3
-    assert "  claim food is allocated for other nodes\n" in text
+    assert "  claim food has its devices on node-1\n" in text
 
 
 def test_a_pod_on_the_node_of_its_devices_starts(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_holder_that_is_being_deleted_for_a_pod_that_is_gone_is_named() -> None:
     text = words(result.output)
     assert "✗ gpu-0 allocated to default/gang-0-gpu-7r9 (being deleted)" in text
     assert "claim default/gang-0-gpu-7r9, which holds devices, is being deleted since 2025-11-18T01:00:00Z" in text
-    assert "is still reserved for pod gang-0, which no longer exists" in text
+    assert "is still reserved for pod gang-0, which no longer exists, or was not saved" in text
     assert "→ the ResourceClaim controller of kube-controller-manager releases claim gang-0-gpu-7r9" in text
 
 
@@ -121,7 +121,7 @@ def test_claim_whose_only_consumer_is_gone_is_stale(tmp_path: Path) -> None:
     assert code == 3
     [found] = json.loads(text)["explanations"]
     assert found["outcome"] == "stale"
-    assert found["release"] == "is still reserved for pod guest, which no longer exists"
+    assert found["release"] == "is still reserved for pod guest, which no longer exists, or was not saved"
 
 
 @pytest.mark.parametrize("fate", ["has ended", "no longer exists (another pod has its name)"])
@@ -214,7 +214,9 @@ def test_consumers_are_read_from_an_api_server_if_pods_may_be_listed(
 
         result = run("explain", "claim", "lunch", "-o", "json", "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig"))
 
-    assert json.loads(result.output)["explanations"][0]["outcome"] == outcome
+    [found] = json.loads(result.output)["explanations"]
+    assert found["outcome"] == outcome
+    assert "was not saved" not in found["release"]
 
 
 def extended(request: str) -> tuple[Document, ...]:
