@@ -21,7 +21,7 @@ from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
-from dra_kit.kubernetes.manifests.pod_templates import pod_templates
+from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
@@ -29,7 +29,6 @@ from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
 from dra_kit.kubernetes.resource.new_object import (
     NO_TIME,
-    POD_SPECS,
     ManifestKind,
     check_new_object,
     complete_new_object,
@@ -85,53 +84,79 @@ def read_manifests(
 
 
 def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Iterator[Workload]:
-    """Yield the pods that an object creates; those of an object of an unknown controller are one for each template."""
-    kind, metadata, spec = document["kind"], document["metadata"], document.get("spec") or {}
-    known = kind in POD_SPECS
+    """Yield the pods that an object creates.
+
+    Those of an object whose controller is not known are one for each template that asks for devices.
+    """
+    kind, known = document["kind"], KNOWN_KINDS.get(document["kind"])
+    is_known = known is not None and bool(known.pod) and document["apiVersion"] in known.types
+    is_whole = is_known and known is not None and not known.part  # its type is known, not only that of the template
+    whole = _stored(document, where, namespace, alpha=alpha) if is_whole else document
+    spec: ObjectView = whole["spec"] if isinstance(whole.get("spec"), dict) else {}
+    metadata = document["metadata"]
     name = str(metadata.get("name") or metadata.get("generateName") or "pod").rstrip("-")
     namespace = str(metadata.get("namespace") or namespace)
     for number, template in enumerate(pod_templates(document)):
+        if not is_known and not _asks_for_devices(template.spec):
+            continue
+        volumes = [*(template.spec.get("volumes") or ()), *(_claimed_volumes(spec) if is_whole else ())]
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{name}-0" if known else f"{name}-{number}-0",
+                "name": f"{name}-0" if is_known else f"{name}-{number}-0",
                 "namespace": namespace,
                 "labels": template.metadata.get("labels") or {},
             },
-            "spec": {**template.spec, "volumes": [*(template.spec.get("volumes") or ()), *_claimed_volumes(spec)]},
+            "spec": {**template.spec, **_imaged(template), **({"volumes": volumes} if volumes else {})},
         }
         yield Workload(
             kind,
             namespace,
             name,
-            _stored(pod, where, namespace, alpha=alpha, checked=known),
-            "" if known else template.path,
-            _replicas(kind, spec),
-            kind == "DaemonSet",
+            _stored(pod, where, namespace, alpha=alpha, strict=is_known),
+            "" if is_known else template.path,
+            _replicas(kind, spec) if is_known else 1,
+            is_known and kind == "DaemonSet",
             not template.is_embedded,
-            parse_label_selector(spec["selector"]) if known and isinstance(spec.get("selector"), dict) else None,
+            parse_label_selector(spec.get("selector")) if is_whole else None,
         )
 
 
-def _claimed_volumes(spec: Object) -> list[Object]:
+def _imaged(template: PodTemplate) -> Object:
+    """Return the containers of a pod of another shape, with the image that the controller adds."""
+    if template.is_embedded:
+        return {}
+    return {"containers": [{"image": template.path, **each} for each in template.spec["containers"]]}
+
+
+def _asks_for_devices(spec: ObjectView) -> bool:
+    """Return whether a pod has claims or extended resources."""
+    if spec.get("resourceClaims"):
+        return True
+    resources = [container.get("resources") for container in spec.get("containers") or ()]
+    amounts = [each.get(field) for each in resources if isinstance(each, dict) for field in ("requests", "limits")]
+    return any("/" in name for each in amounts if isinstance(each, dict) for name in each)
+
+
+def _claimed_volumes(spec: ObjectView) -> list[Object]:
     """Return the volumes that the controller of a StatefulSet adds to its pods."""
-    names = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates") or ()]
+    names = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
 
 
-def _replicas(kind: str, spec: Object) -> int:
-    """Return how many pods a workload creates at first, at least one."""
-    job = value_at(spec, ("jobTemplate", "spec")) or {} if kind == "CronJob" else spec
-    match kind:
-        case "Job" | "CronJob":
-            parallelism = job.get("parallelism", 1)
-            count = min(parallelism, job.get("completions", parallelism))
-        case "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet":
-            count = spec.get("replicas", 1)
-        case _:
-            count = 1
-    return max(count, 1) if isinstance(count, int) else 1
+def _replicas(kind: str, spec: ObjectView) -> int:
+    """Return how many pods a workload of Kubernetes creates at first, at least one."""
+    if kind not in {"CronJob", "Job"}:
+        return max(_number(spec, "replicas"), 1)
+    job = value_at(spec, ("jobTemplate", "spec")) if kind == "CronJob" else spec
+    parallelism = _number(job, "parallelism")
+    return max(min(parallelism, _number(job, "completions", parallelism)), 1)
+
+
+def _number(spec: Any, field: str, default: int = 1) -> int:
+    value = spec.get(field) if isinstance(spec, dict) else None
+    return value if isinstance(value, int) else default
 
 
 def load(path: Path) -> ClusterDocuments:
@@ -199,7 +224,7 @@ def _stored(
     namespace: str,
     *,
     alpha: bool,
-    checked: bool = True,
+    strict: bool = True,
     slices: Iterable[ObjectView] = (),
 ) -> ObjectView:
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
@@ -210,12 +235,11 @@ def _stored(
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
-    if strictness.problems and checked:
+    if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
-    if checked:
-        gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-        refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
+    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}

@@ -167,6 +167,56 @@ def test_pods_of_another_shape_are_explained_as_far_as_they_are_known(tmp_path: 
     assert "? pod default/vm-0-0 finds its devices on node-1, node-2; not examined: node selectors, cpu and" in text
 
 
+def test_custom_resources_without_devices_are_passed_over(tmp_path: Path) -> None:
+    pattern = {"spec": {"containers": [{"name": "*", "image": "?*", "resources": {"limits": {"cpu": "?*"}}}]}}
+    policy = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"rules": [{"validate": {"pattern": pattern}}]},
+    }
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, policy, pod("guest", template="cheddar"))
+
+    assert code == 0
+    assert "ClusterPolicy" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "spec"),
+    [
+        ("Deployment", "apps/v1", []),
+        ("Deployment", "apps/v1", {"replicas": "many"}),
+        ("Deployment", "apps/v1", {"selector": {"matchExpressions": [{}]}}),
+        ("StatefulSet", "apps/v1", {"volumeClaimTemplates": ["data"]}),
+        ("Job", "batch/v1", {"parallelism": "many", "completions": []}),
+        ("Job", "batch.volcano.sh/v1alpha1", {"parallelism": "many"}),
+        ("CronJob", "batch/v1", {"jobTemplate": 5}),
+        ("Anything", "example.com/v1", {"resourceClaims": [{"name": 5, "resourceClaimName": []}]}),
+        ("Anything", "example.com/v1", {"resourceClaims": [{"resourceClaimName": "x", "name": None}]}),
+    ],
+)
+def test_malformed_workload_is_an_error_or_explained(tmp_path: Path, kind: str, api_version: str, spec: Any) -> None:
+    content = {"template": pod_template(), **spec} if isinstance(spec, dict) else spec
+    document = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "serve"}, "spec": content}
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, document)
+
+    assert code in {0, 1, 2}
+    assert "Traceback" not in text
+
+
+def test_pods_of_a_replication_controller_replace_no_others(tmp_path: Path) -> None:
+    other = pod("other", nodeName="node-1", requests={"cpu": "4"})
+    document = workload("ReplicationController", "v1", selector={"app": "serve"})
+    document["spec"]["template"] = pod_template(requests={"cpu": "1"})
+    saved = save(tmp_path / "cluster.yaml", *KITCHEN, other)
+
+    text = run("explain", "-f", save(tmp_path / "rc.yaml", CHEDDAR, document), "--from", saved).output
+
+    assert "cpu: 1 requested, 0 of 4 free (1 node)" in words(text)
+
+
 def test_volume_claims_of_a_stateful_set_are_not_examined(tmp_path: Path) -> None:
     volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
 
